@@ -1,0 +1,75 @@
+"""The exception tree of rematbench.
+
+Every message says what is wrong, where (file, key, node or statement) and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class RematbenchError(Exception):
+    """Base of every error that rematbench raises on purpose."""
+
+
+class GraphError(RematbenchError):
+    """A graph, or a graph file, is malformed."""
+
+
+class PlanError(RematbenchError):
+    """A plan, or a plan file, is malformed."""
+
+
+class InvalidPlan(PlanError):
+    """The reference simulator rejected a plan.
+
+    Attributes:
+        index: position of the offending statement in the plan; the number of statements
+            when the fault only shows at the end (a missing output).
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"statement {index}: {reason}")
+        self.index = index
+        self.reason = reason
+
+
+class NotApplicable(RematbenchError):
+    """The strategy does not apply to this graph; the message says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Infeasible(RematbenchError):
+    """No plan within the budget was found.
+
+    Attributes:
+        reason: why, naming the op or value in the way where there is one.
+        smallest_peak_found: simulated peak in bytes of the leanest plan seen, or None.
+        proven: True only with a proof that no plan can meet the budget.
+    """
+
+    def __init__(
+        self, reason: str, smallest_peak_found: int | None = None, proven: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.smallest_peak_found = smallest_peak_found
+        self.proven = proven
+
+
+class BudgetError(RematbenchError):
+    """A budget that is neither a fraction in (0, 1] nor a positive number of bytes."""
+
+
+class ConfigError(RematbenchError):
+    """A configuration value is unknown, missing or out of range."""
+
+
+class CaptureError(RematbenchError):
+    """A model could not be captured as a graph."""
+
+
+class ExecutionError(RematbenchError):
+    """A plan could not be executed on the device."""

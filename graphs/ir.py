@@ -1,0 +1,422 @@
+"""The graph of one training step: values, ops, and the alternative ways to run each op.
+
+Names are for people and files. Algorithms use the integer indices and the numpy arrays of
+:class:`Tables`, which a graph builds once, on demand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from graphs.errors import GraphError
+
+IntArray = NDArray[np.int64]
+
+
+class Phase(StrEnum):
+    """The part of a training step that an op belongs to."""
+
+    FORWARD = "forward"
+    LOSS = "loss"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One storage, the unit that is allocated and freed.
+
+    Attributes:
+        name: unique among the values of a graph.
+        bytes: size of the storage.
+        resident: an input, parameter or buffer, live from start to end.
+    """
+
+    name: str
+    bytes: int
+    resident: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """One way to run an op; most ops have one.
+
+    Attributes:
+        name: unique within its op.
+        reads: names of the values that it reads.
+        cost: in the graph's cost unit.
+        workspace_bytes: bytes needed only while it runs.
+        overwrites: reads whose storages the op's outputs take over (in-place).
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    cost: float
+    workspace_bytes: int = 0
+    overwrites: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One computation: it reads values and writes new ones. ``implementations[0]`` is the default."""
+
+    name: str
+    phase: Phase
+    writes: tuple[str, ...]
+    implementations: tuple[Implementation, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What the default implementation reads."""
+        return self.implementations[0].reads
+
+    @property
+    def cost(self) -> float:
+        """Cost of the default implementation."""
+        return self.implementations[0].cost
+
+
+def simple_op(
+    name: str,
+    phase: Phase,
+    reads: Iterable[str],
+    writes: Iterable[str],
+    cost: float,
+    workspace_bytes: int = 0,
+) -> Op:
+    """An op with a single implementation, called ``default``."""
+    implementation = Implementation("default", tuple(reads), cost, workspace_bytes)
+    return Op(name, phase, tuple(writes), (implementation,))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of integers of unequal length: row i is ``items[start[i]:start[i + 1]]``."""
+
+    start: IntArray
+    items: IntArray
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Rows:
+        start = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in rows], out=start[1:])
+        return cls(start, np.array([i for row in rows for i in row], dtype=np.int64))
+
+    def __getitem__(self, row: int) -> IntArray:
+        return self.items[self.start[row] : self.start[row + 1]]
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A graph in integers. Implementations are numbered through, in op order.
+
+    Attributes:
+        value_bytes, resident: per value.
+        writer: op that writes each value; -1 for resident values.
+        op_first: number of each op's default implementation; one longer than the ops.
+        writes: values per op.
+        op_of, cost, workspace: per implementation.
+        reads: values per implementation (without repeats).
+        overwritten_by: per implementation, one entry per write of its op: the value whose
+            storage that write takes over, or -1.
+        outputs: values that must be live at the end.
+    """
+
+    value_bytes: IntArray
+    resident: NDArray[np.bool_]
+    writer: IntArray
+    op_first: IntArray
+    writes: Rows
+    op_of: IntArray
+    cost: NDArray[np.float64]
+    workspace: IntArray
+    reads: Rows
+    overwritten_by: Rows
+    outputs: IntArray
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The ops of one training step (forward, loss, backward) in program order.
+
+    Args:
+        name: of the model, say.
+        values: every storage, residents included.
+        ops: in a valid program order; each non-resident value is written by exactly one.
+        outputs: values that must be live at the end (loss, parameter gradients, buffers).
+        cost_unit: of every cost, for example ``flop`` or ``second``.
+
+    Raises:
+        GraphError: a cycle, an unknown or duplicate name, or a negative or non-finite number;
+            the message names the offender and the remedy.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[str, ...]
+    cost_unit: str = "unit"
+
+    def __post_init__(self) -> None:
+        _check_values(self)
+        _check_ops(self)
+        _check_order(self)
+        for output in self.outputs:
+            if output not in self.value_index:
+                raise GraphError(
+                    f"graph {self.name!r}: output {output!r} is not a value; list it under values"
+                )
+        if len(set(self.outputs)) != len(self.outputs):
+            raise GraphError(f"graph {self.name!r}: an output is listed twice; list each once")
+
+    @cached_property
+    def value_index(self) -> dict[str, int]:
+        """Position of each value by name."""
+        return {value.name: i for i, value in enumerate(self.values)}
+
+    @cached_property
+    def op_index(self) -> dict[str, int]:
+        """Position of each op by name."""
+        return {op.name: i for i, op in enumerate(self.ops)}
+
+    @cached_property
+    def loss_index(self) -> int | None:
+        """Position of the loss op, or None in a forward-only graph."""
+        return next((i for i, op in enumerate(self.ops) if op.phase is Phase.LOSS), None)
+
+    @cached_property
+    def resident_bytes(self) -> int:
+        """Bytes that are live from start to end."""
+        return sum(value.bytes for value in self.values if value.resident)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The graph in integers, for algorithms."""
+        return _build_tables(self)
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits that change with anything that a planner or the simulator looks at."""
+        content = [
+            [[v.name, v.bytes, v.resident] for v in self.values],
+            [
+                [
+                    op.name,
+                    op.phase.value,
+                    op.writes,
+                    [
+                        [i.name, i.reads, i.cost, i.workspace_bytes, i.overwrites]
+                        for i in op.implementations
+                    ],
+                ]
+                for op in self.ops
+            ],
+            self.outputs,
+            self.cost_unit,
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+    def needed_ops(self) -> NDArray[np.bool_]:
+        """Per op: does an output depend on it through default implementations?
+
+        An op that nothing needs (a mask that no chosen implementation reads) is optional.
+        """
+        tables = self.tables
+        wanted = np.zeros(len(self.values), dtype=bool)
+        wanted[tables.outputs] = True
+        needed = np.zeros(len(self.ops), dtype=bool)
+        for op in range(len(self.ops) - 1, -1, -1):
+            if wanted[tables.writes[op]].any():
+                needed[op] = True
+                wanted[tables.reads[int(tables.op_first[op])]] = True
+        return needed
+
+    def floor_bytes(self) -> int:
+        """A peak that no plan can undercut.
+
+        Residents plus the larger of: all outputs; the largest op (the values that it reads, its
+        outputs and its workspace, in its leanest implementation). Outputs and the largest op
+        need not be live together, so their sum would not be a bound.
+        """
+        tables = self.tables
+        movable = np.where(tables.resident, 0, tables.value_bytes)
+        largest = int(movable[tables.outputs].sum())
+        for op in np.flatnonzero(self.needed_ops()):
+            written = int(movable[tables.writes[op]].sum())
+            leanest = min(
+                int(movable[tables.reads[i]].sum() + tables.workspace[i])
+                + int(
+                    sum(
+                        movable[w]
+                        for w, v in zip(tables.writes[op], tables.overwritten_by[i], strict=True)
+                        if v < 0
+                    )
+                )
+                for i in range(tables.op_first[op], tables.op_first[op + 1])
+            )
+            largest = max(largest, leanest, written)
+        return self.resident_bytes + largest
+
+
+def _check_values(graph: Graph) -> None:
+    if len(graph.value_index) != len(graph.values):
+        names = [value.name for value in graph.values]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise GraphError(f"graph {graph.name!r}: value {twice!r} appears twice; rename one")
+    for value in graph.values:
+        _check_bytes(f"graph {graph.name!r}: value {value.name!r}", "bytes", value.bytes)
+
+
+def _check_bytes(where: str, key: str, number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise GraphError(f"{where}: {key} is {number!r}; give a whole number of bytes, 0 or more")
+
+
+def _check_ops(graph: Graph) -> None:
+    writer: dict[str, str] = {}
+    seen: set[str] = set()
+    resident = {value.name for value in graph.values if value.resident}
+    for op in graph.ops:
+        where = f"graph {graph.name!r}: op {op.name!r}"
+        if op.name in seen:
+            raise GraphError(f"{where} appears twice; rename one")
+        seen.add(op.name)
+        if not op.writes:
+            raise GraphError(f"{where} writes nothing; remove it, or name the value that it makes")
+        for name in op.writes:
+            if name not in graph.value_index:
+                raise GraphError(f"{where} writes the unknown value {name!r}; list it under values")
+            if name in resident:
+                raise GraphError(
+                    f"{where} writes the resident value {name!r}; residents are never written: "
+                    "write a new value and make it an output"
+                )
+            if name in writer:
+                raise GraphError(
+                    f"{where} writes {name!r}, which op {writer[name]!r} writes too; "
+                    "each value has exactly one writer"
+                )
+            writer[name] = op.name
+        if not op.implementations:
+            raise GraphError(f"{where} has no implementation; give at least one")
+        if len({i.name for i in op.implementations}) != len(op.implementations):
+            raise GraphError(f"{where} has two implementations of one name; rename one")
+        for implementation in op.implementations:
+            _check_implementation(where, graph, op, implementation, resident)
+    for value in graph.values:
+        if not value.resident and value.name not in writer:
+            raise GraphError(
+                f"graph {graph.name!r}: no op writes value {value.name!r}; mark it resident, "
+                "or list the op that computes it"
+            )
+
+
+def _check_implementation(
+    where: str, graph: Graph, op: Op, implementation: Implementation, resident: set[str]
+) -> None:
+    if implementation.name != "default":
+        where = f"{where}, implementation {implementation.name!r}"
+    cost = implementation.cost
+    is_number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
+    if not is_number or not math.isfinite(cost) or cost < 0:
+        raise GraphError(f"{where}: cost is {cost!r}; give a finite number, 0 or more")
+    _check_bytes(where, "workspace_bytes", implementation.workspace_bytes)
+    for name in implementation.reads:
+        if name not in graph.value_index:
+            raise GraphError(f"{where} reads the unknown value {name!r}; list it under values")
+    for name in implementation.overwrites:
+        if name not in implementation.reads or name in resident or name in graph.outputs:
+            raise GraphError(
+                f"{where} overwrites {name!r}; only a value that it reads, neither resident nor "
+                "an output of the graph, can be overwritten"
+            )
+    if implementation.overwrites and match_overwrites(graph, op, implementation) is None:
+        raise GraphError(
+            f"{where}: its overwrites {list(implementation.overwrites)} do not match its writes "
+            "one to one in bytes; drop an overwrite, or correct the bytes"
+        )
+
+
+def match_overwrites(graph: Graph, op: Op, implementation: Implementation) -> list[int] | None:
+    """Per write of ``op``: the index of the value whose storage it takes over, or -1.
+
+    Equal sizes are matched in order. None when an overwritten value has no write of its bytes.
+    """
+    size = [graph.values[graph.value_index[name]].bytes for name in op.writes]
+    taken = [-1] * len(op.writes)
+    for name in implementation.overwrites:
+        value = graph.value_index[name]
+        if value in taken:
+            return None
+        free = (
+            w for w, n in enumerate(size) if taken[w] < 0 and n == graph.values[value].bytes
+        )
+        write = next(free, None)
+        if write is None:
+            return None
+        taken[write] = value
+    return taken
+
+
+def _check_order(graph: Graph) -> None:
+    ready = {value.name for value in graph.values if value.resident}
+    for op in graph.ops:
+        for implementation in op.implementations:
+            late = next((name for name in implementation.reads if name not in ready), None)
+            if late is not None:
+                raise GraphError(f"graph {graph.name!r}: {_describe_disorder(graph, op, late)}")
+        ready.update(op.writes)
+
+
+def _describe_disorder(graph: Graph, op: Op, late: str) -> str:
+    writer = {name: other.name for other in graph.ops for name in other.writes}
+    reads = nx.DiGraph(
+        (writer[name], other.name)
+        for other in graph.ops
+        for implementation in other.implementations
+        for name in implementation.reads
+        if name in writer
+    )
+    try:
+        cycle = [edge[0] for edge in nx.find_cycle(reads)]
+    except nx.NetworkXNoCycle:
+        return (
+            f"op {op.name!r} reads {late!r} before op {writer[late]!r} writes it; "
+            "list the ops in program order"
+        )
+    return f"ops form a cycle: {' -> '.join([*cycle, cycle[0]])}; remove one of these reads"
+
+
+def _build_tables(graph: Graph) -> Tables:
+    index = graph.value_index
+    implementations = [(op, i) for op in graph.ops for i in op.implementations]
+    counts = [len(op.implementations) for op in graph.ops]
+    writer = np.full(len(graph.values), -1, dtype=np.int64)
+    for number, op in enumerate(graph.ops):
+        for name in op.writes:
+            writer[index[name]] = number
+    return Tables(
+        value_bytes=np.array([value.bytes for value in graph.values], dtype=np.int64),
+        resident=np.array([value.resident for value in graph.values], dtype=bool),
+        writer=writer,
+        op_first=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64),
+        writes=Rows.of([[index[name] for name in op.writes] for op in graph.ops]),
+        op_of=np.repeat(np.arange(len(graph.ops), dtype=np.int64), counts),
+        cost=np.array([i.cost for _, i in implementations], dtype=np.float64),
+        workspace=np.array([i.workspace_bytes for _, i in implementations], dtype=np.int64),
+        reads=Rows.of([sorted({index[n] for n in i.reads}) for _, i in implementations]),
+        overwritten_by=Rows.of([match_overwrites(graph, op, i) or [] for op, i in implementations]),
+        outputs=np.array([index[name] for name in graph.outputs], dtype=np.int64),
+    )

@@ -1,0 +1,243 @@
+"""Plans: what to compute, and when to free.
+
+A plan is a sequence of statements. People and files see names (:class:`Compute`,
+:class:`Free`); planners and the simulator see one integer per statement, its *code*: an
+implementation's number, or ``~v`` to free value ``v``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from graphs.errors import InvalidPlan
+from graphs.ir import Graph, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute an op (again), with its default implementation unless another is named."""
+
+    op: str
+    implementation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free a value."""
+
+    value: str
+
+
+Statement = Compute | Free
+
+
+class Plan:
+    """An immutable sequence of statements for one graph.
+
+    Args:
+        statements: in execution order.
+        graph: name of the graph that the plan is for.
+        strategy: name of the planner.
+        budget_bytes: the allowed peak, or None.
+
+    Example:
+        >>> plan = Plan([Compute("conv1"), Compute("relu1"), Free("conv1")], graph="tiny")
+        >>> len(plan)
+        3
+    """
+
+    __slots__ = ("_codes", "_codes_graph", "_statements", "budget_bytes", "graph", "strategy")
+
+    def __init__(
+        self,
+        statements: Iterable[Statement],
+        graph: str = "",
+        strategy: str = "",
+        budget_bytes: int | None = None,
+    ) -> None:
+        self._statements: tuple[Statement, ...] | None = tuple(statements)
+        self._codes: IntArray | None = None
+        self._codes_graph: Graph | None = None
+        self.graph = graph
+        self.strategy = strategy
+        self.budget_bytes = budget_bytes
+
+    @classmethod
+    def from_codes(
+        cls,
+        graph: Graph,
+        codes: Sequence[int] | IntArray,
+        strategy: str = "",
+        budget_bytes: int | None = None,
+    ) -> Plan:
+        """A plan from statement codes; its names are only made when someone asks."""
+        plan = cls((), graph.name, strategy, budget_bytes)
+        plan._statements = None
+        plan._codes = np.ascontiguousarray(codes, dtype=np.int64)
+        plan._codes_graph = graph
+        return plan
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """The statements by name."""
+        if self._statements is None:
+            assert self._codes is not None and self._codes_graph is not None
+            self._statements = _decode(self._codes_graph, self._codes)
+        return self._statements
+
+    def codes(self, graph: Graph) -> IntArray:
+        """One integer per statement, for ``graph``.
+
+        Raises:
+            InvalidPlan: a statement names an op, implementation or value that the graph lacks.
+        """
+        if self._codes is None or self._codes_graph is not graph:
+            self._codes = _encode(graph, self.statements)
+            self._codes_graph = graph
+        return self._codes
+
+    def labelled(self, strategy: str, budget_bytes: int | None) -> Plan:
+        """The same plan under another strategy name and budget."""
+        twin = Plan((), self.graph, strategy, budget_bytes)
+        twin._statements, twin._codes = self._statements, self._codes
+        twin._codes_graph = self._codes_graph
+        return twin
+
+    def __len__(self) -> int:
+        if self._statements is not None:
+            return len(self._statements)
+        assert self._codes is not None
+        return len(self._codes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Plan):
+            return NotImplemented
+        return self.statements == other.statements
+
+    def __hash__(self) -> int:
+        return hash(self.statements)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.strategy or 'unnamed'} for {self.graph!r}, {len(self)} statements)"
+
+
+def _decode(graph: Graph, codes: IntArray) -> tuple[Statement, ...]:
+    computes: list[Statement] = [
+        Compute(op.name, None if i == 0 else implementation.name)
+        for op in graph.ops
+        for i, implementation in enumerate(op.implementations)
+    ]
+    frees: list[Statement] = [Free(value.name) for value in graph.values]
+    return tuple(computes[code] if code >= 0 else frees[~code] for code in codes.tolist())
+
+
+def _encode(graph: Graph, statements: tuple[Statement, ...]) -> IntArray:
+    first = graph.tables.op_first.tolist()
+    compute = {(op.name, None): first[n] for n, op in enumerate(graph.ops)} | {
+        (op.name, implementation.name): first[n] + i
+        for n, op in enumerate(graph.ops)
+        for i, implementation in enumerate(op.implementations)
+    }
+    values = graph.value_index
+    codes = np.empty(len(statements), dtype=np.int64)
+    for position, statement in enumerate(statements):
+        try:
+            if isinstance(statement, Compute):
+                codes[position] = compute[statement.op, statement.implementation]
+            else:
+                codes[position] = ~values[statement.value]
+        except KeyError:
+            raise InvalidPlan(position, _unknown(graph, statement)) from None
+    return codes
+
+
+def _unknown(graph: Graph, statement: Statement) -> str:
+    if isinstance(statement, Free):
+        return f"free of {statement.value!r}, which graph {graph.name!r} does not have"
+    if statement.op not in graph.op_index:
+        return f"compute of {statement.op!r}, which graph {graph.name!r} does not have"
+    names = [i.name for i in graph.ops[graph.op_index[statement.op]].implementations]
+    return (
+        f"op {statement.op!r} has no implementation {statement.implementation!r}; it has {names}"
+    )
+
+
+def with_frees(graph: Graph, computes: Sequence[int] | IntArray) -> IntArray:
+    """Insert the earliest possible frees into a sequence of computes.
+
+    Each copy of a value is freed right after its last read before it is computed again (or
+    right after its compute, when nothing reads it), so that no plan with these computes in this
+    order has a lower peak. Outputs of the graph keep their last copy.
+
+    Args:
+        graph: the graph.
+        computes: implementation numbers in execution order.
+
+    Returns:
+        Statement codes: the computes with ``~value`` frees between them.
+    """
+    tables = graph.tables
+    sequence = np.ascontiguousarray(computes, dtype=np.int64)
+    keep = tables.resident.copy()
+    codes: IntArray = _with_frees(
+        sequence,
+        keep,
+        tables.outputs,
+        tables.op_of,
+        tables.reads.start,
+        tables.reads.items,
+        tables.writes.start,
+        tables.writes.items,
+        tables.overwritten_by.start,
+        tables.overwritten_by.items,
+    )
+    return codes
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _with_frees(
+    sequence, resident, outputs, op_of, read_at, reads, write_at, writes, over_at, over
+):  # type: ignore[no-untyped-def]  # numba infers the types
+    count = 0
+    for i in sequence:
+        op = op_of[i]
+        count += 1 + read_at[i + 1] - read_at[i] + write_at[op + 1] - write_at[op]
+    codes = np.empty(count, dtype=np.int64)
+    needed = np.zeros(resident.size, dtype=np.bool_)
+    for v in outputs:
+        needed[v] = True
+    end = count
+    # Backwards: a value that nobody needs later is freed where it was last touched.
+    for position in range(sequence.size - 1, -1, -1):
+        i = sequence[position]
+        op = op_of[i]
+        for k in range(read_at[i + 1] - 1, read_at[i] - 1, -1):
+            v = reads[k]
+            if not needed[v] and not resident[v]:
+                overwritten = False
+                for m in range(over_at[i], over_at[i + 1]):
+                    overwritten = overwritten or over[m] == v
+                if not overwritten:
+                    end -= 1
+                    codes[end] = ~v
+        for k in range(write_at[op + 1] - 1, write_at[op] - 1, -1):
+            v = writes[k]
+            if not needed[v]:
+                end -= 1
+                codes[end] = ~v
+            needed[v] = False
+        end -= 1
+        codes[end] = i
+        for k in range(read_at[i], read_at[i + 1]):
+            needed[reads[k]] = True
+    return codes[end:].copy()
+
+
+def program_order(graph: Graph) -> Plan:
+    """Checkpoint-all: each needed op once, in program order, values freed after their last read."""
+    computes = graph.tables.op_first[:-1][graph.needed_ops()]
+    return Plan.from_codes(graph, with_frees(graph, computes), strategy="checkpoint_all")

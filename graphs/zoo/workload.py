@@ -1,0 +1,38 @@
+"""What a model of the zoo is: a module, a batch and a scalar loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One training step, before it is captured.
+
+    Attributes:
+        name: for people and files.
+        module: in training mode, with real parameters, on the CPU.
+        make_batch: returns the batch, a tuple of tensors (inputs, then targets). Called under
+            ``FakeTensorMode`` to capture, and for real after ``torch.manual_seed`` to execute,
+            so that it may only use factory functions such as ``torch.randn`` and
+            ``torch.randint``.
+        loss: ``loss(module, *batch)`` returns a scalar tensor.
+    """
+
+    name: str
+    module: nn.Module
+    make_batch: Callable[[], tuple[Tensor, ...]]
+    loss: Callable[..., Tensor]
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        return self.loss(self.module, *batch)
+
+
+ModelFactory = Callable[..., Workload]
+"""A function of keyword options (batch_size, resolution, ...) that makes a workload."""
+
+Batch = tuple[Any, ...]

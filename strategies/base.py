@@ -1,0 +1,148 @@
+"""What a strategy is: a pure planner from a :class:`Problem` to a :class:`Solution`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from graphs.errors import Infeasible
+from graphs.ir import Graph
+from graphs.plan import Plan
+from graphs.simulate import Trace, simulate
+
+if TYPE_CHECKING:
+    from graphs.capture import Captured
+    from graphs.stream import EventStream
+
+Degree = Literal["yes", "partly", "no"]
+BoundOf = Literal["any", "9", "F"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a strategy takes into account (Checkmate's Table 1 is made from these).
+
+    Attributes:
+        general_graphs: does it handle non-linear forward graphs?
+        cost_aware: does it know that ops differ in cost?
+        memory_aware: does it know that values differ in size?
+        online: does it decide while the step runs?
+        budgeted: does it look at the budget?
+    """
+
+    general_graphs: Degree
+    cost_aware: Degree
+    memory_aware: Degree
+    online: bool = False
+    budgeted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a planner is asked.
+
+    Attributes:
+        graph: one training step.
+        budget: the allowed peak in bytes, or None for no limit.
+        time_limit: seconds that the planner may take.
+        seed: of every random choice.
+        captured: the torch side of the graph; only PyTorch's own planners look at it.
+        stream: an event log; only DTR looks at it.
+    """
+
+    graph: Graph
+    budget: int | None = None
+    time_limit: float = 60.0
+    seed: int = 0
+    captured: Captured | None = None
+    stream: EventStream | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What a planner answers.
+
+    Attributes:
+        plan: for ``problem.graph``, within the budget as simulated.
+        bound: a proven lower bound of the cost at that budget, or None.
+        bound_of: the space of plans that the bound holds for: ``any``, ``9`` (Checkmate's
+            problem 9) or ``F`` (the reduced problem).
+        objective: the planner's own objective, where it is not the cost.
+        variant: which form of the strategy produced the plan.
+        solver: name and version of the solver, if one was used.
+        seconds: planning time.
+        details: JSON-ready facts that only this strategy has; they go into the row's ``extra``.
+    """
+
+    plan: Plan
+    bound: float | None = None
+    bound_of: BoundOf | None = None
+    objective: float | None = None
+    variant: str | None = None
+    solver: str | None = None
+    seconds: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A planner. Implementations are frozen dataclasses whose fields are the options.
+
+    ``plan`` raises :class:`~graphs.errors.NotApplicable` or
+    :class:`~graphs.errors.Infeasible`; both become rows.
+    """
+
+    traits: Traits
+
+    def plan(self, problem: Problem) -> Solution: ...
+
+
+def cheapest_within(
+    problem: Problem, candidates: Iterable[tuple[Any, Callable[[], Plan]]]
+) -> tuple[Any, Plan, Trace, list[dict[str, Any]]]:
+    """Simulate each candidate plan and keep the cheapest whose peak fits the budget.
+
+    Args:
+        candidates: pairs of a knob's value and a function that makes the plan.
+
+    Returns:
+        The winning knob, its plan and trace, and the whole trade-off curve as one
+        ``{"knob", "cost", "peak_bytes"}`` per candidate tried within the time limit.
+
+    Raises:
+        Infeasible: no candidate fits; carries the smallest peak seen.
+    """
+    started = perf_counter()
+    best: tuple[Any, Plan, Trace] | None = None
+    curve: list[dict[str, Any]] = []
+    for knob, make in candidates:
+        plan = make()
+        trace = simulate(problem.graph, plan)
+        curve.append({"knob": knob, "cost": trace.cost, "peak_bytes": trace.peak_bytes})
+        fits = problem.budget is None or trace.peak_bytes <= problem.budget
+        if fits and (
+            best is None or (trace.cost, trace.peak_bytes) < (best[2].cost, best[2].peak_bytes)
+        ):
+            best = (knob, plan, trace)
+        if perf_counter() - started > problem.time_limit:
+            break
+    if best is None:
+        smallest = min((point["peak_bytes"] for point in curve), default=None)
+        raise Infeasible(
+            f"the leanest of {len(curve)} plans tried needs {smallest} bytes, "
+            f"the budget is {problem.budget}",
+            smallest_peak_found=smallest,
+        )
+    return (*best, curve)
+
+
+def fitted(problem: Problem, plan: Plan, **facts: Any) -> Solution:
+    """A :class:`Solution` for a planner without a knob.
+
+    Raises:
+        Infeasible: the plan's simulated peak is above the budget.
+    """
+    _, plan, _, _ = cheapest_within(problem, [(None, lambda: plan)])
+    return Solution(plan, **facts)

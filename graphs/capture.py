@@ -300,7 +300,7 @@ class _Builder:
         fakes = node.meta["val"]
         unpack = isinstance(fakes, (tuple, list))
         outs = tuple(
-            (f"{node.name}_{i}" if unpack else node.name) if isinstance(fake, Tensor) else None
+            (f"{node.name}_out{i}" if unpack else node.name) if isinstance(fake, Tensor) else None
             for i, fake in enumerate(fakes if unpack else [fakes])
         )
         self.name[node] = outs if unpack else node.name

@@ -1,0 +1,6 @@
+"""Runs plans on a device, and judges them against eager training."""
+
+from validator.check import Comparison, Measurement, Validator, compare, measure
+from validator.codegen import Program, generate
+
+__all__ = ["Comparison", "Measurement", "Program", "Validator", "compare", "generate", "measure"]

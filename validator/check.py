@@ -1,0 +1,200 @@
+"""The verdict on a plan: same loss, gradients and buffers as eager training, at which peak and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from costmodel.device import (
+    device_name,
+    peak_of,
+    seconds_of,
+    spread,
+    steady_allocator,
+)
+from graphs.capture import Captured
+from graphs.plan import Plan
+from validator.codegen import Program, generate
+from validator.execute import Bench, StepResult
+
+# Relative to the largest entry of the tensor; used where a device is not deterministic.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a step's results differ from eager training's.
+
+    Attributes:
+        bitwise: every bit of loss, gradients and buffers is equal.
+        max_error: largest difference relative to the tensor's largest entry.
+        worst: the tensor where it is.
+        verdict: ``ok``, or what is wrong.
+    """
+
+    bitwise: bool
+    max_error: float
+    worst: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured when a plan ran.
+
+    Attributes:
+        measured_peak_bytes: most live bytes, residents included.
+        measured_reserved_bytes: what the caching allocator held (CUDA), or None.
+        measured_seconds: median of one step; ``measured_seconds_iqr`` its spread over
+            ``measured_repeats`` runs, interleaved with as many eager steps.
+        eager_seconds, eager_peak_bytes: the same of eager training.
+        gradient_max_error, gradient_bitwise, verdict: see :class:`Comparison`.
+        device: name of the hardware.
+        steady_allocator: were malloc's thresholds fixed (CPU)?
+    """
+
+    measured_peak_bytes: int
+    measured_reserved_bytes: int | None
+    measured_seconds: float
+    measured_seconds_iqr: float
+    measured_repeats: int
+    eager_seconds: float
+    eager_peak_bytes: int
+    gradient_max_error: float
+    gradient_bitwise: bool
+    verdict: str
+    device: str
+    steady_allocator: bool
+
+
+def compare(found: StepResult, expected: StepResult, exact: bool) -> Comparison:
+    """Compare loss, every gradient and every buffer.
+
+    Args:
+        exact: demand equal bits; otherwise :data:`TOLERANCE` by dtype.
+    """
+    pairs = [("loss", found.loss, expected.loss)]
+    for what, ours, theirs in (
+        ("gradient of", found.gradients, expected.gradients),
+        ("buffer", found.buffers, expected.buffers),
+    ):
+        missing = theirs.keys() - ours.keys()
+        if missing:
+            name = min(missing)
+            return Comparison(False, float("inf"), name, f"{what} {name} is missing")
+        pairs += [(f"{what} {name}", ours[name], theirs[name]) for name in theirs]
+    errors = {name: _error(a, b) for name, a, b in pairs}
+    worst = max(errors, key=lambda name: errors[name])
+    bitwise = all(torch.equal(a, b) for _, a, b in pairs)
+    allowed = {name: 0.0 if exact else TOLERANCE.get(b.dtype, 0.0) for name, _, b in pairs}
+    wrong = [name for name in errors if not errors[name] <= allowed[name]]
+    verdict = "ok"
+    if wrong:
+        name = max(wrong, key=lambda name: errors[name])
+        verdict = (
+            f"{name} differs from eager training by {errors[name]:.3g} of its largest entry "
+            f"(allowed: {allowed[name]:g}); {len(wrong)} of {len(pairs)} tensors are wrong"
+        )
+    return Comparison(bitwise, errors[worst], worst, verdict)
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return float("inf")
+    if torch.equal(found, expected):
+        return 0.0
+    a, b = found.double(), expected.double()
+    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
+        return float("inf")
+    difference = torch.nan_to_num(a - b).abs().max().item()
+    return float(difference / max(torch.nan_to_num(b).abs().max().item(), 1e-30))
+
+
+class Validator:
+    """Measures any number of plans of one captured model against one eager reference."""
+
+    def __init__(self, captured: Captured, device: str, seed: int) -> None:
+        self.steady = device == "cpu" and steady_allocator()
+        self.bench = Bench(captured, device, seed)
+        self.device = device
+
+    @cached_property
+    def reference(self) -> StepResult:
+        """Eager training's results."""
+        return self.bench.reference()
+
+    @cached_property
+    def deterministic(self) -> bool:
+        """Does eager training reproduce its own bits on this device?"""
+        return compare(self.bench.reference(), self.reference, exact=True).bitwise
+
+    @cached_property
+    def eager_peak_bytes(self) -> int:
+        """Measured peak of an eager step, residents included."""
+        before = self.bench.buffers()
+        reading = peak_of(self.bench.eager, self.device)
+        self.bench.clear(before)
+        return reading.peak_bytes + self.bench.resident_bytes
+
+    def check(self, program: Program) -> Comparison:
+        """Run once and compare with eager training."""
+        found = self.bench.result_of(self.bench.run(program))
+        exact = self.device == "cpu" and self.deterministic
+        return compare(found, self.reference, exact)
+
+    def times(self, program: Program, repeats: int) -> tuple[list[float], list[float]]:
+        """Seconds of ``repeats`` plan steps and as many eager steps, interleaved."""
+        before = self.bench.buffers()
+        planned, eager = [], []
+        for _ in range(repeats):
+            planned.append(seconds_of(lambda: self.bench.run(program), self.device))
+            eager.append(seconds_of(self.bench.eager, self.device))
+            self.bench.clear(before)
+        return planned, eager
+
+    def measure(self, plan: Plan, repeats: int = 5) -> Measurement:
+        """Check, then measure peak and time in separate passes; the check is the warm-up."""
+        program = generate(self.bench.captured, plan)
+        comparison = self.check(program)
+        reading = peak_of(lambda: self.bench.run(program), self.device)
+        planned, eager = self.times(program, repeats)
+        seconds, iqr = spread(planned)
+        return Measurement(
+            measured_peak_bytes=reading.peak_bytes + self.bench.resident_bytes,
+            measured_reserved_bytes=reading.reserved_bytes,
+            measured_seconds=seconds,
+            measured_seconds_iqr=iqr,
+            measured_repeats=repeats,
+            eager_seconds=spread(eager)[0],
+            eager_peak_bytes=self.eager_peak_bytes,
+            gradient_max_error=comparison.max_error,
+            gradient_bitwise=comparison.bitwise,
+            verdict=comparison.verdict,
+            device=device_name(self.device),
+            steady_allocator=self.steady,
+        )
+
+
+_latest: list[tuple[object, int, Validator]] = []
+
+
+def measure(
+    captured: Captured, plan: Plan, *, device: str, seed: int = 0, repeats: int = 5
+) -> Measurement:
+    """Execute ``plan`` on ``device``: verdict on its gradients, measured peak and time.
+
+    The eager reference of the latest model is kept, since a sweep runs many plans of one model.
+
+    Raises:
+        ConfigError: there is no such device.
+        ExecutionError: the plan cannot be executed faithfully.
+    """
+    module = captured.workload.module
+    if not _latest or _latest[0][:2] != (module, seed) or _latest[0][2].device != device:
+        _latest[:] = [(module, seed, Validator(captured, device, seed))]
+    validator = _latest[0][2]
+    validator.bench.captured = captured  # costs may differ, the code does not
+    return validator.measure(plan, repeats)

@@ -1,0 +1,141 @@
+"""Plan to Python: one readable line per statement, with explicit ``del``.
+
+Straight-line code is as fast as eager training, and a ``del`` really drops the last
+reference, which no interpreter over dictionaries guarantees as plainly.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphs.capture import Call, Captured, Ref
+from graphs.errors import ExecutionError
+from graphs.plan import Plan
+
+_WORD = re.compile(r"\W+")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A plan as a Python function.
+
+    Attributes:
+        source: its text.
+        step: ``step(residents, rng)`` returns loss, gradients and buffer updates in one tuple,
+            in the order of ``results``.
+        results: tensor names.
+    """
+
+    source: str
+    step: Callable[..., tuple[Any, ...]]
+    results: tuple[str, ...]
+
+
+def generate(captured: Captured, plan: Plan) -> Program:
+    """Compile ``plan`` to a function over the captured ops.
+
+    Raises:
+        ExecutionError: a random op is first computed out of program order, so that it would
+            draw other numbers than eager training does; names the op.
+    """
+    writer = _Writer(captured)
+    lines = writer.body(plan.codes(captured.graph))
+    results = (captured.loss, *captured.gradients.values(), *captured.updates.values())
+    names = [resident.tensor for resident in captured.residents]
+    source = "\n    ".join(
+        [
+            "def step(residents, rng):",
+            f"({', '.join(names)},) = residents",
+            *lines,
+            f"return ({', '.join(results)},)",
+        ]
+    )
+    scope = dict(writer.scope)
+    exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
+    return Program(source, scope["step"], results)
+
+
+class _Writer:
+    def __init__(self, captured: Captured) -> None:
+        self.captured = captured
+        self.scope: dict[str, Any] = {}
+        self.constants: dict[int, str] = {}
+        # The tensor names (root and views) that hold each value's storage.
+        self.names: dict[str, list[str]] = defaultdict(list)
+        for implementations in captured.code.values():
+            for call in next(iter(implementations.values())):
+                for out in call.outs:
+                    if out is not None:
+                        self.names[captured.value_of[out]].append(out)
+
+    def body(self, codes: np.ndarray[Any, Any]) -> list[str]:
+        graph, tables = self.captured.graph, self.captured.graph.tables
+        lines = [self._call(call) for call in self.captured.prologue]
+        again = {
+            op
+            for op, count in zip(
+                *np.unique(tables.op_of[codes[codes >= 0]], return_counts=True), strict=True
+            )
+            if count > 1
+        }
+        done: set[int] = set()
+        last_random = -1
+        for code in codes.tolist():
+            if code < 0:
+                lines.append(f"del {', '.join(self.names[graph.values[~code].name])}")
+                continue
+            number = int(tables.op_of[code])
+            op = graph.ops[number]
+            chosen = op.implementations[code - int(tables.op_first[number])]
+            calls = [self._call(call) for call in self.captured.code[op.name][chosen.name]]
+            random = op.name in self.captured.random_ops
+            if random and number not in done:
+                if number < last_random:
+                    raise ExecutionError(
+                        f"the plan first computes the random op {op.name!r} out of program "
+                        "order; it would draw other numbers than eager training"
+                    )
+                last_random = number
+                lines += [f"rng.record({number})"] * (number in again)
+            elif random:
+                calls = [f"rng.replay({number})", *calls, "rng.resume()"]
+            done.add(number)
+            lines += calls
+            lines += [f"del {', '.join(self.names[name])}" for name in chosen.overwrites]
+        return lines
+
+    def _call(self, call: Call) -> str:
+        target = self._target(call.target)
+        arguments = [self._literal(a) for a in call.args]
+        arguments += [f"{key}={self._literal(a)}" for key, a in call.kwargs.items()]
+        outs = ", ".join(out or "_" for out in call.outs)
+        comma = "," if call.unpack and len(call.outs) == 1 else ""
+        return f"{outs}{comma} = {target}({', '.join(arguments)})"
+
+    def _target(self, target: Callable[..., Any]) -> str:
+        name = _WORD.sub("_", str(target)).strip("_")
+        name = name if self.scope.get(name, target) is target else f"{name}_{len(self.scope)}"
+        self.scope[name] = target
+        return name
+
+    def _literal(self, argument: Any) -> str:
+        if isinstance(argument, Ref):
+            return argument.name
+        if isinstance(argument, (bool, int, str, type(None))):
+            return repr(argument)
+        if isinstance(argument, float) and math.isfinite(argument):
+            return repr(argument)
+        if isinstance(argument, list):
+            return f"[{', '.join(map(self._literal, argument))}]"
+        if isinstance(argument, tuple):
+            return f"({' '.join(self._literal(a) + ',' for a in argument)})"
+        name = self.constants.setdefault(id(argument), f"constant_{len(self.constants)}")
+        self.scope[name] = argument
+        return name

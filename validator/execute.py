@@ -1,0 +1,142 @@
+"""Runs plans, and eager training beside them, on real data on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from costmodel.device import require
+from graphs.capture import Captured
+from validator.codegen import Program
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a training step leaves behind.
+
+    Attributes:
+        loss: scalar.
+        gradients: by qualified parameter name.
+        buffers: new value of each mutated buffer, by qualified name.
+    """
+
+    loss: Tensor
+    gradients: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+class RandomReplay:
+    """Replays random draws: a recomputed dropout must drop what it dropped before."""
+
+    def __init__(self, device: str) -> None:
+        self._generator: Any = torch.cuda if device == "cuda" else torch
+        self._states: dict[int, Tensor] = {}
+        self._present: Tensor | None = None
+
+    def record(self, op: int) -> None:
+        """Remember the generator's state before the first compute of ``op``."""
+        self._states[op] = self._generator.get_rng_state()
+
+    def replay(self, op: int) -> None:
+        """Go back to that state for a recompute."""
+        self._present = self._generator.get_rng_state()
+        self._generator.set_rng_state(self._states[op])
+
+    def resume(self) -> None:
+        """Go on where the step was before ``replay``."""
+        self._generator.set_rng_state(self._present)
+
+
+class Bench:
+    """One captured model on one device, with one batch: runs plans and eager steps on it.
+
+    Every run starts from the same parameters, buffers, batch and random state; none changes
+    them.
+
+    Args:
+        captured: the model.
+        device: ``cpu`` or ``cuda``; the one that it was captured for.
+        seed: of the batch and of the step's own random draws.
+    """
+
+    def __init__(self, captured: Captured, device: str, seed: int) -> None:
+        require(device)
+        self.captured, self.device, self.seed = captured, device, seed
+        self.module = captured.workload.module.to(device).train()
+        torch.manual_seed(seed)
+        with torch.device(device):
+            self.batch = captured.workload.make_batch()
+        self.residents = tuple(self._residents())
+        self.mutated = [name for name, _ in self.module.named_buffers()]
+
+    def _residents(self) -> list[Tensor]:
+        parameters = dict(self.module.named_parameters(remove_duplicate=False))
+        buffers = dict(self.module.named_buffers(remove_duplicate=False))
+        find = {
+            "parameter": lambda r: parameters[r.target].detach(),
+            "buffer": lambda r: buffers[r.target].detach(),
+            "input": lambda r: self.batch[r.target],
+            "tangent": lambda r: torch.ones((), device=self.device, dtype=self._dtype(r.tensor)),
+            "constant": lambda r: self.captured.constants[r.tensor].to(self.device),
+        }
+        return [find[resident.kind](resident) for resident in self.captured.residents]
+
+    def _dtype(self, tensor: str) -> torch.dtype:
+        return self.captured.tensors[tensor].dtype
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the residents' storages, each counted once."""
+        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in self.residents}
+        return sum(storage.nbytes() for storage in storages.values())
+
+    def run(self, program: Program) -> tuple[Tensor, ...]:
+        """One training step by a plan; returns the raw results in ``program.results`` order."""
+        torch.manual_seed(self.seed + 1)
+        with torch.no_grad():
+            return program.step(self.residents, RandomReplay(self.device))
+
+    def result_of(self, raw: tuple[Tensor, ...]) -> StepResult:
+        """Name the raw results of :meth:`run`."""
+        loss, *rest = raw
+        gradients = dict(zip(self.captured.gradients, rest, strict=False))
+        buffers = dict(zip(self.captured.updates, rest[len(gradients) :], strict=True))
+        return StepResult(loss, gradients, buffers)
+
+    def eager(self) -> Tensor:
+        """One ordinary training step; gradients stay in ``.grad``, buffers are updated."""
+        torch.manual_seed(self.seed + 1)
+        loss = self.captured.workload(*self.batch).reshape(())
+        loss.backward()
+        return loss.detach()
+
+    def clear(self, buffers: dict[str, Tensor]) -> None:
+        """Undo an eager step: drop gradients, restore ``buffers`` as :meth:`buffers` gave them."""
+        self.module.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for name, buffer in self.module.named_buffers():
+                buffer.copy_(buffers[name])
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Copies of all buffers."""
+        return {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+
+    def reference(self) -> StepResult:
+        """The result of one eager step; the model is left as it was."""
+        before = self.buffers()
+        loss = self.eager()
+        gradients = {
+            name: p.grad.clone()
+            for name, p in self.module.named_parameters()
+            if p.grad is not None
+        }
+        changed = {
+            name: b.clone()
+            for name, b in self.module.named_buffers()
+            if not torch.equal(b, before[name])
+        }
+        self.clear(before)
+        return StepResult(loss, gradients, changed)

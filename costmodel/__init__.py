@@ -1,0 +1,72 @@
+"""Cost models: each maps a graph (and what was captured) to the same graph with other costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphs.errors import ConfigError
+from graphs.ir import Graph
+
+if TYPE_CHECKING:
+    from graphs.capture import Captured
+
+NAMES = ("given", "unit", "flops", "roofline", "profiled")
+
+
+def with_costs(graph: Graph, costs: dict[str, tuple[float, int]], unit: str) -> Graph:
+    """``graph`` with (cost, workspace bytes) per op for its default implementation."""
+    ops = []
+    for op in graph.ops:
+        cost, workspace = costs[op.name]
+        first = replace(op.implementations[0], cost=cost, workspace_bytes=workspace)
+        ops.append(replace(op, implementations=(first, *op.implementations[1:])))
+    return replace(graph, ops=tuple(ops), cost_unit=unit)
+
+
+def apply(
+    name: str,
+    graph: Graph,
+    captured: Captured | None,
+    *,
+    device: str = "cpu",
+    preset: str = "v100",
+    cache: Path | None = None,
+) -> Graph:
+    """Cost ``graph`` by the model called ``name``.
+
+    Args:
+        name: one of :data:`NAMES`.
+        captured: what the graph was captured from; flops, roofline and profiled need it.
+        device: where ``profiled`` measures.
+        preset: the machine that ``roofline`` models.
+        cache: directory of op profiles, or None to keep none.
+
+    Raises:
+        ConfigError: an unknown cost model, or one that needs a captured model.
+    """
+    if name == "given":
+        return graph
+    if name == "unit":
+        from costmodel.unit import unit
+
+        return unit(graph)
+    if name not in NAMES:
+        raise ConfigError(f"costmodel={name}: unknown; use one of {', '.join(NAMES)}")
+    if captured is None:
+        raise ConfigError(
+            f"costmodel={name} needs a captured model, and {graph.name!r} comes from a file or "
+            "is synthetic; use costmodel=given or costmodel=unit"
+        )
+    if name == "profiled":
+        from costmodel.profiled import profiled
+
+        return profiled(captured, device, cache)
+    if name == "roofline":
+        from costmodel.roofline import roofline
+
+        return roofline(captured, preset)
+    from costmodel.flops import flops
+
+    return flops(captured)

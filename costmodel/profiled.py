@@ -1,0 +1,177 @@
+"""Measured time and workspace of each op, one at a time, kept on disk.
+
+Two ops with the same target, shapes, strides, dtypes and options share one profile. A profile is
+valid for one device, PyTorch version and thread count, which are part of its key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from costmodel import with_costs
+from costmodel.device import (
+    device_name,
+    peak_of,
+    require,
+    seconds_of,
+    spread,
+    steady_allocator,
+)
+from graphs.capture import Call, Captured, Ref, TensorSpec
+from graphs.files import read_json, write_json
+from graphs.ir import Graph
+
+aten = torch.ops.aten
+
+# Timing stops at the first of: this many runs, or this many seconds (but three runs at least).
+MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, 0.15, 3
+
+
+def profiled(captured: Captured, device: str, cache: Path | None = None) -> Graph:
+    """The captured graph with measured seconds and workspace bytes on ``device``.
+
+    Args:
+        cache: directory that holds ``profiles/<device and versions>.json``.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    require(device)
+    if device == "cpu":
+        steady_allocator()
+    path = None if cache is None else cache / "profiles" / f"{_place(device)}.json"
+    known: dict[str, list[float]] = read_json(path) if path is not None and path.exists() else {}
+    costs, fresh = {}, False
+    state = torch.get_rng_state()
+    for op in captured.graph.ops:
+        root = captured.code[op.name]["default"][0]
+        key = _key(captured, root)
+        if key not in known:
+            known[key] = list(_profile(captured, root, device))
+            fresh = True
+        seconds, workspace = known[key]
+        costs[op.name] = (seconds, int(workspace))
+    torch.set_rng_state(state)
+    if path is not None and fresh:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, known)
+    return with_costs(captured.graph, costs, "second")
+
+
+def _place(device: str) -> str:
+    settings = {
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cudnn": [torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic],
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+    }
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _key(captured: Captured, call: Call) -> str:
+    def describe(argument: Any) -> str:
+        if isinstance(argument, Ref):
+            spec = captured.tensors[argument.name]
+            return f"{spec.dtype}{list(spec.shape)}{list(spec.stride)}"
+        if isinstance(argument, (list, tuple)):
+            return f"[{', '.join(map(describe, argument))}]"
+        return repr(argument)
+
+    options = "".join(f", {key}={describe(a)}" for key, a in call.kwargs.items())
+    return f"{call.target}({', '.join(map(describe, call.args))}{options})"
+
+
+def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:
+    """Median seconds and workspace bytes of one call on stand-in tensors."""
+    run = _stand_in(captured, call, device)
+    run()  # warms caches, and lets cuDNN and oneDNN choose their algorithms
+    workspace = max(0, peak_of(run, device).peak_bytes - _new_bytes(run()))
+    seconds: list[float] = []
+    began = time.perf_counter()
+    while len(seconds) < MOST_RUNS and (
+        len(seconds) < FEWEST_RUNS or time.perf_counter() - began < MOST_SECONDS
+    ):
+        seconds.append(seconds_of(run, device))
+    return spread(seconds)[0], workspace
+
+
+def _new_bytes(result: Any) -> int:
+    tensors = [t for t in (result if isinstance(result, (tuple, list)) else [result])]
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in tensors
+        if isinstance(t, Tensor)
+    }
+    return sum(storages.values())
+
+
+def _stand_in(captured: Captured, call: Call, device: str) -> Callable[[], Any]:
+    tensors: dict[str, Tensor] = {}
+    bound = _index_bound(captured, call)
+
+    def real(argument: Any) -> Any:
+        if isinstance(argument, Ref):
+            if argument.name not in tensors:
+                spec = captured.tensors[argument.name]
+                tensors[argument.name] = _random(spec, bound, device)
+            return tensors[argument.name]
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(real(a) for a in argument)
+        return argument
+
+    arguments = [real(a) for a in call.args]
+    options = {key: real(a) for key, a in call.kwargs.items()}
+
+    def run() -> Any:
+        with torch.no_grad():
+            return call.target(*arguments, **options)
+
+    return run
+
+
+def _random(spec: TensorSpec, bound: int, device: str) -> Tensor:
+    tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
+    if spec.dtype is torch.bool:
+        return tensor.random_(0, 2)
+    if not spec.dtype.is_floating_point and not spec.dtype.is_complex:
+        return tensor.random_(0, bound)
+    # Away from 0 and from denormals, so that roots, logarithms and quotients stay ordinary.
+    return tensor.uniform_(0.5, 1.5) if spec.dtype.is_floating_point else tensor.fill_(1)
+
+
+def _index_bound(captured: Captured, call: Call) -> int:
+    """One more than the largest index that is valid in the integer arguments of ``call``."""
+
+    def shape(position: int) -> tuple[int, ...]:
+        argument = call.args[position]
+        assert isinstance(argument, Ref)
+        return captured.tensors[argument.name].shape
+
+    packet = getattr(call.target, "overloadpacket", None)
+    if packet is aten.embedding:
+        return shape(0)[0]
+    if packet is aten.embedding_dense_backward:
+        return int(call.args[2])
+    if packet in (aten.nll_loss_forward, aten.nll_loss2d_forward):
+        return shape(0)[1]
+    if packet in (aten.nll_loss_backward, aten.nll_loss2d_backward):
+        return shape(1)[1]
+    if packet is aten.max_pool2d_with_indices_backward:
+        return shape(0)[-1] * shape(0)[-2]
+    if packet is aten.max_pool3d_with_indices_backward:
+        return shape(0)[-1] * shape(0)[-2] * shape(0)[-3]
+    if packet in (aten.gather, aten.scatter, aten.scatter_add, aten.index_select):
+        return shape(0)[int(call.args[1])]
+    if packet in (aten.index, aten.index_put, aten._unsafe_index, aten._unsafe_index_put):
+        indices = [n for n, i in zip(shape(0), call.args[1], strict=False) if i is not None]
+        return min(indices, default=1)
+    return 1

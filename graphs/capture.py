@@ -372,7 +372,9 @@ class _Builder:
         self._prune(ends)
         self.owner[self.value_of[loss]].phase = Phase.LOSS
         resident = {self.value_of[r.tensor] for r in self.residents}
-        outputs = dict.fromkeys(v for v in map(self.value_of.__getitem__, ends) if v not in resident)
+        outputs = dict.fromkeys(
+            v for v in map(self.value_of.__getitem__, ends) if v not in resident
+        )
         return Captured(
             graph=self._graph(resident, tuple(outputs)),
             workload=self.workload,
@@ -421,7 +423,9 @@ class _Builder:
         for name, draft in self.drafts.items():
             reads = {self.value_of[ref] for call in draft.calls for ref in call_reads(call)}
             own = tuple(v for v in self.bytes if v in reads and v not in draft.values)
-            ops.append(Op(name, draft.phase, tuple(draft.values), (Implementation("default", own, 1.0),)))
+            ops.append(
+                Op(name, draft.phase, tuple(draft.values), (Implementation("default", own, 1.0),))
+            )
         return Graph(self.workload.name, values, tuple(ops), outputs)
 
 

@@ -360,9 +360,7 @@ def match_overwrites(graph: Graph, op: Op, implementation: Implementation) -> li
         value = graph.value_index[name]
         if value in taken:
             return None
-        free = (
-            w for w, n in enumerate(size) if taken[w] < 0 and n == graph.values[value].bytes
-        )
+        free = (w for w, n in enumerate(size) if taken[w] < 0 and n == graph.values[value].bytes)
         write = next(free, None)
         if write is None:
             return None

@@ -161,9 +161,7 @@ def _unknown(graph: Graph, statement: Statement) -> str:
     if statement.op not in graph.op_index:
         return f"compute of {statement.op!r}, which graph {graph.name!r} does not have"
     names = [i.name for i in graph.ops[graph.op_index[statement.op]].implementations]
-    return (
-        f"op {statement.op!r} has no implementation {statement.implementation!r}; it has {names}"
-    )
+    return f"op {statement.op!r} has no implementation {statement.implementation!r}; it has {names}"
 
 
 def with_frees(graph: Graph, computes: Sequence[int] | IntArray) -> IntArray:

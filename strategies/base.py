@@ -13,8 +13,9 @@ from graphs.plan import Plan
 from graphs.simulate import Trace, simulate
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
     from graphs.stream import EventStream
+
+    from graphs.capture import Captured
 
 Degree = Literal["yes", "partly", "no"]
 BoundOf = Literal["any", "9", "F"]

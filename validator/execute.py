@@ -129,9 +129,7 @@ class Bench:
         before = self.buffers()
         loss = self.eager()
         gradients = {
-            name: p.grad.clone()
-            for name, p in self.module.named_parameters()
-            if p.grad is not None
+            name: p.grad.clone() for name, p in self.module.named_parameters() if p.grad is not None
         }
         changed = {
             name: b.clone()

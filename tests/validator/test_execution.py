@@ -1,0 +1,124 @@
+"""Plans executed on real data give the bits of eager training, and the peak that was simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import validator
+from graphs.capture import Captured, capture
+from graphs.errors import CaptureError, ExecutionError
+from graphs.ir import Graph
+from graphs.plan import Plan, program_order, with_frees
+from graphs.zoo.workload import Workload
+
+
+def small_workload() -> Workload:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(8 * 64, 10),
+    )
+    return Workload(
+        "small",
+        module,
+        lambda: (torch.randn(4, 3, 16, 16), torch.randint(10, (4,))),
+        lambda model, x, y: F.cross_entropy(model(x), y),
+    )
+
+
+@pytest.fixture(scope="module")
+def small() -> Captured:
+    return capture(small_workload())
+
+
+def recompute_everything(graph: Graph) -> Plan:
+    """The forward pass twice, then the backward pass."""
+    first = graph.tables.op_first[:-1]
+    loss = graph.loss_index
+    assert loss is not None
+    sequence = np.concatenate([first[: loss + 1], first[:loss], first[loss + 1 :]])
+    return Plan.from_codes(graph, with_frees(graph, sequence))
+
+
+@pytest.mark.parametrize("make", [program_order, recompute_everything])
+def test_bits_of_eager_training(small: Captured, make) -> None:
+    measured = validator.measure(small, make(small.graph), device="cpu", repeats=1)
+    assert measured.verdict == "ok"
+    assert measured.gradient_bitwise
+    assert measured.gradient_max_error == 0.0
+
+
+def test_a_dropout_that_is_not_replayed_is_caught(small: Captured) -> None:
+    forgetful = replace(small, random_ops=frozenset())
+    checker = validator.Validator(small, "cpu", seed=0)
+    program = validator.generate(forgetful, recompute_everything(small.graph))
+    verdict = checker.check(program).verdict
+    assert "differs from eager training" in verdict
+
+
+def test_random_ops_out_of_program_order_are_refused() -> None:
+    class TwoDropouts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (F.dropout(x * self.weight) + F.dropout(x + self.weight)).sum()
+
+    module = TwoDropouts()
+    captured = capture(
+        Workload("two", module, lambda: (torch.randn(4),), lambda model, x: model(x))
+    )
+    graph = captured.graph
+    order = list(graph.tables.op_first[:-1])
+    first, second = (graph.op_index[name] for name in sorted(captured.random_ops))
+    needed_by_second = order.index(second)
+    order.insert(order.index(first), order.pop(needed_by_second))
+    source = next(i for i in order if graph.ops[i].name.startswith("add"))
+    order.insert(0, order.pop(order.index(source)))
+    plan = Plan.from_codes(graph, with_frees(graph, order))
+    with pytest.raises(ExecutionError, match="out of program order"):
+        validator.generate(captured, plan)
+
+
+def test_a_model_without_a_scalar_loss_is_refused() -> None:
+    module = nn.Linear(2, 2)
+    workload = Workload("vector", module, lambda: (torch.randn(3, 2),), lambda model, x: model(x))
+    with pytest.raises(CaptureError, match="not a scalar"):
+        capture(workload)
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    workload = Workload("empty", nn.ReLU(), lambda: (torch.randn(3),), lambda m, x: m(x).sum())
+    with pytest.raises(CaptureError, match="no parameter to train"):
+        capture(workload)
+
+
+def test_capture_and_execution_leave_the_model_as_it_was(small: Captured) -> None:
+    module = small.workload.module
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    validator.measure(small, program_order(small.graph), device="cpu", repeats=1)
+    assert all(torch.equal(before[name], t) for name, t in module.state_dict().items())
+    assert all(p.grad is None for p in module.parameters())
+
+
+@pytest.mark.gpu
+def test_gradients_on_cuda() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    captured = capture(small_workload(), "cuda")
+    for make in (program_order, recompute_everything):
+        measured = validator.measure(captured, make(captured.graph), device="cuda", repeats=2)
+        assert measured.verdict == "ok"

@@ -105,7 +105,7 @@ def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:
 
 
 def _new_bytes(result: Any) -> int:
-    tensors = [t for t in (result if isinstance(result, (tuple, list)) else [result])]
+    tensors = result if isinstance(result, (tuple, list)) else [result]
     storages = {
         t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
         for t in tensors

@@ -1,4 +1,4 @@
-"""The roofline model: an op takes as long as its arithmetic or its memory traffic, whichever is longer."""
+"""The roofline model: an op takes as long as the longer of its arithmetic and its traffic."""
 
 from __future__ import annotations
 

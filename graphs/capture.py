@@ -290,7 +290,7 @@ class _Builder:
             assert isinstance(source, Node)
             names = self.name[source]
             assert isinstance(names, tuple)
-            name = names[node.args[1]]  # type: ignore[index]
+            name = names[node.args[1]]
             assert name is not None
             self.name[node] = name
             return
@@ -305,13 +305,13 @@ class _Builder:
         )
         self.name[node] = outs if unpack else node.name
         call = Call(
-            node.target,  # type: ignore[arg-type]
+            node.target,
             tuple(self._argument(a) for a in node.args),
             {key: self._argument(a) for key, a in node.kwargs.items()},
             outs,
             unpack,
         )
-        self._place(node, call, [f for f in (fakes if unpack else [fakes])])
+        self._place(node, call, list(fakes) if unpack else [fakes])
 
     @staticmethod
     def _is_alias(node: Node, source: Node) -> bool:
@@ -346,7 +346,7 @@ class _Builder:
 
     def _results(self, node: Node) -> dict[Any, str]:
         results = {}
-        for argument, description in zip(node.args[0], node.meta["desc"], strict=True):  # type: ignore[arg-type]
+        for argument, description in zip(node.args[0], node.meta["desc"], strict=True):
             if isinstance(argument, Node):
                 name = self.name[argument]
                 assert isinstance(name, str)

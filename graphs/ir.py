@@ -67,7 +67,10 @@ class Implementation:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One computation: it reads values and writes new ones. ``implementations[0]`` is the default."""
+    """One computation, which reads values and writes new ones.
+
+    ``implementations[0]`` is the default.
+    """
 
     name: str
     phase: Phase
@@ -253,7 +256,7 @@ class Graph:
         tables = self.tables
         movable = np.where(tables.resident, 0, tables.value_bytes)
         largest = int(movable[tables.outputs].sum())
-        for op in np.flatnonzero(self.needed_ops()):
+        for op in np.flatnonzero(self.needed_ops()).tolist():
             written = int(movable[tables.writes[op]].sum())
             leanest = min(
                 int(movable[tables.reads[i]].sum() + tables.workspace[i])
@@ -264,7 +267,7 @@ class Graph:
                         if v < 0
                     )
                 )
-                for i in range(tables.op_first[op], tables.op_first[op + 1])
+                for i in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
             )
             largest = max(largest, leanest, written)
         return self.resident_bytes + largest

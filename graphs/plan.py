@@ -85,7 +85,8 @@ class Plan:
     def statements(self) -> tuple[Statement, ...]:
         """The statements by name."""
         if self._statements is None:
-            assert self._codes is not None and self._codes_graph is not None
+            assert self._codes is not None
+            assert self._codes_graph is not None
             self._statements = _decode(self._codes_graph, self._codes)
         return self._statements
 
@@ -137,7 +138,9 @@ def _decode(graph: Graph, codes: IntArray) -> tuple[Statement, ...]:
 
 def _encode(graph: Graph, statements: tuple[Statement, ...]) -> IntArray:
     first = graph.tables.op_first.tolist()
-    compute = {(op.name, None): first[n] for n, op in enumerate(graph.ops)} | {
+    compute: dict[tuple[str, str | None], int] = {
+        (op.name, None): first[n] for n, op in enumerate(graph.ops)
+    } | {
         (op.name, implementation.name): first[n] + i
         for n, op in enumerate(graph.ops)
         for i, implementation in enumerate(op.implementations)
@@ -196,10 +199,10 @@ def with_frees(graph: Graph, computes: Sequence[int] | IntArray) -> IntArray:
     return codes
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _with_frees(
     sequence, resident, outputs, op_of, read_at, reads, write_at, writes, over_at, over
-):  # type: ignore[no-untyped-def]  # numba infers the types
+):
     count = 0
     for i in sequence:
         op = op_of[i]

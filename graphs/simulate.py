@@ -109,8 +109,8 @@ def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: in
     return f"op {reader!r} reads {name!r}, which is not live; compute op {writer!r} first"
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _replay(  # type: ignore[no-untyped-def]  # numba infers the types
+@numba.njit(cache=True)
+def _replay(
     codes, live, during, after, size, resident, forward, loss, start_bytes,
     op_of, op_cost, workspace, read_at, reads, write_at, writes, over_at, over,
 ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""The verdict on a plan: same loss, gradients and buffers as eager training, at which peak and time."""
+"""The verdict on a plan: eager training's loss, gradients and buffers? At which peak and time?"""
 
 from __future__ import annotations
 

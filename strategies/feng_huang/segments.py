@@ -184,11 +184,9 @@ def _divide_complicate(
         if not any(seed in owner for seed in seeds):
             owner.update(dict.fromkeys(_inside(neighbours, pair, seeds), pair))
     groups: dict[Edge, list[Segment]] = {}
-    pairs = set(owner.values())
     for part in parts:
         ends = (part.source, part.target)
         pair = owner.get(part.source, owner.get(part.target, ends))
-        assert pair == ends or pair in pairs
         groups.setdefault(pair, []).append(part)
     members = [_divide(costs, group, *pair) for pair, group in sorted(groups.items())]
     skeleton = set(neighbours) - set(owner) - {source, target}
@@ -221,12 +219,9 @@ def _separation_pairs(
     for k in neighbours:
         root = target if k == source else source
         for t, seed, count in _hanging(neighbours, k, root):
-            pair = (min(k, t), max(k, t))
-            if pair == (source, target) or (k > t and pair in cut_off and t != root):
-                continue
-            seeds.setdefault(pair, [])
-            if seed not in seeds[pair]:
-                seeds[pair].append(seed)
+            pair = (k, t)
+            if k < t and pair != (source, target):  # each pair once
+                seeds.setdefault(pair, []).append(seed)
                 cut_off[pair] += count
     return [(pair, seeds[pair]) for pair, _ in cut_off.most_common()]
 

@@ -13,7 +13,7 @@ def graph_with_bookkeeping() -> Graph:
         Value("x", 100, resident=True),
         Value("count", 8, resident=True),
         Value("counted", 8),
-        *(Value(name, 50) for name in ("a", "b", "c")),
+        *(Value(name, 500) for name in ("a", "b", "c")),
         Value("loss", 4),
         Value("grad", 50),
     ]

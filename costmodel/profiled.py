@@ -139,13 +139,19 @@ def _stand_in(captured: Captured, call: Call, device: str) -> Callable[[], Any]:
 
 
 def _random(spec: TensorSpec, bound: int, device: str) -> Tensor:
-    tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
+    # Filled flat, then shaped: an expanded tensor's entries share memory.
+    extent = 1 + sum((n - 1) * step for n, step in zip(spec.shape, spec.stride, strict=True))
+    flat = torch.empty(max(extent, 0), dtype=spec.dtype, device=device)
     if spec.dtype is torch.bool:
-        return tensor.random_(0, 2)
-    if not spec.dtype.is_floating_point and not spec.dtype.is_complex:
-        return tensor.random_(0, bound)
-    # Away from 0 and from denormals, so that roots, logarithms and quotients stay ordinary.
-    return tensor.uniform_(0.5, 1.5) if spec.dtype.is_floating_point else tensor.fill_(1)
+        flat.random_(0, 2)
+    elif spec.dtype.is_complex:
+        flat.fill_(1)
+    elif spec.dtype.is_floating_point:
+        # Away from 0 and from denormals: roots, logarithms and quotients stay ordinary.
+        flat.uniform_(0.5, 1.5)
+    else:
+        flat.random_(0, bound)
+    return flat.as_strided(spec.shape, spec.stride)
 
 
 def _index_bound(captured: Captured, call: Call) -> int:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from graphs.files import read_json, write_json
 from torch import Tensor
 
 from costmodel import with_costs
@@ -27,6 +26,7 @@ from costmodel.device import (
     steady_allocator,
 )
 from graphs.capture import Call, Captured, Ref, TensorSpec
+from graphs.files import read_json, write_json
 from graphs.ir import Graph
 
 aten = torch.ops.aten

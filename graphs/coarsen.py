@@ -81,7 +81,7 @@ def coarsen(graph: Graph, contract_below: float = 0.0) -> Coarse:
         if _is_bookkeeping(graph, i):
             same = range(i + 1, len(graph.ops))
             host = next((j for j in same if graph.ops[j].phase is op.phase), None)
-        elif 0 < limit and op.cost <= limit and len(readers[i]) == 1:
+        elif limit > 0 and op.cost <= limit and len(readers[i]) == 1:
             (reader,) = readers[i]
             host = reader if graph.ops[reader].phase is op.phase else None
             if any(name in graph.outputs for name in op.writes):

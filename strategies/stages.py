@@ -1,0 +1,126 @@
+"""Stages, and plans from what is kept: shared by every static strategy.
+
+Stage t ends with the first computation of op t. Row t of the boolean matrix R says which ops are
+computed in stage t, row t of S which are kept in memory when it begins (Checkmate, section 4.2).
+Rows and columns count the needed ops of a graph, in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from graphs.ir import Graph, IntArray, Phase
+from graphs.plan import Plan, with_frees
+
+BoolArray = NDArray[np.bool_]
+
+
+def needed(graph: Graph) -> IntArray:
+    """The ops that rows and columns of R and S stand for."""
+    return np.flatnonzero(graph.needed_ops())
+
+
+def dependencies(graph: Graph) -> BoolArray:
+    """``[i, j]``: does op j read a value of op i? Shape (n, n) over :func:`needed` ops."""
+    ops, tables = needed(graph), graph.tables
+    position = np.full(len(graph.ops) + 1, -1, dtype=np.int64)
+    position[ops] = np.arange(len(ops))
+    matrix = np.zeros((len(ops), len(ops)), dtype=bool)
+    for j, op in enumerate(ops.tolist()):
+        writers = position[tables.writer[tables.reads[int(tables.op_first[op])]]]
+        matrix[writers[writers >= 0], j] = True
+    return matrix
+
+
+def optimal_recomputation(graph: Graph, kept: BoolArray) -> BoolArray:
+    """The R of least cost for a given S (Checkmate, section 5.2).
+
+    Args:
+        kept: S, shape (n, n), strictly lower triangular.
+
+    Returns:
+        R, shape (n, n): op t is computed in stage t, and besides only what stage t or a later
+        S cannot do without.
+    """
+    depends = dependencies(graph)
+    return np.asarray(_closure(np.ascontiguousarray(kept, dtype=np.bool_), depends))
+
+
+@numba.njit(cache=True)
+def _closure(kept, depends):
+    n = kept.shape[0]
+    computed = np.zeros((n, n), dtype=np.bool_)
+    for t in range(n):
+        computed[t, t] = True
+        if t + 1 < n:
+            for i in range(t):
+                computed[t, i] = kept[t + 1, i] and not kept[t, i]
+        for j in range(t, -1, -1):
+            if computed[t, j]:
+                for i in range(j):
+                    if depends[i, j] and not kept[t, i]:
+                        computed[t, i] = True
+    return computed
+
+
+def plan_from_stages(graph: Graph, computed: BoolArray) -> Plan:
+    """R as a plan (Checkmate, Algorithm 1).
+
+    Values are freed as early as the sequence of computes allows, which is never later than S
+    would free them.
+
+    Args:
+        computed: R, shape (n, n), lower triangular.
+    """
+    ops = needed(graph)
+    order = ops[np.nonzero(computed)[1]]
+    return Plan.from_codes(graph, with_frees(graph, graph.tables.op_first[order]))
+
+
+def plan_with_checkpoints(graph: Graph, checkpoints: Collection[int]) -> Plan:
+    """Keep the outputs of some forward ops; recompute every other where backward needs it.
+
+    During the forward pass only checkpoints, and what follows the last of them, stay for
+    backward. When a backward op reads a value that is gone, the ops that lead to it from what
+    is in memory are computed again, each at most once, and their values stay until their last
+    use (Chen et al., Algorithm 1; Checkmate, appendix B).
+
+    Args:
+        checkpoints: indices of forward ops.
+    """
+    tables = graph.tables
+    last = max(checkpoints, default=-1)
+    live = tables.resident.copy()
+    forward = [op.phase is Phase.FORWARD for op in graph.ops]
+    order: list[int] = []
+    for op in needed(graph).tolist():
+        if forward[op]:
+            order.append(op)
+            if op in checkpoints or op > last >= 0 or not checkpoints:
+                live[tables.writes[op]] = True
+            continue
+        if graph.ops[op].phase is Phase.BACKWARD:
+            again = _missing(graph, op, live)
+            order += again
+            live[np.concatenate([tables.writes[i] for i in again] or [tables.writes[op]])] = True
+        order.append(op)
+        live[tables.writes[op]] = True
+    codes = with_frees(graph, tables.op_first[np.array(order, dtype=np.int64)])
+    return Plan.from_codes(graph, codes)
+
+
+def _missing(graph: Graph, op: int, live: BoolArray) -> list[int]:
+    """Ops that must run, in program order, before ``op`` has all its reads."""
+    tables = graph.tables
+    found: set[int] = set()
+    pending = [op]
+    while pending:
+        reads = tables.reads[int(tables.op_first[pending.pop()])]
+        writers = set(tables.writer[reads[~live[reads]]].tolist()) - found
+        found |= writers
+        pending += writers
+    return sorted(found)

@@ -242,20 +242,18 @@ def _reject(constant: str) -> Any:
 
 
 def write_json(path: str | Path, document: Any, indent: int | None = None) -> None:
-    """Write strict JSON by atomic rename, so that no reader ever sees half a file."""
-    text = json.dumps(document, allow_nan=False, indent=indent, separators=_separators(indent))
-    write_bytes(path, (text + "\n").encode())
-
-
-def _separators(indent: int | None) -> tuple[str, str]:
-    return (",", ":") if indent is None else (",", ": ")
+    """Write strict JSON by atomic rename, gzip when the name ends in ``.gz``."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    text = json.dumps(document, allow_nan=False, indent=indent, separators=separators) + "\n"
+    content = text.encode()
+    if Path(path).suffix == ".gz":
+        content = gzip.compress(content, compresslevel=6, mtime=0)
+    write_bytes(path, content)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file by atomic rename (gzip when the name ends in ``.gz``)."""
+    """Write a file by atomic rename, making its folder where needed."""
     path = Path(path)
-    if path.suffix == ".gz":
-        content = gzip.compress(content, compresslevel=6, mtime=0)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

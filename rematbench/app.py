@@ -1,0 +1,96 @@
+"""The Hydra application: one job is one row."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Hydra then passes its errors on, instead of printing a traceback and leaving.
+os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from graphs.errors import RematbenchError
+from rematbench import cache, terminal
+from rematbench.mistakes import bad_row, explain
+from rematbench.plugins import register_strategies
+from rematbench.row import Row, format_row, write_row
+from rematbench.settings import Settings, settings_from
+from rematbench.terminal import announce, working
+from rematbench.worker import the_worker
+
+BAD_CONFIGURATION = 2
+_mistakes: list[Exception] = []
+
+
+def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
+    """One job in the worker process, or from the cache.
+
+    Args:
+        folder: run directory, which gets ``row.json`` and the plan's files.
+        force: plan again even where the cache has the row.
+
+    Raises:
+        RematbenchError: the configuration, model or graph file is bad.
+    """
+    row = None if force else cache.recall(settings, folder)
+    if row is None:
+        with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
+            row = the_worker().run(settings, folder, say)
+        cache.remember(settings, folder, row)
+    return row
+
+
+def _task(config: DictConfig) -> Row | None:
+    """Hydra's task: from a composed configuration to a row on disk and on the screen."""
+    run = HydraConfig.get()
+    folder = Path(run.runtime.output_dir)
+    single = run.mode == RunMode.RUN
+    strategy = str(run.runtime.choices.strategy)
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        assert isinstance(plain, dict)
+        settings = settings_from({str(k): v for k, v in plain.items()}, strategy)
+        row = run_job(settings, folder, force=bool(plain["force"]))
+    except (RematbenchError, OmegaConfBaseException) as error:
+        if single:  # told by main: Hydra would add words of its own to an exception
+            _mistakes.append(error)
+            return None
+        model = OmegaConf.select(config, "model.name", throw_on_missing=False)
+        row = bad_row(model, strategy, explain(error))
+        write_row(folder / "row.json", row)
+    if single:
+        print(format_row(row))
+    else:
+        announce(run.job.num, row)
+    return row
+
+
+_hydra_main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(_task)
+
+
+def main() -> None:
+    """The ``rematbench`` command. Exits 2 for a bad configuration, with one line that says what."""
+    try:
+        register_strategies()
+        _hydra_main()
+        if _mistakes:
+            raise _mistakes[0]
+    except (HydraException, OmegaConfBaseException, RematbenchError) as error:
+        print(f"rematbench: {explain(error)}", file=sys.stderr)
+        sys.exit(BAD_CONFIGURATION)
+    except KeyboardInterrupt:
+        print("rematbench: interrupted; finished rows are kept", file=sys.stderr)
+        sys.exit(130)
+    if terminal.bad_jobs:
+        sys.exit(BAD_CONFIGURATION)
+
+
+if __name__ == "__main__":
+    main()

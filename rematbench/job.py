@@ -1,0 +1,246 @@
+"""One job: plan, simulate, execute where asked, and write its files. Runs in the worker."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import inspect
+import io
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, RematbenchError
+from graphs.files import write_bytes, write_graph, write_plan
+from graphs.ir import Graph
+from graphs.plan import Plan, program_order
+from graphs.simulate import Trace, simulate
+from rematbench.mistakes import one_line
+from rematbench.provenance import commit, now, versions
+from rematbench.row import Row, make_row, write_row
+from rematbench.settings import Settings
+from rematbench.sources import load
+from strategies.base import Problem, Solution, Strategy
+
+if TYPE_CHECKING:
+    from graphs.capture import Captured
+
+Say = Callable[[str], None]
+
+
+def first_row(settings: Settings) -> Row:
+    """What is known of a row before anything ran."""
+    budget = settings.parsed_budget()
+    resolution = settings.model.get("resolution")
+    return make_row(
+        model=settings.label,
+        batch_size=settings.model.get("batch_size"),
+        resolution=None if resolution is None else str(resolution),
+        strategy=settings.strategy,
+        budget_bytes=budget.bytes,
+        budget_fraction=budget.fraction,
+        costmodel=settings.costmodel,
+        seed=settings.seed,
+        threads=settings.threads or os.cpu_count(),
+        versions=versions(),
+        commit=commit(),
+        utc=now(),
+        extra={"accounting": settings.accounting},
+    )
+
+
+def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
+    """Run a job and write ``plan.json``, ``trace.csv``, ``graph.json.gz`` and ``row.json``.
+
+    Whatever a strategy or a device does ends as a status in the row.
+
+    Raises:
+        RematbenchError: the input itself is bad (configuration, model, graph file).
+    """
+    row = first_row(settings)
+    strategy = make_strategy(settings)
+    graph, captured = load(settings, say)
+    base = _describe(row, graph, settings)
+    try:
+        say("plan")
+        began = perf_counter()
+        plan, trace = _plan(row, settings, strategy, graph, captured, began)
+        _write(folder, graph, plan, trace)
+        if settings.device != "none" and captured is not None:
+            say("execute")
+            _execute(row, settings, captured, plan, trace)
+    except NotApplicable as error:
+        row |= {"status": "not_applicable", "reason": error.reason}
+    except Infeasible as error:
+        proof = "proven" if error.proven else "not proven"
+        row |= {"status": "infeasible", "reason": f"{error.reason} ({proof})"}
+        row["peak_bytes"] = error.smallest_peak_found
+    except InvalidPlan as error:
+        row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
+    except MemoryError as error:
+        row |= {"status": "out_of_memory", "reason": one_line(error)}
+    except Exception as error:
+        row |= _failure(error)
+    row["overhead"] = _ratio(row["cost"], base.cost)
+    write_row(folder / "row.json", row)
+    return row
+
+
+def make_strategy(settings: Settings) -> Strategy:
+    """The strategy object of a job.
+
+    Raises:
+        ConfigError: its class does not exist, or has no such option.
+    """
+    module, _, name = settings.target.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+        made = kind(**settings.options)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"strategy={settings.strategy}: {error}; check its _target_") from None
+    except TypeError as error:
+        accepted = ", ".join(inspect.signature(kind).parameters) or "none"
+        raise ConfigError(
+            f"strategy={settings.strategy}: {error}; its options are: {accepted}"
+        ) from None
+    if not isinstance(made, Strategy):
+        raise ConfigError(f"strategy={settings.strategy}: {settings.target} is not a strategy")
+    return made
+
+
+def _describe(row: Row, graph: Graph, settings: Settings) -> Trace:
+    base = simulate(graph, program_order(graph))
+    budget = settings.parsed_budget()
+    row["budget_bytes"] = budget.of(base.peak_bytes)
+    row |= {
+        "graph_hash": graph.hash,
+        "ops": len(graph.ops),
+        "values": len(graph.values),
+        "cost_unit": graph.cost_unit,
+        "checkpoint_all_cost": base.cost,
+        "checkpoint_all_peak_bytes": base.peak_bytes,
+    }
+    row["extra"] |= {
+        "floor_bytes": graph.floor_bytes(),
+        "resident_bytes": graph.resident_bytes,
+        "budget_base": "checkpoint_all_peak_bytes",
+    }
+    return base
+
+
+def _plan(
+    row: Row,
+    settings: Settings,
+    strategy: Strategy,
+    graph: Graph,
+    captured: Captured | None,
+    began: float,
+) -> tuple[Plan, Trace]:
+    problem = Problem(
+        graph, row["budget_bytes"], settings.time_limit, settings.seed, captured=captured
+    )
+    try:
+        solution = strategy.plan(problem)
+    finally:
+        row["plan_seconds"] = perf_counter() - began
+    plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
+    trace = simulate(graph, plan)
+    _judge(row, solution, trace)
+    return plan, trace
+
+
+def _judge(row: Row, solution: Solution, trace: Trace) -> None:
+    row |= {
+        "status": "ok",
+        "variant": solution.variant,
+        "cost": trace.cost,
+        "bound": solution.bound,
+        "bound_of": solution.bound_of,
+        "objective": solution.objective,
+        "recomputations": trace.recomputations,
+        "checkpoints": trace.checkpoints,
+        "peak_bytes": trace.peak_bytes,
+        "solver": solution.solver,
+    }
+    if solution.bound is not None:
+        row["gap"] = max(0.0, (trace.cost - solution.bound) / trace.cost) if trace.cost else 0.0
+    row["extra"] |= dict(solution.details)
+    limit = row["budget_bytes"]
+    if limit is not None and trace.peak_bytes > limit:
+        reason = f"the plan peaks at {trace.peak_bytes} bytes, the budget is {limit} (not proven)"
+        row |= {"status": "infeasible", "reason": reason}
+
+
+def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace: Trace) -> None:
+    from costmodel.device import device_name
+    from validator import measure
+
+    row["device"] = device_name(settings.device)
+    free = _available_memory()
+    if settings.device == "cpu" and free is not None and trace.peak_bytes > free:
+        reason = f"the plan peaks at {trace.peak_bytes} bytes, {free} are available"
+        row |= {"status": "out_of_memory", "reason": reason}
+        return
+    measured = asdict(
+        measure(
+            captured, plan, device=settings.device, seed=settings.seed, repeats=settings.repeats
+        )
+    )
+    verdict = measured.pop("verdict")
+    columns = {name: measured.pop(name) for name in list(measured) if name in row}
+    row |= columns
+    row["measured_overhead"] = _ratio(row["measured_seconds"], measured["eager_seconds"])
+    row["extra"] |= measured
+    if settings.accounting == "full":
+        row["peak_error"] = _ratio(row["peak_bytes"], row["measured_peak_bytes"])
+    if verdict != "ok":
+        row |= {"status": "failed", "reason": verdict}
+
+
+def _available_memory() -> int | None:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _failure(error: Exception) -> Row:
+    text = one_line(error)
+    if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
+        return {"status": "out_of_memory", "reason": text}
+    if isinstance(error, RematbenchError):
+        return {"status": "failed", "reason": text}
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return {"status": "failed", "reason": f"{type(error).__name__} at {where}: {text}"}
+
+
+def _ratio(number: float | None, base: float | None) -> float | None:
+    if number is None or not base:
+        return None
+    return number / base - 1
+
+
+def _write(folder: Path, graph: Graph, plan: Plan, trace: Trace) -> None:
+    write_graph(folder / "graph.json.gz", graph)
+    write_plan(folder / "plan.json", plan)
+    write_bytes(folder / "trace.csv", trace_csv(plan, trace).encode())
+
+
+def trace_csv(plan: Plan, trace: Trace) -> str:
+    """The timeline: live bytes during and after each statement."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("statement", "action", "name", "bytes_during", "bytes_after"))
+    rows = zip(
+        plan.statements, trace.bytes_during.tolist(), trace.bytes_after.tolist(), strict=True
+    )
+    for i, (statement, during, after) in enumerate(rows):
+        action = type(statement).__name__.lower()
+        name = statement.op if action == "compute" else statement.value
+        writer.writerow((i, action, name, during, after))
+    return text.getvalue()

@@ -1,0 +1,175 @@
+"""A job's settings: the resolved configuration as plain data, checked before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graphs.errors import ConfigError
+from rematbench.accounting import NAMES as ACCOUNTINGS
+from rematbench.budget import Budget, parse_budget
+from rematbench.provenance import source_hash, versions
+
+DEVICES = ("none", "cpu", "cuda")
+TORCH_KINDS = ("zoo", "python")
+_NUMBERS = {"batch_size": 1, "length": 1}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One job.
+
+    Attributes:
+        model: kind, name, batch_size, resolution, path and so on, as ``conf/model`` has them.
+        strategy: name of the strategy.
+        target: dotted path of its class.
+        options: keyword arguments of its class.
+        budget: as given: null, a fraction, bytes, or a string with a unit.
+        time_limit: seconds for the planner.
+        costmodel: given, unit, flops, roofline or profiled.
+        preset: the machine that ``roofline`` models.
+        device: none, cpu or cuda.
+        repeats: timed runs of the plan.
+        seed: of every random choice.
+        accounting: full, activations or checkmate.
+        threads: of torch and the solvers, or None for one per core.
+        cache: folder of finished jobs and op profiles, or None.
+    """
+
+    model: dict[str, Any]
+    strategy: str
+    target: str
+    options: dict[str, Any]
+    budget: Any
+    time_limit: float
+    costmodel: str
+    preset: str
+    device: str
+    repeats: int
+    seed: int
+    accounting: str
+    threads: int | None
+    cache: str | None
+
+    @property
+    def captured(self) -> bool:
+        """Does the graph come from a PyTorch model?"""
+        return self.model["kind"] in TORCH_KINDS
+
+    @property
+    def label(self) -> str:
+        """The model's name for people: the configured one, or its file's or function's."""
+        model = self.model
+        if model.get("path"):
+            return Path(model["path"]).name.partition(".")[0]
+        return str(model.get("target") or model["name"])
+
+    def parsed_budget(self) -> Budget:
+        """The budget, read.
+
+        Raises:
+            BudgetError: it is malformed.
+        """
+        return parse_budget(self.budget)
+
+    def key(self) -> str:
+        """What the result depends on, hashed: settings, input files, versions and our source."""
+        content = asdict(self)
+        del content["cache"]
+        inputs = [_digest(Path(path)) for path in self._inputs()]
+        facts = [content, inputs, versions(), source_hash()]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def _inputs(self) -> list[str]:
+        found = [self.model["path"]] if self.model.get("path") else []
+        target = self.model.get("target")
+        if target:
+            try:
+                spec = importlib.util.find_spec(target.partition(":")[0])
+            except (ImportError, ValueError):
+                spec = None
+            if spec is not None and spec.origin:
+                found.append(spec.origin)
+        return found
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""  # whoever reads the file says what is wrong with it
+
+
+def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
+    """Check a resolved configuration.
+
+    Args:
+        config: plain data, as ``conf/config.yaml`` lays it out.
+        strategy: the chosen strategy's name.
+
+    Raises:
+        ConfigError: a value is missing or out of range; names its key.
+        BudgetError: the budget is malformed.
+    """
+    model = dict(config["model"])
+    for alias in ("batch_size", "resolution"):
+        if config.get(alias) is not None:
+            if alias not in model:
+                raise ConfigError(f"{alias}={config[alias]}: model={model['name']} has no {alias}")
+            model[alias] = config[alias]
+    for key, least in _NUMBERS.items():
+        if model.get(key) is not None:
+            _whole(f"model.{key}", model[key], least)
+    options = dict(config["strategy"])
+    device = dict(config["device"])
+    settings = Settings(
+        model=model,
+        strategy=strategy,
+        target=options.pop("_target_"),
+        options=options,
+        budget=config["budget"],
+        time_limit=_seconds(config["time_limit"]),
+        costmodel=config["costmodel"]["name"] or default_costs(model["kind"]),
+        preset=config["costmodel"]["preset"],
+        device=_one_of("device", device["name"], DEVICES),
+        repeats=_whole("device.repeats", device["repeats"], 1),
+        seed=_whole("seed", config["seed"], 0),
+        accounting=_one_of("accounting", config["accounting"], ACCOUNTINGS),
+        threads=None if config["threads"] is None else _whole("threads", config["threads"], 1),
+        cache=config["cache"],
+    )
+    settings.parsed_budget()
+    if settings.device != "none" and not settings.captured:
+        raise ConfigError(
+            f"device={settings.device}: model={model['name']} is not a PyTorch model and cannot "
+            "be executed; use device=none"
+        )
+    return settings
+
+
+def default_costs(kind: str) -> str:
+    """The cost model when none is named."""
+    return "flops" if kind in TORCH_KINDS else "given"
+
+
+def _whole(key: str, given: Any, least: int) -> int:
+    if type(given) is not int or given < least:
+        raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
+    return given
+
+
+def _seconds(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
+        raise ConfigError(f"time_limit={given}: give a number of seconds above 0")
+    return float(given)
+
+
+def _one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
+    if given not in names:
+        raise ConfigError(f"{key}={given}: unknown; use one of {', '.join(names)}")
+    return str(given)

@@ -1,0 +1,107 @@
+"""What a user sees while jobs run: progress, one line per finished job, a summary table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.table import Table
+
+from rematbench.row import Row
+
+console = Console(stderr=True, highlight=False)
+_COLOURS = {"ok": "green", "infeasible": "yellow", "not_applicable": "dim", "failed": "red"}
+# Of the running sweep: its jobs, and how many had a bad configuration.
+total_jobs = bad_jobs = 0
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with the phase of the running job (nothing where there is no terminal)."""
+    with console.status(f"{what}: start") as status:
+        yield lambda phase: status.update(f"{what}: {phase}")
+
+
+def announce(number: int, row: Row) -> None:
+    """One line for a finished job of a sweep."""
+    of = f"/{total_jobs}" if total_jobs else ""
+    colour = _COLOURS.get(row["status"], "red")
+    told = row["reason"] if row["overhead"] is None else _brief(row)
+    cached = " (cached)" if row["extra"].get("cached") else ""
+    console.print(
+        f"[{number + 1}{of}] {row['model']} {row['strategy']} budget {_budget(row)}: ",
+        end="",
+        markup=False,
+    )
+    console.print(f"[{colour}]{row['status']}[/]{cached} ", end="")
+    console.print(told or "", markup=False, soft_wrap=True)
+
+
+def _brief(row: Row) -> str:
+    text = f"overhead {row['overhead']:+.1%}, peak {size(row['peak_bytes'])}"
+    if row["measured_seconds"] is not None:
+        text += f", measured {size(row['measured_peak_bytes'])} {row['measured_seconds']:.3f} s"
+    return text
+
+
+def _budget(row: Row) -> str:
+    if row["budget_fraction"] is not None:
+        return f"{row['budget_fraction']:g}"
+    return size(row["budget_bytes"]) or "none"
+
+
+def size(count: float | None) -> str:
+    """Bytes for people.
+
+    >>> size(3 * 2**29)
+    '1.50 GiB'
+    """
+    if count is None:
+        return ""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1000 and len(units) > 1:
+        count /= 1024
+        del units[0]
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:#.3g} {units[0]}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:+.1%}"
+
+
+def summarise(rows: list[Row], title: str) -> None:
+    """The table at the end of a sweep: simulated and measured figures in columns of their own."""
+    table = Table(title=title, title_justify="left")
+    for name in ("model", "strategy", "budget", "status"):
+        table.add_column(name, no_wrap=True)
+    for name in ("simulated\noverhead", "simulated\npeak", "measured\noverhead", "measured\npeak"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("gradients", no_wrap=True)
+    for row in sorted(rows, key=_rank):
+        exact = {True: "bitwise", False: f"{row['gradient_max_error']} off"}
+        table.add_row(
+            str(row["model"]),
+            str(row["strategy"]),
+            _budget(row),
+            f"[{_COLOURS.get(row['status'], 'red')}]{row['status']}[/]",
+            _percent(row["overhead"]),
+            size(row["peak_bytes"]),
+            _percent(row["measured_overhead"]),
+            size(row["measured_peak_bytes"]),
+            exact.get(row["gradient_bitwise"], ""),
+        )
+    wide = None if console.is_terminal else 140
+    Console(highlight=False, width=wide).print(table)
+
+
+def _rank(row: Row) -> tuple[object, ...]:
+    budget = -(row["budget_fraction"] or (row["budget_bytes"] or float("inf")))
+    overhead = row["overhead"] if row["status"] == "ok" else None
+    return (
+        str(row["model"]),
+        budget,
+        row["status"] != "ok",
+        overhead if overhead is not None else float("inf"),
+        str(row["strategy"]),
+    )

@@ -1,0 +1,75 @@
+"""``rematbench-verify GRAPH PLAN``: replay a plan file in the reference simulator."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from graphs.errors import InvalidPlan, RematbenchError
+from graphs.files import read_graph, read_plan
+from graphs.ir import Graph
+from graphs.plan import Plan, program_order
+from graphs.simulate import simulate
+from graphs.synthetic import with_backward
+from rematbench.mistakes import one_line
+from rematbench.provenance import commit, now, versions
+from rematbench.row import Row, format_row, make_row
+
+
+def verify(graph: Graph, plan: Plan) -> Row:
+    """The row of a plan as simulated; ``failed`` with the reason where it is invalid.
+
+    A plan for a forward-only graph may be for the graph itself, or for ``with_backward`` of it.
+    """
+    if any(s.op not in graph.op_index for s in plan.statements if hasattr(s, "op")):
+        graph = with_backward(graph)
+    base = simulate(graph, program_order(graph))
+    row = make_row(
+        model=graph.name,
+        graph_hash=graph.hash,
+        ops=len(graph.ops),
+        values=len(graph.values),
+        strategy=plan.strategy or None,
+        budget_bytes=plan.budget_bytes,
+        cost_unit=graph.cost_unit,
+        checkpoint_all_cost=base.cost,
+        checkpoint_all_peak_bytes=base.peak_bytes,
+        costmodel="given",
+        versions=versions(),
+        commit=commit(),
+        utc=now(),
+        extra={"floor_bytes": graph.floor_bytes(), "resident_bytes": graph.resident_bytes},
+    )
+    try:
+        trace = simulate(graph, plan)
+    except InvalidPlan as error:
+        return row | {"status": "failed", "reason": one_line(error)}
+    fits = plan.budget_bytes is None or trace.peak_bytes <= plan.budget_bytes
+    return row | {
+        "status": "ok" if fits else "infeasible",
+        "reason": None if fits else f"the plan peaks at {trace.peak_bytes} bytes, over its budget",
+        "cost": trace.cost,
+        "overhead": trace.cost / base.cost - 1 if base.cost else None,
+        "recomputations": trace.recomputations,
+        "checkpoints": trace.checkpoints,
+        "peak_bytes": trace.peak_bytes,
+    }
+
+
+def main() -> None:
+    """The command. Exits 1 for an invalid plan, an exceeded budget or an unreadable file."""
+    parser = argparse.ArgumentParser(prog="rematbench-verify", description=__doc__)
+    parser.add_argument("graph", help="*.graph.json or *.graph.json.gz")
+    parser.add_argument("plan", help="*.plan.json or *.plan.json.gz")
+    given = parser.parse_args()
+    try:
+        row = verify(read_graph(given.graph), read_plan(given.plan))
+    except RematbenchError as error:
+        sys.exit(f"rematbench-verify: {one_line(error)}")
+    print(format_row(row))
+    if row["status"] != "ok":
+        sys.exit(f"rematbench-verify: {given.plan}: {row['reason']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""A child process that runs jobs, so that a crash, a hang or exhausted memory ends as a row.
+
+Requests and answers are lines of JSON. One worker serves many jobs: it keeps the captured model
+and the imported libraries. The parent never imports torch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from graphs.errors import ConfigError, RematbenchError
+from rematbench.job import first_row, run
+from rematbench.mistakes import one_line
+from rematbench.row import Row, write_row
+from rematbench.settings import Settings
+
+# Seconds past the planner's own time limit before the worker is killed.
+GRACE = 15.0
+
+
+class Worker:
+    """The parent's end of a worker process, which is started on demand and after a death."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._threads: int | None = None
+
+    def run(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> Row:
+        """Run one job; whatever happens to the worker, there is a row.
+
+        Args:
+            say: called with the name of each phase as it begins.
+
+        Raises:
+            ConfigError: the worker found the input bad.
+        """
+        process = self._alive(settings.threads)
+        assert process.stdin is not None
+        request = {"settings": asdict(settings), "folder": str(folder)}
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            answer = self._answer(process, settings, folder, say)
+        except BrokenPipeError:
+            answer = None
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        if answer is None:
+            answer = {"row": self._death(process, settings, folder)}
+        if "bad" in answer:
+            raise ConfigError(answer["bad"])
+        row: Row = answer["row"]
+        return row
+
+    def stop(self) -> None:
+        """End the worker process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _alive(self, threads: int | None) -> subprocess.Popen[str]:
+        if self._process is not None and self._process.poll() is None and threads == self._threads:
+            return self._process
+        self.stop()
+        self._threads = threads
+        self._log.seek(0)
+        self._log.truncate()
+        counts = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rematbench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=os.environ | (counts if threads else {}) | {"PYTHONPATH": _path()},
+        )
+        self._lines = queue.Queue()
+        listener = threading.Thread(target=_listen, args=(self._process, self._lines), daemon=True)
+        listener.start()
+        return self._process
+
+    def _answer(
+        self,
+        process: subprocess.Popen[str],
+        settings: Settings,
+        folder: Path,
+        say: Callable[[str], None],
+    ) -> dict[str, Any] | None:
+        """The worker's answer; None when it died."""
+        patience: float | None = None
+        while True:
+            try:
+                line = self._lines.get(timeout=patience)
+            except queue.Empty:
+                process.kill()
+                process.wait()
+                return {"row": self._overrun(settings, folder)}
+            if not line:
+                return None
+            message: dict[str, Any] = json.loads(line)
+            if "phase" not in message:
+                return message
+            say(message["phase"])
+            planning = message["phase"] == "plan"
+            patience = settings.time_limit + GRACE if planning else None
+
+    def _overrun(self, settings: Settings, folder: Path) -> Row:
+        reason = f"the planner ran {GRACE:g} s past its time limit and was stopped without a plan"
+        row = first_row(settings) | {"status": "time_limit", "reason": reason}
+        write_row(folder / "row.json", row)
+        return row
+
+    def _death(self, process: subprocess.Popen[str], settings: Settings, folder: Path) -> Row:
+        code = process.wait()
+        self._log.seek(0)
+        tail = self._log.read().decode(errors="replace").split()[-40:]
+        said = f"; it last said: {' '.join(tail)}" if tail else ""
+        row = first_row(settings)
+        if code == -signal.SIGKILL:
+            reason = "the worker was killed, most likely because memory ran out"
+            row |= {"status": "out_of_memory", "reason": reason}
+        else:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            row |= {"status": "failed", "reason": f"the worker died of {how}{said}"}
+        write_row(folder / "row.json", row)
+        return row
+
+
+def _listen(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
+    """Pass lines on as they come; an empty one when the process has ended."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put("")
+
+
+def _path() -> str:
+    """The child's import path: this process's, so that a model beside the user is found."""
+    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+
+
+_worker: Worker | None = None
+
+
+def the_worker() -> Worker:
+    """This process's worker."""
+    global _worker
+    if _worker is None:
+        _worker = Worker()
+        atexit.register(_worker.stop)
+    return _worker
+
+
+def serve(requests: IO[str], answers: IO[str]) -> None:
+    """Answer requests until the parent closes the pipe."""
+
+    def answer(**message: Any) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    for line in requests:
+        request = json.loads(line)
+        settings = Settings(**request["settings"])
+        try:
+            row = run(settings, Path(request["folder"]), lambda phase: answer(phase=phase))
+            answer(row=row)
+        except RematbenchError as error:
+            answer(bad=one_line(error))
+
+
+def main() -> None:
+    """Run as the child: requests on standard input, answers on standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else prints goes to the log
+    with contextlib.suppress(BrokenPipeError):
+        serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

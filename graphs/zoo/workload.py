@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from graphs.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -36,3 +38,16 @@ ModelFactory = Callable[..., Workload]
 """A function of keyword options (batch_size, resolution, ...) that makes a workload."""
 
 Batch = tuple[Any, ...]
+
+
+def image_size(resolution: int | str | None, default: int | str) -> tuple[int, int]:
+    """Height and width from ``224`` or ``"416x608"``.
+
+    Raises:
+        ConfigError: neither form.
+    """
+    given = default if resolution is None else resolution
+    parts = str(given).lower().split("x")
+    if len(parts) in (1, 2) and all(part.isdecimal() and int(part) > 0 for part in parts):
+        return int(parts[0]), int(parts[-1])
+    raise ConfigError(f"resolution={given}: give pixels such as 224, or 416x608 (height x width)")

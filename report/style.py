@@ -1,0 +1,58 @@
+"""The look of every figure: one colour and one marker per strategy, everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+
+import seaborn as sns
+
+# Known strategies first, so that adding one never recolours another.
+_ORDER = (
+    "checkpoint_all",
+    "chen_sqrt",
+    "ap_sqrt",
+    "linearized_sqrt",
+    "chen_greedy",
+    "ap_greedy",
+    "linearized_greedy",
+    "revolve",
+    "ap_revolve",
+    "chain_dp",
+    "feng_huang",
+    "join_dp",
+    "equiv_chain",
+    "random_checkpoints",
+    "checkmate_ilp",
+    "checkmate_rounding",
+    "checkmate_d",
+    "checkmate_o",
+    "dtr",
+    "monet",
+    "gist",
+    "torch_budget",
+    "torch_checkpoint",
+)
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+_COLOURS = sns.color_palette("colorblind", 10)
+
+
+def _place(strategy: str) -> int:
+    if strategy in _ORDER:
+        return _ORDER.index(strategy)
+    return len(_ORDER) + int(hashlib.sha256(strategy.encode()).hexdigest(), 16) % 97
+
+
+def colour(strategy: str) -> tuple[float, float, float]:
+    """The strategy's colour, from a colour-blind safe palette."""
+    found: tuple[float, float, float] = _COLOURS[_place(strategy) % len(_COLOURS)]
+    return found
+
+
+def marker(strategy: str) -> str:
+    """The strategy's marker, which tells apart those that share a colour, and prints in grey."""
+    return _MARKERS[_place(strategy) % len(_MARKERS)]
+
+
+def order(strategies: set[str]) -> list[str]:
+    """Strategies in the order of every legend."""
+    return sorted(strategies, key=lambda name: (_place(name), name))

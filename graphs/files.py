@@ -158,7 +158,7 @@ def read_plan(path: str | Path) -> Plan:
     return Plan(
         tuple(_statement(form, i, item) for i, item in enumerate(items)),
         form.text(top, "graph", "the plan"),
-        form.text(top, "strategy", "the plan") if "strategy" in top else "",
+        form.text(top, "strategy", "the plan") if top.get("strategy", "") != "" else "",
         budget,
     )
 

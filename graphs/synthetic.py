@@ -88,7 +88,7 @@ def random_graph(length: int, seed: int, edges_per_op: float = 1.5) -> Graph:
     ops, values = [], [Value("x", int(random.integers(1, 20)), resident=True)]
     for i in range(length):
         count = min(i, 1 + random.poisson(max(0.0, edges_per_op - 1)))
-        near = [f"v{i - 1 - int(d)}" for d in random.geometric(0.5, count) if d <= i]
+        near = [f"v{i - int(d)}" for d in random.geometric(0.5, count) if d <= i]
         reads = list(dict.fromkeys(near)) or [f"v{i - 1}" if i else "x"]
         ops.append(simple_op(f"v{i}", Phase.FORWARD, reads, [f"v{i}"], int(random.integers(1, 10))))
         values.append(Value(f"v{i}", int(random.integers(1, 100))))

@@ -77,6 +77,7 @@ _hydra_main = hydra.main(version_base="1.3", config_path="pkg://conf", config_na
 
 def main() -> None:
     """The ``rematbench`` command. Exits 2 for a bad configuration, with one line that says what."""
+    _mistakes.clear()
     try:
         register_strategies()
         _hydra_main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,6 +82,7 @@ class Settings:
         """What the result depends on, hashed: settings, input files, versions and our source."""
         content = asdict(self)
         del content["cache"]
+        content["model"].pop("path", None)  # the file's content counts, not its place
         inputs = [_digest(Path(path)) for path in self._inputs()]
         facts = [content, inputs, versions(), source_hash()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
@@ -125,6 +127,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     for key, least in _NUMBERS.items():
         if model.get(key) is not None:
             _whole(f"model.{key}", model[key], least)
+    if model.get("path"):
+        model["path"] = os.path.abspath(model["path"])
     options = dict(config["strategy"])
     device = dict(config["device"])
     settings = Settings(
@@ -141,7 +145,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         seed=_whole("seed", config["seed"], 0),
         accounting=_one_of("accounting", config["accounting"], ACCOUNTINGS),
         threads=None if config["threads"] is None else _whole("threads", config["threads"], 1),
-        cache=config["cache"],
+        cache=None if config["cache"] is None else os.path.abspath(config["cache"]),
     )
     settings.parsed_budget()
     if settings.device != "none" and not settings.captured:

@@ -51,7 +51,7 @@ class Worker:
         """
         process = self._alive(settings.threads)
         assert process.stdin is not None
-        request = {"settings": asdict(settings), "folder": str(folder)}
+        request = {"settings": asdict(settings), "folder": str(folder.absolute())}
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()

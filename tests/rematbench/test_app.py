@@ -1,0 +1,263 @@
+"""The command line: rows, files, statuses, cache, sweeps, mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import diamond
+
+from graphs.files import write_graph, write_plan
+from graphs.plan import Compute, Plan
+from graphs.synthetic import unit_chain
+from rematbench import terminal
+from rematbench.app import main
+from rematbench.row import COLUMNS, find_rows
+
+HOUSE = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command in an empty folder; gives exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rematbench", *arguments])
+        monkeypatch.setattr(terminal, "bad_jobs", 0)
+        monkeypatch.setattr(terminal, "console", terminal.Console(stderr=True, highlight=False))
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def row_of(folder: str = "runs") -> dict:
+    (row,) = find_rows([Path(folder)])
+    return row
+
+
+def test_a_job_prints_its_row_and_writes_its_files(call, tmp_path: Path) -> None:
+    code, out, _ = call(
+        "model=unit_chain", "strategy=chen_sqrt", "hydra.run.dir=runs/a", "cache=null"
+    )
+    assert code == 0
+    assert {"model=unit_chain", "status=ok", "cost=45.0", "costmodel=given"} <= set(out.split("\n"))
+    names = {path.name for path in Path("runs/a").iterdir()}
+    assert {"row.json", "plan.json", "trace.csv", "graph.json.gz"} <= names
+    row = row_of()
+    assert list(row) == list(COLUMNS)
+    assert row["versions"].startswith("python ")
+    assert (row["seed"], row["checkpoints"], row["recomputations"]) == (0, 4, 12)
+    assert row["extra"]["floor_bytes"] == unit_chain(16).floor_bytes()
+    with Path("runs/a/trace.csv").open() as file:
+        timeline = list(csv.DictReader(file))
+    assert max(int(line["bytes_during"]) for line in timeline) == row["peak_bytes"]
+
+
+def test_budgets_and_infeasible_rows(call) -> None:
+    code, _, _ = call("model=unit_chain", "strategy=chen_sqrt", "budget=0.2", "cache=null")
+    assert code == 0
+    row = row_of()
+    assert (row["status"], row["budget_bytes"], row["peak_bytes"]) == ("infeasible", 3, 8)
+    assert "not proven" in row["reason"]
+
+
+def test_not_applicable_is_a_row(call) -> None:
+    write_graph("d.graph.json", diamond())
+    code, _, _ = call("model=graph_file", "model.path=d.graph.json", "strategy=chen_sqrt")
+    assert code == 0
+    row = row_of("runs/jobs")
+    assert (row["status"], row["model"]) == ("not_applicable", "d")
+    assert "op 'a' is read by several ops" in row["reason"]
+
+
+MISTAKES = [
+    (["budget=0"], "budget=0: not a budget"),
+    (["budget=1.5"], "budget=1.5: not a budget"),
+    (["budget='8 bananas'"], "budget=8 bananas: not a budget"),
+    (["budget=true"], "budget=True: not a budget"),
+    (["strategy=chen_sqr"], "strategy=chen_sqr: unknown; did you mean chen_sqrt?"),
+    (["model=vgg17"], "model=vgg17: unknown; did you mean vgg1"),
+    (["costmodel=guess"], "costmodel=guess: unknown"),
+    (["device=tpu"], "device=tpu: unknown"),
+    (["accounting=half"], "accounting=half: unknown; use one of full, activations, checkmate"),
+    (["model=graph_file"], "model.path is missing"),
+    (["model=graph_file", "model.path=nix"], "nix: cannot be read"),
+    (["model=unit_chain", "model.length=0"], "model.length=0: give a whole number, 1 or more"),
+    (["model=unit_chain", "device=cpu"], "cannot be executed; use device=none"),
+    (["model=unit_chain", "batch_size=4"], "model=unit_chain has no batch_size"),
+    (["model=unit_chain", "costmodel=flops"], "needs a captured model"),
+    (["time_limit=-1"], "time_limit=-1: give a number of seconds"),
+    (["seed=x"], "seed=x: give a whole number"),
+    (["strategy.colour=red"], "strategy.colour: there is no such key"),
+    (["budgte=1"], "budgte: there is no such key"),
+    (["a=["], "no viable alternative"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES)
+def test_mistakes_are_one_line_and_exit_2(call, arguments: list[str], said: str) -> None:
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert err.startswith("rematbench: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not out
+    assert not list(Path().rglob("row.json"))
+
+
+def test_the_cache_gives_the_same_row_and_force_plans_again(call) -> None:
+    job = ("model=unit_chain", "strategy=ap_sqrt")
+    for folder, *more in (["a"], ["b"], ["c", "force=true"], ["d", "budget=0.9"]):
+        assert call(*job, f"hydra.run.dir=runs/{folder}", *more)[0] == 0
+    first, second, third, fourth = (row_of(f"runs/{folder}") for folder in "abcd")
+    assert second["extra"].pop("cached") is True
+    assert first == second
+    assert "cached" not in third["extra"] | fourth["extra"]
+    assert Path("runs/a/plan.json").read_bytes() == Path("runs/b/plan.json").read_bytes()
+
+
+def test_a_changed_graph_file_is_not_recalled(call) -> None:
+    job = ("model=graph_file", "model.path=g.graph.json")
+    costs = []
+    for length in (4, 9):
+        write_graph("g.graph.json", unit_chain(length))
+        assert call(*job, f"hydra.run.dir=runs/{length}")[0] == 0
+        costs.append(row_of(f"runs/{length}")["cost"])
+    assert costs == [9, 19]
+
+
+def test_a_sweep_survives_bad_jobs(call) -> None:
+    code, out, err = call(
+        *("-m", "model=unit_chain", "model.length=4,9", "strategy=chen_sqrt,nix"),
+        *("budget=0.9,8x", "hydra.sweep.dir=sweep"),
+    )
+    assert code == 2
+    with Path("sweep/leaderboard.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert tuple(rows[0]) == COLUMNS
+    assert [row["status"] for row in rows].count("ok") == 2
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert all(json.loads(row["extra"])["bad_config"] for row in failed)
+    assert any("strategy=nix: unknown" in row["reason"] for row in failed)
+    assert any("budget=8x" in row["reason"] for row in failed)
+    assert "Traceback" not in err
+    assert "8 rows" in out
+
+
+def test_an_experiment_is_a_list_of_sweeps(call) -> None:
+    code, _, _ = call(
+        *("-m", "hydra.sweep.dir=sweep", "strategy=checkpoint_all"),
+        "hydra.sweeper.sweeps=[{model:unit_chain,model.length:[4,9]},"
+        "{model:unit_chain,model.length:9,budget:[1.0,0.9],strategy:ap_sqrt}]",
+    )
+    assert code == 0
+    rows = find_rows([Path("sweep")])
+    # The command line's strategy replaces the sweep's.
+    assert [(row["ops"], row["budget_fraction"], row["strategy"]) for row in rows] == [
+        (9, None, "checkpoint_all"),
+        (19, None, "checkpoint_all"),
+        (19, 1.0, "checkpoint_all"),
+        (19, 0.9, "checkpoint_all"),
+    ]
+
+
+CRASHING = """
+import os, signal, time
+from dataclasses import dataclass
+from graphs.plan import Plan
+from strategies.base import Solution, Traits
+
+@dataclass(frozen=True)
+class Odd:
+    what: str = "crash"
+    traits = Traits("yes", "no", "no")
+    def plan(self, problem):
+        if self.what == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.what == "memory":
+            raise MemoryError("no room")
+        if self.what == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.what == "hang":
+            time.sleep(60)
+        if self.what == "error":
+            return 1 / 0
+        return Solution(Plan((), problem.graph.name))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "said"),
+    [
+        ("crash", "failed", f"the worker died of signal {int(signal.SIGSEGV)}"),
+        ("killed", "out_of_memory", "the worker was killed"),
+        ("memory", "out_of_memory", "no room"),
+        ("error", "failed", "ZeroDivisionError at odd_strategy.py"),
+        ("invalid", "failed", "the simulator rejected the plan"),
+        ("hang", "time_limit", "past its time limit"),
+    ],
+)
+def test_any_end_of_a_job_is_a_row(call, monkeypatch, what: str, status: str, said: str) -> None:
+    monkeypatch.setattr("rematbench.worker.GRACE", 0.5)
+    monkeypatch.syspath_prepend(Path.cwd())
+    Path("odd_strategy.py").write_text(CRASHING)
+    from rematbench.worker import the_worker
+
+    the_worker().stop()  # a new one sees this folder
+    code, _, _ = call(
+        *("model=unit_chain", "strategy._target_=odd_strategy.Odd", f"+strategy.what={what}"),
+        "time_limit=0.5",
+    )
+    row = row_of("runs/jobs")
+    assert (code, row["status"]) == (0, status)
+    assert said in row["reason"]
+    # The next job gets a new worker.
+    assert call("model=unit_chain", "hydra.run.dir=runs/next")[0] == 0
+    assert row_of("runs/next")["status"] == "ok"
+
+
+def test_unknown_option_of_a_strategy(call) -> None:
+    code, _, err = call("model=unit_chain", "+strategy.colour=red")
+    assert code == 2
+    assert "its options are: none" in err
+
+
+def test_planning_never_imports_torch() -> None:
+    code = (
+        "import sys, rematbench.app, rematbench.worker, report.app; print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_verify(tmp_path: Path) -> None:
+    graph = unit_chain(3)
+    write_graph(tmp_path / "g.json", graph)
+    write_plan(tmp_path / "bad.json", Plan((Compute("layer1"),), graph.name))
+    asked = [sys.executable, "-m", "rematbench.verify", str(tmp_path / "g.json")]
+    done = subprocess.run(
+        [*asked, str(tmp_path / "bad.json")],
+        cwd=HOUSE,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(HOUSE)},
+    )
+    assert done.returncode == 1
+    assert "statement 0: op 'layer1' reads 'layer0'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -82,7 +82,8 @@ class Settings:
         """What the result depends on, hashed: settings, input files, versions and our source."""
         content = asdict(self)
         del content["cache"]
-        content["model"].pop("path", None)  # the file's content counts, not its place
+        content["model"].pop("path", None)  # the content counts, not the place
+        content["label"] = self.label
         inputs = [_digest(Path(path)) for path in self._inputs()]
         facts = [content, inputs, versions(), source_hash()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]

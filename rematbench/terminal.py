@@ -63,7 +63,8 @@ def size(count: float | None) -> str:
     while count >= 1000 and len(units) > 1:
         count /= 1024
         del units[0]
-    return f"{count:.0f} B" if units[0] == "B" else f"{count:#.3g} {units[0]}"
+    digits = 0 if units[0] == "B" or count >= 100 else 1 if count >= 10 else 2
+    return f"{count:.{digits}f} {units[0]}"
 
 
 def _percent(ratio: float | None) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import recompute_everything
 from torch import Tensor, nn
 
 import validator
 from graphs.capture import Captured, capture
 from graphs.errors import CaptureError, ExecutionError
-from graphs.ir import Graph
 from graphs.plan import Plan, program_order, with_frees
 from graphs.zoo.workload import Workload
 
@@ -41,15 +40,6 @@ def small_workload() -> Workload:
 @pytest.fixture(scope="module")
 def small() -> Captured:
     return capture(small_workload())
-
-
-def recompute_everything(graph: Graph) -> Plan:
-    """The forward pass twice, then the backward pass."""
-    first = graph.tables.op_first[:-1]
-    loss = graph.loss_index
-    assert loss is not None
-    sequence = np.concatenate([first[: loss + 1], first[:loss], first[loss + 1 :]])
-    return Plan.from_codes(graph, with_frees(graph, sequence))
 
 
 @pytest.mark.parametrize("make", [program_order, recompute_everything])

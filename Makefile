@@ -23,7 +23,7 @@ bench: $(READY)
 	$(BIN)/rematbench-report runs/quickstart --figure overhead --out runs/quickstart/report
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -79,11 +81,9 @@ class _Generator(nn.Module):
         channels = [base_channels * m for m in _MULTIPLIERS[size]]
         self.classes = nn.Embedding(num_classes, _CLASS)
         self.start = nn.Linear(_CHUNK, channels[0] * 16)
-        self.blocks = nn.ModuleList(
-            _Up(*pair) for pair in zip(channels, channels[1:], strict=False)
-        )
+        self.blocks = nn.ModuleList(_Up(*pair) for pair in pairwise(channels))
         self.at = _attention_size(size)
-        self.attend = _Attention(channels[-2])
+        self.attend = _Attention(channels[(self.at // 4).bit_length() - 1])
         self.finish = nn.Sequential(
             nn.BatchNorm2d(channels[-1]),
             nn.ReLU(),
@@ -125,7 +125,7 @@ class _Discriminator(nn.Module):
         last = len(channels) - 2
         self.blocks = nn.ModuleList(
             _Down(inputs, outputs, first=i == 0, halve=i != last)
-            for i, (inputs, outputs) in enumerate(zip(channels, channels[1:], strict=False))
+            for i, (inputs, outputs) in enumerate(pairwise(channels))
         )
         self.at = _attention_size(size)
         self.attend = _Attention(channels[1 if size < 256 else 2])

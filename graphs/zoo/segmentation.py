@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,7 +46,7 @@ def _cross_entropy(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 def _convs(dims: int, channels: list[int], batch_norm: bool) -> nn.Module:
     """3-wide convolutions through ``channels``, each followed by a ReLU."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(channels, channels[1:], strict=False):
+    for inputs, outputs in pairwise(channels):
         layers.append(_CONV[dims](inputs, outputs, 3, padding=1))
         if batch_norm:
             layers.append(_NORM[dims](outputs))

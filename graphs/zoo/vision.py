@@ -36,7 +36,7 @@ def import_torchvision() -> ModuleType:
     try:
         return importlib.import_module("torchvision")
     except (RuntimeError, ImportError, OSError):
-        if any(name in dir(torch.ops.torchvision) for name in ("nms",)):
+        if hasattr(torch.ops.torchvision, "nms"):
             raise
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 
-.PHONY: bench test check gpu setup clean
+.PHONY: bench benchmarks test check gpu setup clean
 
 setup: $(READY)
 
@@ -21,6 +21,10 @@ $(READY): pyproject.toml constraints.txt
 bench: $(READY)
 	$(BIN)/rematbench -m experiment=quickstart hydra.sweep.dir=runs/quickstart
 	$(BIN)/rematbench-report runs/quickstart --figure overhead --out runs/quickstart/report
+
+# Our own speed and exactness, beside eager training (several minutes).
+benchmarks: $(READY)
+	$(BIN)/python -m benchmarks.spine
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2

@@ -1,0 +1,93 @@
+"""Cost models: what they cost, what they keep, what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import costmodel
+from costmodel.device import peak_of, require, seconds_of, spread
+from costmodel.roofline import MACHINES
+from graphs.capture import Captured, capture
+from graphs.errors import ConfigError
+from graphs.synthetic import unit_chain
+from graphs.zoo.workload import Workload
+
+
+@pytest.fixture(scope="module")
+def conv() -> Captured:
+    module = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.ReLU())
+    return capture(
+        Workload("conv", module, lambda: (torch.randn(2, 4, 16, 16),), lambda m, x: m(x).sum())
+    )
+
+
+def cost_of(captured: Captured, name: str, op: str) -> float:
+    graph = costmodel.apply(name, captured.graph, captured)
+    return graph.ops[graph.op_index[op]].cost
+
+
+def test_flops_of_a_convolution(conv: Captured) -> None:
+    multiply_adds = 2 * 8 * 16 * 16 * 4 * 3 * 3
+    assert cost_of(conv, "flops", "convolution") == 2 * multiply_adds
+    # An op without a formula counts the bytes that it moves.
+    relu = 2 * 8 * 16 * 16 * 4
+    assert cost_of(conv, "flops", "relu") == 2 * relu
+
+
+def test_roofline_is_the_slower_of_two_limits(conv: Captured) -> None:
+    for preset, machine in MACHINES.items():
+        graph = costmodel.apply("roofline", conv.graph, conv, preset=preset)
+        assert graph.cost_unit == "second"
+        relu = graph.ops[graph.op_index["relu"]].cost
+        assert relu == pytest.approx(2 * 2 * 8 * 16 * 16 * 4 / machine.bandwidth)
+    with pytest.raises(ConfigError, match="cray"):
+        costmodel.apply("roofline", conv.graph, conv, preset="cray")
+
+
+def test_profiles_are_kept_and_used_again(conv: Captured, tmp_path: Path) -> None:
+    first = costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
+    assert all(op.cost > 0 for op in first.ops)
+    (path,) = (tmp_path / "profiles").iterdir()
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps({key: [7.0, 64] for key in known}))
+    second = costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
+    assert {(op.cost, op.implementations[0].workspace_bytes) for op in second.ops} == {(7.0, 64)}
+
+
+def test_unit_and_given() -> None:
+    graph = unit_chain(3)
+    assert costmodel.apply("given", graph, None) is graph
+    assert {op.cost for op in costmodel.apply("unit", graph, None).ops} == {1}
+    with pytest.raises(ConfigError, match="needs a captured model"):
+        costmodel.apply("flops", graph, None)
+    with pytest.raises(ConfigError, match="unknown; use one of"):
+        costmodel.apply("guess", graph, None)
+
+
+def test_meter_counts_what_is_live() -> None:
+    def run() -> torch.Tensor:
+        kept = torch.ones(1000)
+        gone = torch.ones(5000)
+        del gone
+        return kept
+
+    reading = peak_of(run, "cpu")
+    assert reading.peak_bytes == 24_000 + 2 * 0
+    assert reading.reserved_bytes is None
+    assert seconds_of(run, "cpu") > 0
+    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == (3.0, 2.0)
+    assert spread([2.0]) == (2.0, 0.0)
+
+
+def test_devices() -> None:
+    require("cpu")
+    with pytest.raises(ConfigError, match="unknown"):
+        require("tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            require("cuda")

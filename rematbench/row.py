@@ -137,6 +137,8 @@ def write_leaderboard(path: Path, rows: Iterable[Row]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
     return value if isinstance(value, str) else json.dumps(value)
 
 

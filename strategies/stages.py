@@ -84,31 +84,43 @@ def plan_from_stages(graph: Graph, computed: BoolArray) -> Plan:
 def plan_with_checkpoints(graph: Graph, checkpoints: Collection[int]) -> Plan:
     """Keep the outputs of some forward ops; recompute every other where backward needs it.
 
-    During the forward pass only checkpoints, and what follows the last of them, stay for
-    backward. When a backward op reads a value that is gone, the ops that lead to it from what
-    is in memory are computed again, each at most once, and their values stay until their last
-    use (Chen et al., Algorithm 1; Checkmate, appendix B).
+    What follows the last checkpoint stays, too (Chen et al., Algorithm 1; Checkmate, appendix B).
 
     Args:
-        checkpoints: indices of forward ops.
+        checkpoints: indices of forward ops; none keeps everything.
+    """
+    kept = np.zeros(len(graph.values), dtype=bool)
+    for op in checkpoints:
+        kept[graph.tables.writes[op]] = True
+    return plan_keeping(graph, kept, tail_after=max(checkpoints, default=-1))
+
+
+def plan_keeping(graph: Graph, kept: BoolArray, tail_after: int | None = None) -> Plan:
+    """Keep some forward values for backward; recompute every other where backward needs it.
+
+    When a backward op reads a value that is gone, the ops that lead to it from what is in memory
+    are computed again, each at most once, and their values stay until their last use.
+
+    Args:
+        kept: per value.
+        tail_after: an op; the values of all forward ops after it are kept as well.
     """
     tables = graph.tables
-    last = max(checkpoints, default=-1)
     live = tables.resident.copy()
-    forward = [op.phase is Phase.FORWARD for op in graph.ops]
     order: list[int] = []
     for op in needed(graph).tolist():
-        if forward[op]:
-            order.append(op)
-            if op in checkpoints or op > last >= 0 or not checkpoints:
-                live[tables.writes[op]] = True
-            continue
-        if graph.ops[op].phase is Phase.BACKWARD:
-            again = _missing(graph, op, live)
-            order += again
-            live[np.concatenate([tables.writes[i] for i in again] or [tables.writes[op]])] = True
+        phase, written = graph.ops[op].phase, tables.writes[op]
+        if phase is Phase.FORWARD:
+            tail = tail_after is not None and op > tail_after
+            live[written] = True if tail else kept[written]
+        else:
+            if phase is Phase.BACKWARD:
+                again = _missing(graph, op, live)
+                order += again
+                for each in again:
+                    live[tables.writes[each]] = True
+            live[written] = True
         order.append(op)
-        live[tables.writes[op]] = True
     codes = with_frees(graph, tables.op_first[np.array(order, dtype=np.int64)])
     return Plan.from_codes(graph, codes)
 

@@ -12,6 +12,7 @@ from graphs.capture import capture
 from graphs.errors import ConfigError
 from graphs.ir import Phase
 from graphs.zoo import NAMES, make_model
+from graphs.zoo.vision import import_torchvision
 
 SENTENCES = {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16, "vocabulary": 50}
 WIDE = {"resolution": "32x64"}
@@ -33,10 +34,27 @@ SMALL: dict[str, dict[str, Any]] = {
     "biggan_discriminator": {"resolution": 64, "base_channels": 8},
     "cross_modal": {"resolution": 32, "trunk": "resnet18", "hidden": 8, "sequence_length": 3},
 }
+# Their full depth takes half a minute each to capture: here every stage has two blocks.
+DEEP = {
+    **dict.fromkeys(("densenet121", "densenet161", "densenet169", "densenet201"), "densenet"),
+    **dict.fromkeys(("resnet101", "resnet152", "resnext101"), "resnet"),
+}
+
+
+def _make_shallow(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = getattr(import_torchvision().models, family)
+    build = getattr(module, f"_{family}")
+
+    def shallow(first: Any, layers: Any, *rest: Any, **options: Any) -> Any:
+        return build(first, [2] * len(layers), *rest, **options)
+
+    monkeypatch.setattr(module, f"_{family}", shallow)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_parameter_gets_a_gradient(name: str) -> None:
+def test_every_parameter_gets_a_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in DEEP:
+        _make_shallow(DEEP[name], monkeypatch)
     torch.manual_seed(0)
     workload = make_model(name, batch_size=2, **SMALL.get(name, {"resolution": 32}))
     assert workload.name == name
@@ -62,6 +80,9 @@ MILLIONS = {
     "transformer_lm": 124,
     "biggan_generator": 70.4,
     "biggan_discriminator": 88.0,
+    "resnet152": 60.2,
+    "resnext101": 88.8,
+    "densenet201": 20.0,
 }
 
 

@@ -1,0 +1,15 @@
+"""Feng & Huang, Optimal Gradient Checkpoint Search for Arbitrary Computation Graphs."""
+
+from strategies.feng_huang.planner import FengHuang
+from strategies.feng_huang.segments import Kind, Segment, division_tree
+from strategies.feng_huang.solver import Checkpoints, solve, solve_linear
+
+__all__ = [
+    "Checkpoints",
+    "FengHuang",
+    "Kind",
+    "Segment",
+    "division_tree",
+    "solve",
+    "solve_linear",
+]

@@ -1,0 +1,245 @@
+"""Graphs as chains of steps that end in one turn: what Revolve and the join programs schedule.
+
+A step is a group of forward ops; a branch is a sequence of steps; the turn is whatever follows
+the last steps: the ops that read several branches, the loss, and the backward ops that need no
+more than these. A chain has one branch, a join several.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from graphs.errors import NotApplicable
+from graphs.ir import Graph, IntArray, Phase
+from graphs.plan import Plan, with_frees
+from graphs.structure import forward_graph, forward_ops
+from strategies.stages import needed
+
+Place = tuple[int, int]
+"""(branch, step)."""
+
+# A value below this share of its op's outputs is a by-product (running statistics that the next
+# call of a shared layer reads): it ties no branches together.
+_BY_PRODUCT = 0.01
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Compute a step; ``in_place`` where its input is not needed any more."""
+
+    place: Place
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class Backward:
+    """Go back over a step."""
+
+    place: Place
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Compute the loss."""
+
+
+Action = Forward | Backward | Turn
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A graph cut into steps.
+
+    Attributes:
+        graph: the graph.
+        branches: forward ops per branch and step.
+        place: per forward op of a step, where it belongs.
+    """
+
+    graph: Graph
+    branches: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Number of steps per branch."""
+        return tuple(len(steps) for steps in self.branches)
+
+    def places(self) -> dict[int, Place]:
+        """Where each forward op of a step belongs."""
+        return {
+            op: (b, s)
+            for b, steps in enumerate(self.branches)
+            for s, ops in enumerate(steps)
+            for op in ops
+        }
+
+
+def chain_steps(graph: Graph, cuts: IntArray) -> Steps:
+    """One branch, with a step up to each cut; what follows the last cut belongs to the turn.
+
+    Args:
+        cuts: forward ops in program order.
+    """
+    ops = forward_ops(graph)
+    ends = np.searchsorted(ops, cuts, side="right")
+    steps = tuple(tuple(ops[a:b].tolist()) for a, b in pairwise([0, *ends.tolist()]))
+    return Steps(graph, (steps,))
+
+
+def join_steps(graph: Graph) -> Steps:
+    """The branches of a join: chains that only meet at the turn.
+
+    A step ends where nothing but its last op is read by what follows in the branch.
+
+    Raises:
+        NotApplicable: fewer than two branches meet.
+    """
+    net = forward_graph(graph)
+    tables = graph.tables
+    for writer, reader in list(net.edges):
+        written = tables.writes[writer]
+        read = np.intersect1d(written, tables.reads[int(tables.op_first[reader])])
+        if tables.value_bytes[read].sum() < _BY_PRODUCT * tables.value_bytes[written].sum():
+            net.remove_edge(writer, reader)
+    roots: dict[int, frozenset[int]] = {}
+    for op in net:
+        above = [roots[w] for w in net.predecessors(op)]
+        roots[op] = frozenset().union(*above) if above else frozenset([op])
+    members: dict[int, list[int]] = defaultdict(list)
+    for op, found in roots.items():
+        if len(found) == 1 and op != graph.loss_index:
+            members[next(iter(found))].append(op)
+    # Constants (a mask, a position table) are roots, too: they join the branch that reads them.
+    branches = [ops for ops in members.values() if len(ops) > 1]
+    if len(branches) < 2:
+        raise NotApplicable(
+            f"graph {graph.name!r} is no join: {len(branches)} branch leads to its loss, "
+            "two or more are needed; use a strategy for general graphs"
+        )
+    return Steps(graph, tuple(_cut(net.subgraph(ops), ops) for ops in branches))
+
+
+def _cut(branch: object, ops: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Cut a branch after each op that everything before it passes through."""
+    place = {op: i for i, op in enumerate(ops)}
+    reach = [max((place[r] for r in branch.successors(op)), default=0) for op in ops]  # type: ignore[attr-defined]
+    steps, step, furthest = [], [], 0
+    for i, op in enumerate(ops):
+        step.append(op)
+        if furthest <= i:  # nothing before this op is read after it
+            steps.append(tuple(step))
+            step = []
+        furthest = max(furthest, reach[i])
+    if step:
+        steps.append(tuple(step))
+    return tuple(steps)
+
+
+def plan_from_actions(steps: Steps, actions: Iterable[Action], taping: bool) -> Plan:
+    """A schedule of steps as a plan.
+
+    Ops outside the steps (counters, sums of gradients over branches) run as soon as they can.
+
+    Args:
+        taping: compute a step again before going back over it, unless it was the last one
+            computed: its inner values are needed, which the chain model does not know.
+    """
+    writer = _Writer(steps)
+    latest: Place | None = None
+    for action in actions:
+        if isinstance(action, Forward):
+            writer.forward(action.place, action.in_place)
+            latest = action.place
+        elif isinstance(action, Turn):
+            writer.turn()
+        else:
+            if taping and latest != action.place:
+                writer.forward(action.place, False)
+            latest = None
+            writer.backward(action.place)
+    codes = with_frees(steps.graph, np.array(writer.finish(), dtype=np.int64))
+    return Plan.from_codes(steps.graph, codes)
+
+
+class _Writer:
+    """Collects computes (implementation numbers), op by op."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps, self.graph = steps, steps.graph
+        self.tables = steps.graph.tables
+        self.computes: list[int] = []
+        self.done = self.tables.resident.copy()
+        places = steps.places()
+        wanted = needed(self.graph).tolist()
+        in_loss = set(forward_ops(self.graph).tolist()) | {self.graph.loss_index}
+        self.turn_ops = [op for op in wanted if op in in_loss and op not in places]
+        self.groups: dict[Place | None, list[int]] = defaultdict(list)
+        self.loose: list[int] = []
+        for op in wanted:
+            if op in places or op in self.turn_ops:
+                continue
+            if self.graph.ops[op].phase is Phase.BACKWARD:
+                self._assign(op, places)
+            else:
+                self.loose.append(op)
+
+    def _assign(self, op: int, places: dict[int, Place]) -> None:
+        """A backward op belongs to the latest step whose values it reads; else it is loose."""
+        reads = self.tables.reads[int(self.tables.op_first[op])]
+        writers = self.tables.writer[reads].tolist()
+        found = {places[w] for w in writers if w in places}
+        last_ops = {steps[-1][-1] for steps in self.steps.branches}
+        inner = {places[w] for w in writers if w in places and w not in last_ops}
+        if inner:
+            self.groups[max(inner, key=lambda place: place[1])].append(op)
+        elif found or any(w in self.turn_ops for w in writers):
+            self.groups[None].append(op)
+        else:
+            self.loose.append(op)
+
+    def _run(self, op: int, in_place: bool = False) -> None:
+        first = int(self.tables.op_first[op])
+        ways = self.graph.ops[op].implementations
+        chosen = next((i for i, way in enumerate(ways) if in_place and way.overwrites), 0)
+        self.computes.append(first + chosen)
+        self.done[self.tables.writes[op]] = True
+
+    def _ready(self, op: int) -> bool:
+        return bool(self.done[self.tables.reads[int(self.tables.op_first[op])]].all())
+
+    def _settle(self, ops: list[int]) -> None:
+        """Run those of ``ops`` and of the loose ones that can run, in program order."""
+        waiting = sorted(ops + self.loose)
+        self.loose = [op for op in waiting if not self._try(op)]
+
+    def _try(self, op: int) -> bool:
+        if self._ready(op):
+            self._run(op, in_place=True)
+            return True
+        return False
+
+    def forward(self, place: Place, in_place: bool) -> None:
+        branch, step = place
+        for op in self.steps.branches[branch][step]:
+            self._run(op, in_place)
+        self._settle([])
+
+    def turn(self) -> None:
+        for op in self.turn_ops:
+            self._run(op, in_place=True)
+        self._settle(self.groups.pop(None, []))
+
+    def backward(self, place: Place) -> None:
+        self._settle(self.groups.pop(place, []))
+
+    def finish(self) -> list[int]:
+        """The computes; whatever is left runs at the end."""
+        rest = [op for group in self.groups.values() for op in group]
+        self._settle(rest)
+        assert not self.loose, [self.graph.ops[op].name for op in self.loose]
+        return self.computes

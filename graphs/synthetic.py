@@ -1,11 +1,13 @@
-"""Graphs without a model: unit chains, random DAGs, and the backward graph of a forward graph."""
+"""Graphs without a model: chains, joins, random DAGs, the backward graph of a forward graph."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from graphs.errors import GraphError
-from graphs.ir import Graph, Op, Phase, Value, simple_op
+from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 
 
 def unit_chain(length: int) -> Graph:
@@ -94,3 +96,50 @@ def random_graph(length: int, seed: int, edges_per_op: float = 1.5) -> Graph:
         values.append(Value(f"v{i}", int(random.integers(1, 100))))
     forward = Graph(f"random{length}_{seed}", tuple(values), tuple(ops), (f"v{length - 1}",))
     return with_backward(forward)
+
+
+def join(lengths: Sequence[int]) -> Graph:
+    """A join network (Beaumont et al., Figure 3): branches of unit steps that meet in the Turn.
+
+    Branch j has the values ``x{j}_0`` to ``x{j}_l`` and the gradients ``g{j}_l`` to ``g{j}_0``,
+    all of one byte. Steps have an in-place implementation (F and the Turn replace their inputs),
+    so that a byte is a slot of the theory. The inputs are written by ops without cost, since
+    the theory frees them; ``done{j}``, without bytes, stands for "gradient j was computed".
+
+    Args:
+        lengths: forward steps per branch, 0 or more.
+    """
+    if not lengths or any(type(n) is not int or n < 0 for n in lengths):
+        raise GraphError(f"join: lengths are {list(lengths)}; give whole numbers, 0 or more")
+    ops: list[Op] = []
+    for j, length in enumerate(lengths):
+        ops.append(simple_op(f"x{j}_0", Phase.FORWARD, [], [f"x{j}_0"], 0))
+        ops += [
+            _step(f"f{j}_{i}", Phase.FORWARD, [f"x{j}_{i}"], [f"x{j}_{i + 1}"])
+            for i in range(length)
+        ]
+    ends = [f"x{j}_{length}" for j, length in enumerate(lengths)]
+    starts = [f"g{j}_{length}" for j, length in enumerate(lengths)]
+    idle = [f"done{j}" for j, length in enumerate(lengths) if not length]
+    ops.append(_step("turn", Phase.LOSS, ends, [*starts, *idle]))
+    for j, length in enumerate(lengths):
+        for i in range(length - 1, -1, -1):
+            done = [f"done{j}"] if i == 0 else []
+            reads = [f"g{j}_{i + 1}", f"x{j}_{i}"]
+            ops.append(_step(f"b{j}_{i}", Phase.BACKWARD, reads, [f"g{j}_{i}", *done], taken=1))
+    values = tuple(
+        Value(name, 0 if name.startswith("done") else 1) for op in ops for name in op.writes
+    )
+    name = f"join{'_'.join(map(str, lengths))}"
+    return Graph(name, values, tuple(ops), tuple(f"done{j}" for j in range(len(lengths))))
+
+
+def _step(
+    name: str, phase: Phase, reads: list[str], writes: list[str], taken: int | None = None
+) -> Op:
+    """An op of cost one whose first ``taken`` reads (None: all) can be overwritten."""
+    ways = (
+        Implementation("default", tuple(reads), 1),
+        Implementation("in_place", tuple(reads), 1, 0, tuple(reads[:taken])),
+    )
+    return Op(name, phase, tuple(writes), ways)

@@ -85,6 +85,8 @@ def _plain(settings: Settings) -> Graph:
         graph = read_graph(model["path"])
     elif model["kind"] == "unit_chain":
         graph = synthetic.unit_chain(model["length"])
+    elif model["kind"] == "join":
+        graph = synthetic.join(model["lengths"])
     else:
         raise ConfigError(f"model.kind={model['kind']}: unknown; choose a model by model=NAME")
     if model.get("backward", True):

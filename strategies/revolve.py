@@ -63,32 +63,27 @@ def split(length: int, slots: int) -> int:
 
 
 def schedule(length: int, slots: int) -> Iterator[Action]:
-    """Actions that reverse a chain of ``length`` steps with ``slots`` snapshots."""
+    """Actions that reverse a chain of ``length`` steps with ``slots`` snapshots.
+
+    The taping forward of a step is part of going back over it, and only computed where backward
+    ops read inner values of the step.
+    """
     turned = False
     pending = [(0, length, slots)]  # reverse steps start..stop-1 from the snapshot before start
     while pending:
         start, stop, free = pending.pop()
-        if stop - start == 1:
-            yield Forward((0, start))
+        if stop - start > 1 and free > 1:
+            middle = start + split(stop - start, free)
+            yield from (Forward((0, step)) for step in range(start, middle))
+            pending += [(start, middle, free), (middle, stop, free - 1)]
+            continue
+        for last in range(stop - 1, start - 1, -1):
+            yield from (Forward((0, step)) for step in range(start, last))
             if not turned:
+                yield Forward((0, last))
                 yield Turn()
                 turned = True
-            yield Backward((0, start))
-        elif free == 1:
-            for last in range(stop - 1, start - 1, -1):
-                for step in range(start, last):
-                    yield Forward((0, step))
-                pending_turn = not turned
-                yield Forward((0, last))
-                if pending_turn:
-                    yield Turn()
-                    turned = True
-                yield Backward((0, last))
-        else:
-            middle = start + split(stop - start, free)
-            for step in range(start, middle):
-                yield Forward((0, step))
-            pending += [(start, middle, free), (middle, stop, free - 1)]
+            yield Backward((0, last))
 
 
 def _solve(
@@ -114,7 +109,7 @@ def _solve(
 
 
 def _plan(steps: Steps, length: int, slots: int) -> Plan:
-    return plan_from_actions(steps, schedule(length, min(slots, length)), taping=False)
+    return plan_from_actions(steps, schedule(length, min(slots, length)))
 
 
 def _slots_to_try(length: int) -> list[int]:

@@ -58,11 +58,12 @@ class Steps:
     Attributes:
         graph: the graph.
         branches: forward ops per branch and step.
-        place: per forward op of a step, where it belongs.
+        inputs: per branch the op that only makes its input, or None.
     """
 
     graph: Graph
     branches: tuple[tuple[tuple[int, ...], ...], ...]
+    inputs: tuple[int | None, ...]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -70,13 +71,14 @@ class Steps:
         return tuple(len(steps) for steps in self.branches)
 
     def places(self) -> dict[int, Place]:
-        """Where each forward op of a step belongs."""
-        return {
+        """Where each forward op of a step belongs; an input is at step -1."""
+        inside = {
             op: (b, s)
             for b, steps in enumerate(self.branches)
             for s, ops in enumerate(steps)
             for op in ops
         }
+        return inside | {op: (b, -1) for b, op in enumerate(self.inputs) if op is not None}
 
 
 def chain_steps(graph: Graph, cuts: IntArray) -> Steps:
@@ -88,7 +90,7 @@ def chain_steps(graph: Graph, cuts: IntArray) -> Steps:
     ops = forward_ops(graph)
     ends = np.searchsorted(ops, cuts, side="right")
     steps = tuple(tuple(ops[a:b].tolist()) for a, b in pairwise([0, *ends.tolist()]))
-    return Steps(graph, (steps,))
+    return Steps(graph, (steps,), (None,))
 
 
 def join_steps(graph: Graph) -> Steps:
@@ -115,13 +117,20 @@ def join_steps(graph: Graph) -> Steps:
         if len(found) == 1 and op != graph.loss_index:
             members[next(iter(found))].append(op)
     # Constants (a mask, a position table) are roots, too: they join the branch that reads them.
-    branches = [ops for ops in members.values() if len(ops) > 1]
+    branches = [ops for root, ops in members.items() if len(ops) > 1 or _is_input(graph, root)]
     if len(branches) < 2:
         raise NotApplicable(
             f"graph {graph.name!r} is no join: {len(branches)} branch leads to its loss, "
             "two or more are needed; use a strategy for general graphs"
         )
-    return Steps(graph, tuple(_cut(net.subgraph(ops), ops) for ops in branches))
+    inputs = [ops[0] if _is_input(graph, ops[0]) else None for ops in branches]
+    inner = [ops if start is None else ops[1:] for start, ops in zip(inputs, branches, strict=True)]
+    return Steps(graph, tuple(_cut(net.subgraph(ops), ops) for ops in inner), tuple(inputs))
+
+
+def _is_input(graph: Graph, op: int) -> bool:
+    """Does the op only make an input: from nothing, at no cost?"""
+    return not graph.ops[op].reads and not graph.ops[op].cost
 
 
 def _cut(branch: object, ops: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -140,25 +149,23 @@ def _cut(branch: object, ops: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(steps)
 
 
-def plan_from_actions(steps: Steps, actions: Iterable[Action], taping: bool) -> Plan:
+def plan_from_actions(steps: Steps, actions: Iterable[Action]) -> Plan:
     """A schedule of steps as a plan.
 
-    Ops outside the steps (counters, sums of gradients over branches) run as soon as they can.
-
-    Args:
-        taping: compute a step again before going back over it, unless it was the last one
-            computed: its inner values are needed, which the chain model does not know.
+    Before going back over a step whose inner values are needed, which the chain model does not
+    know, it is computed again, unless it was the last one computed. Ops outside the steps
+    (counters, sums of gradients over branches) run as soon as they can.
     """
     writer = _Writer(steps)
     latest: Place | None = None
     for action in actions:
-        if isinstance(action, Forward):
+        if isinstance(action, Turn):
+            writer.turn()
+        elif isinstance(action, Forward):
             writer.forward(action.place, action.in_place)
             latest = action.place
-        elif isinstance(action, Turn):
-            writer.turn()
         else:
-            if taping and latest != action.place:
+            if action.place in writer.taped and latest != action.place:
                 writer.forward(action.place, False)
             latest = None
             writer.backward(action.place)
@@ -174,29 +181,39 @@ class _Writer:
         self.tables = steps.graph.tables
         self.computes: list[int] = []
         self.done = self.tables.resident.copy()
-        places = steps.places()
+        self.places = steps.places()
+        # Steps that must be computed again before going back over them.
+        self.taped: set[Place] = set()
         wanted = needed(self.graph).tolist()
         in_loss = set(forward_ops(self.graph).tolist()) | {self.graph.loss_index}
-        self.turn_ops = [op for op in wanted if op in in_loss and op not in places]
+        self.turn_ops = [op for op in wanted if op in in_loss and op not in self.places]
         self.groups: dict[Place | None, list[int]] = defaultdict(list)
-        self.loose: list[int] = []
+        self.loose = [op for op in steps.inputs if op is not None]
         for op in wanted:
-            if op in places or op in self.turn_ops:
-                continue
             if self.graph.ops[op].phase is Phase.BACKWARD:
-                self._assign(op, places)
-            else:
+                self._assign(op)
+            elif op not in self.places and op not in self.turn_ops:
                 self.loose.append(op)
+        self._settle([])
 
-    def _assign(self, op: int, places: dict[int, Place]) -> None:
-        """A backward op belongs to the latest step whose values it reads; else it is loose."""
+    def _assign(self, op: int) -> None:
+        """A backward op that reads inner values of a step belongs to it.
+
+        One that reads no more than the output of a step belongs to the step that has it as its
+        input, or to the turn. Others, of gradients only, are loose.
+        """
         reads = self.tables.reads[int(self.tables.op_first[op])]
         writers = self.tables.writer[reads].tolist()
-        found = {places[w] for w in writers if w in places}
-        last_ops = {steps[-1][-1] for steps in self.steps.branches}
-        inner = {places[w] for w in writers if w in places and w not in last_ops}
+        found = {w: self.places[w] for w in writers if w in self.places}
+        lengths, branches = self.steps.lengths, self.steps.branches
+        inner = {(b, s) for w, (b, s) in found.items() if s >= 0 and w != branches[b][s][-1]}
+        after = {(b, s + 1) for b, s in found.values() if s + 1 < lengths[b]}
         if inner:
-            self.groups[max(inner, key=lambda place: place[1])].append(op)
+            place = max(inner, key=lambda place: place[1])
+            self.taped.add(place)
+            self.groups[place].append(op)
+        elif after:
+            self.groups[max(after, key=lambda place: place[1])].append(op)
         elif found or any(w in self.turn_ops for w in writers):
             self.groups[None].append(op)
         else:

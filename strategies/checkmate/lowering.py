@@ -1,0 +1,185 @@
+"""From a Pyomo model to HiGHS in one go: compile once, pass once, solve as often as needed.
+
+The model is compiled to arrays by Pyomo's ``LinearStandardFormCompiler`` and reaches HiGHS in a
+single ``passModel``. Models should come scaled, so that their large numbers are about 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+from pyomo.core import ConcreteModel
+from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
+
+from graphs.errors import RematbenchError
+
+FloatArray = NDArray[np.float64]
+Status = Literal["optimal", "infeasible", "time_limit"]
+Incumbent = tuple[float, float, float | None]
+"""(seconds, cost, bound)."""
+
+SOLVER = (
+    f"highs {highspy.HIGHS_VERSION_MAJOR}.{highspy.HIGHS_VERSION_MINOR}"
+    f".{highspy.HIGHS_VERSION_PATCH}"
+)
+
+_STATUS: dict[Any, Status] = {
+    highspy.HighsModelStatus.kOptimal: "optimal",
+    highspy.HighsModelStatus.kInfeasible: "infeasible",
+    highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible",  # costs are never negative
+    highspy.HighsModelStatus.kTimeLimit: "time_limit",
+    highspy.HighsModelStatus.kInterrupt: "time_limit",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What HiGHS made of a model, in the model's own units.
+
+    Attributes:
+        status: ``optimal`` means within the gap asked for.
+        values: per column, or None without a feasible point.
+        objective: of these values, or None.
+        bound: a proven lower bound of the objective, or None.
+        nodes: of the branch-and-bound tree; 0 for a linear program.
+        seconds: of the solve, without compilation.
+        incumbents: each better solution as it was found.
+    """
+
+    status: Status
+    values: FloatArray | None
+    objective: float | None
+    bound: float | None
+    nodes: int
+    seconds: float
+    incumbents: list[Incumbent] = field(default_factory=list)
+
+
+class Lowered:
+    """A Pyomo model as arrays, ready for HiGHS.
+
+    Args:
+        model: linear, with one objective, to be minimized; fixed variables become constants.
+
+    Attributes:
+        columns, rows, nonzeros: size of the matrix.
+        build_seconds: time that compilation took.
+    """
+
+    def __init__(self, model: ConcreteModel) -> None:
+        started = perf_counter()
+        self._form = LinearStandardFormCompiler().write(model, mixed_form=True)
+        self._lp = _highs_lp(self._form)
+        self.rows, self.columns = self._form.A.shape
+        self.nonzeros = int(self._form.A.nnz)
+        self.build_seconds = perf_counter() - started
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Rows, columns and nonzeros, for a row's ``extra``."""
+        return {"rows": self.rows, "columns": self.columns, "nonzeros": self.nonzeros}
+
+    def solve(
+        self,
+        *,
+        relaxed: bool = False,
+        time_limit: float = float("inf"),
+        threads: int = 1,
+        mip_gap: float = 1e-4,
+        seed: int = 0,
+    ) -> Outcome:
+        """Solve the model and write the solution into its Pyomo variables.
+
+        Args:
+            relaxed: drop integrality, solve the linear program.
+            time_limit: in seconds.
+            threads: of HiGHS.
+            mip_gap: relative gap at which to stop.
+            seed: of HiGHS.
+        """
+        highs = _solver(time_limit, threads, mip_gap, seed)
+        incumbents: list[Incumbent] = []
+        if not relaxed:
+            highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
+        highs.passModel(self._lp)
+        if relaxed:
+            continuous = [highspy.HighsVarType.kContinuous] * self.columns
+            highs.changeColsIntegrality(self.columns, np.arange(self.columns), continuous)
+        highs.run()
+        outcome = _outcome(highs, relaxed, incumbents)
+        if outcome.values is not None:
+            for variable, value in zip(self._form.columns, outcome.values.tolist(), strict=True):
+                variable.set_value(value, skip_validation=True)
+        return outcome
+
+
+def _highs_lp(form: Any) -> highspy.HighsLp:
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = form.A.shape
+    lp.offset_ = float(form.c_offset[0])
+    lp.col_cost_ = form.c.toarray()[0]
+    bounds = np.array([variable.bounds for variable in form.columns], dtype=float)
+    lp.col_lower_ = np.where(np.isnan(bounds[:, 0]), -highspy.kHighsInf, bounds[:, 0])
+    lp.col_upper_ = np.where(np.isnan(bounds[:, 1]), highspy.kHighsInf, bounds[:, 1])
+    side = np.array([row.bound_type for row in form.rows])  # -1: >=, 0: ==, 1: <=
+    lp.row_lower_ = np.where(side <= 0, form.rhs, -highspy.kHighsInf)
+    lp.row_upper_ = np.where(side >= 0, form.rhs, highspy.kHighsInf)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = form.A.shape
+    lp.a_matrix_.start_ = form.A.indptr
+    lp.a_matrix_.index_ = form.A.indices
+    lp.a_matrix_.value_ = form.A.data
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    lp.integrality_ = [kinds[variable.is_integer()] for variable in form.columns]
+    return lp
+
+
+def _solver(time_limit: float, threads: int, mip_gap: float, seed: int) -> highspy.Highs:
+    highspy.Highs.resetGlobalScheduler(True)  # or another thread count would be refused
+    highs = highspy.Highs()
+    highs.silent()
+    highs.setOptionValue("threads", threads)
+    highs.setOptionValue("time_limit", max(0.0, time_limit))
+    highs.setOptionValue("mip_rel_gap", mip_gap)
+    highs.setOptionValue("random_seed", seed)
+    return highs
+
+
+def _record(event: highspy.HighsCallbackEvent, incumbents: list[Incumbent]) -> None:
+    out = event.data_out
+    incumbents.append((out.running_time, out.objective_function_value, _finite(out.mip_dual_bound)))
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None
+
+
+def _outcome(highs: highspy.Highs, relaxed: bool, incumbents: list[Incumbent]) -> Outcome:
+    found = highs.getModelStatus()
+    if found not in _STATUS:
+        raise RematbenchError(
+            f"HiGHS stopped with {highs.modelStatusToString(found)!r}; try another seed or budget"
+        )
+    status, info = _STATUS[found], highs.getInfo()
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    objective = info.objective_function_value if feasible else None
+    if status == "infeasible":
+        bound = None
+    elif relaxed:
+        bound = objective if status == "optimal" else None
+    else:
+        bound = _finite(info.mip_dual_bound)
+    return Outcome(
+        status,
+        np.array(highs.getSolution().col_value) if feasible else None,
+        objective,
+        bound,
+        0 if relaxed else int(info.mip_node_count),
+        highs.getRunTime(),
+        incumbents,
+    )

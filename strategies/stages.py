@@ -115,7 +115,7 @@ def plan_keeping(graph: Graph, kept: BoolArray, tail_after: int | None = None) -
             live[written] = True if tail else kept[written]
         else:
             if phase is Phase.BACKWARD:
-                again = _missing(graph, op, live)
+                again = missing(graph, op, live)
                 order += again
                 for each in again:
                     live[tables.writes[each]] = True
@@ -125,7 +125,7 @@ def plan_keeping(graph: Graph, kept: BoolArray, tail_after: int | None = None) -
     return Plan.from_codes(graph, codes)
 
 
-def _missing(graph: Graph, op: int, live: BoolArray) -> list[int]:
+def missing(graph: Graph, op: int, live: BoolArray) -> list[int]:
     """Ops that must run, in program order, before ``op`` has all its reads."""
     tables = graph.tables
     found: set[int] = set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,14 +19,14 @@ from graphs.errors import NotApplicable
 from graphs.ir import Graph, IntArray, Phase
 from graphs.plan import Plan, with_frees
 from graphs.structure import forward_graph, forward_ops
-from strategies.stages import needed
+from strategies.stages import missing, needed
 
 Place = tuple[int, int]
 """(branch, step)."""
 
 # A value below this share of its op's outputs is a by-product (running statistics that the next
 # call of a shared layer reads): it ties no branches together.
-_BY_PRODUCT = 0.01
+_BY_PRODUCT = 0.05
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,12 @@ class Steps:
     graph: Graph
     branches: tuple[tuple[tuple[int, ...], ...], ...]
     inputs: tuple[int | None, ...]
+
+    @cached_property
+    def reads(self) -> list[list[int]]:
+        """Values that each op reads."""
+        tables = self.graph.tables
+        return [tables.reads[int(first)].tolist() for first in tables.op_first[:-1]]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -118,7 +125,7 @@ def join_steps(graph: Graph) -> Steps:
             members[next(iter(found))].append(op)
     # Constants (a mask, a position table) are roots, too: they join the branch that reads them.
     branches = [ops for root, ops in members.items() if len(ops) > 1 or _is_input(graph, root)]
-    if len(branches) < 2:
+    if len(branches) < 2 and not any(_is_input(graph, ops[0]) for ops in branches):
         raise NotApplicable(
             f"graph {graph.name!r} is no join: {len(branches)} branch leads to its loss, "
             "two or more are needed; use a strategy for general graphs"
@@ -180,7 +187,7 @@ class _Writer:
         self.steps, self.graph = steps, steps.graph
         self.tables = steps.graph.tables
         self.computes: list[int] = []
-        self.done = self.tables.resident.copy()
+        self.done: list[bool] = self.tables.resident.tolist()
         self.places = steps.places()
         # Steps that must be computed again before going back over them.
         self.taped: set[Place] = set()
@@ -188,13 +195,14 @@ class _Writer:
         in_loss = set(forward_ops(self.graph).tolist()) | {self.graph.loss_index}
         self.turn_ops = [op for op in wanted if op in in_loss and op not in self.places]
         self.groups: dict[Place | None, list[int]] = defaultdict(list)
-        self.loose = [op for op in steps.inputs if op is not None]
+        self.aside = [op for op in steps.inputs if op is not None]  # forward, in no step
+        self.loose: list[int] = []  # backward, of gradients only
         for op in wanted:
             if self.graph.ops[op].phase is Phase.BACKWARD:
                 self._assign(op)
             elif op not in self.places and op not in self.turn_ops:
-                self.loose.append(op)
-        self._settle([])
+                self.aside.append(op)
+        self._settle_aside()
 
     def _assign(self, op: int) -> None:
         """A backward op that reads inner values of a step belongs to it.
@@ -202,8 +210,7 @@ class _Writer:
         One that reads no more than the output of a step belongs to the step that has it as its
         input, or to the turn. Others, of gradients only, are loose.
         """
-        reads = self.tables.reads[int(self.tables.op_first[op])]
-        writers = self.tables.writer[reads].tolist()
+        writers = self.tables.writer[self.steps.reads[op]].tolist()
         found = {w: self.places[w] for w in writers if w in self.places}
         lengths, branches = self.steps.lengths, self.steps.branches
         inner = {(b, s) for w, (b, s) in found.items() if s >= 0 and w != branches[b][s][-1]}
@@ -220,19 +227,30 @@ class _Writer:
             self.loose.append(op)
 
     def _run(self, op: int, in_place: bool = False) -> None:
+        # A branch may read a by-product of another that the schedule has not come to yet.
+        if not self._ready(op):
+            for each in missing(self.graph, op, np.array(self.done)):
+                self._emit(each, False)
+        self._emit(op, in_place)
+
+    def _emit(self, op: int, in_place: bool) -> None:
         first = int(self.tables.op_first[op])
         ways = self.graph.ops[op].implementations
         chosen = next((i for i, way in enumerate(ways) if in_place and way.overwrites), 0)
         self.computes.append(first + chosen)
-        self.done[self.tables.writes[op]] = True
+        for value in self.tables.writes[op].tolist():
+            self.done[value] = True
 
     def _ready(self, op: int) -> bool:
-        return bool(self.done[self.tables.reads[int(self.tables.op_first[op])]].all())
+        return all(self.done[value] for value in self.steps.reads[op])
 
     def _settle(self, ops: list[int]) -> None:
         """Run those of ``ops`` and of the loose ones that can run, in program order."""
         waiting = sorted(ops + self.loose)
         self.loose = [op for op in waiting if not self._try(op)]
+
+    def _settle_aside(self) -> None:
+        self.aside = [op for op in self.aside if not self._try(op)]
 
     def _try(self, op: int) -> bool:
         if self._ready(op):
@@ -244,7 +262,7 @@ class _Writer:
         branch, step = place
         for op in self.steps.branches[branch][step]:
             self._run(op, in_place)
-        self._settle([])
+        self._settle_aside()
 
     def turn(self) -> None:
         for op in self.turn_ops:
@@ -256,7 +274,9 @@ class _Writer:
 
     def finish(self) -> list[int]:
         """The computes; whatever is left runs at the end."""
+        self._settle_aside()
         rest = [op for group in self.groups.values() for op in group]
         self._settle(rest)
-        assert not self.loose, [self.graph.ops[op].name for op in self.loose]
+        left = self.loose + self.aside
+        assert not left, [self.graph.ops[op].name for op in left]
         return self.computes

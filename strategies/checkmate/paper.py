@@ -8,14 +8,20 @@ plan within the budget in the model is within the budget in the simulator, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
+import pyomo.environ as pyo
 
-from graphs.errors import NotApplicable
+from graphs.errors import Infeasible, NotApplicable
 from graphs.ir import Graph
-from strategies.stages import dependencies, needed
+from graphs.plan import Plan, program_order
+from graphs.simulate import simulate
+from strategies.base import Problem, Solution, fitted
+from strategies.checkmate.lowering import SOLVER, FloatArray, Lowered, Outcome
+from strategies.stages import dependencies, needed, plan_from_stages
 
 MOST_OPS = 100
 SCALE = 100.0
@@ -107,111 +113,257 @@ def problem_9(nodes: Nodes, budget: int, partitioned: bool = True) -> pyo.Concre
 
     Args:
         nodes: the graph.
-        budget: in bytes.
+        budget: in bytes, above 0.
         partitioned: frontier-advancing stages (8a-8c); otherwise (1d, 1e), where every stage
             may compute every node.
 
     Returns:
         A model with binaries R[t, i], S[t, i], FREE[t, i, k] and memory U[t, k].
     """
-    model = pyo.ConcreteModel()
-    model.nodes, model.partitioned = nodes, partitioned
-    model.stages = range(1, len(nodes) + 1)
-    _schedule(model)
-    _memory(model, SCALE / max(budget, 1), SCALE * (budget > 0))
-    return model
+    builder = _Builder(nodes, partitioned)
+    builder.schedule()
+    builder.memory(SCALE / budget)
+    return builder.model
 
 
-def _last(model: pyo.ConcreteModel, t: int) -> int:
-    """The last node that stage t may compute."""
-    return t if model.partitioned else len(model.nodes)
+class _Builder:
+    """Variables and constraints of (9), in the order of the paper."""
 
+    def __init__(self, nodes: Nodes, partitioned: bool) -> None:
+        self.model = pyo.ConcreteModel()
+        self.nodes, self.partitioned = nodes, partitioned
+        self.n = len(nodes)
+        self.stages = range(1, self.n + 1)
+        self.deps: dict[int, list[int]] = {k: [] for k in self.stages}
+        self.users: dict[int, list[int]] = {i: [] for i in self.stages}
+        for i, k in nodes.edges:
+            self.deps[k].append(i)
+            self.users[i].append(k)
+        # What (1c) must find in memory after the last stage. Where the only output is the last
+        # node, as in the paper, (1e) does without.
+        ends = not partitioned and nodes.outputs == {self.n}
+        self.final = frozenset() if ends else nodes.outputs
 
-def _kept(model: pyo.ConcreteModel, t: int, i: int) -> Any:
-    """S[t, i], and 1 for outputs after the last stage."""
-    if t > len(model.nodes):
-        return int(i in _final(model))
-    return model.S[t, i] if (t, i) in model.S else 0
+    def last(self, t: int) -> int:
+        """The last node that stage t may compute."""
+        return t if self.partitioned else self.n
 
+    def kept(self, t: int, i: int) -> Any:
+        """S[t, i], also after the last stage."""
+        if t > self.n:
+            return int(i in self.final)
+        return self.model.S[t, i] if i < t or not self.partitioned else 0
 
-def _final(model: pyo.ConcreteModel) -> frozenset[int]:
-    """Nodes that must stay to the end; a last node that is the only output is computed by (1e)."""
-    outputs, n = model.nodes.outputs, len(model.nodes)
-    return frozenset() if not model.partitioned and outputs == {n} else outputs
+    def schedule(self) -> None:
+        """Problem (1), and what makes the stages advance the frontier."""
+        m, stages, last, kept = self.model, self.stages, self.last, self.kept
+        # (1f); in the partitioned form R and S are lower triangular, (8b) and (8c).
+        computes = [(t, i) for t in stages for i in range(1, last(t) + 1)]
+        keeps = [(t, i) for t, i in computes if i < t or not self.partitioned]
+        m.R = pyo.Var(computes, domain=pyo.Binary)
+        m.S = pyo.Var(keeps, domain=pyo.Binary)
 
-
-def _schedule(model: pyo.ConcreteModel) -> None:
-    nodes, stages, n = model.nodes, model.stages, len(model.nodes)
-    # (1f); (8b), (8c): the partitioned form has lower triangular matrices.
-    computes = [(t, i) for t in stages for i in range(1, _last(model, t) + 1)]
-    model.R = pyo.Var(computes, domain=pyo.Binary)
-    keeps = [(t, i) for t, i in computes if i < t or not model.partitioned]
-    model.S = pyo.Var(keeps, domain=pyo.Binary)
-
-    unit = SCALE / (sum(nodes.cost) or 1.0)
-    model.cost = pyo.Objective(  # (1a)
-        expr=pyo.quicksum(unit * nodes.cost[i - 1] * model.R[t, i] for t, i in computes)
-    )
-    model.inputs_there = pyo.Constraint(  # (1b)
-        [(t, i, j) for t in stages for i, j in nodes.edges if j <= _last(model, t)],
-        rule=lambda m, t, i, j: m.R[t, j] <= m.R[t, i] + _kept(m, t, i),
-    )
-    later = [(t, i) for t, i in keeps if t >= 2]
-    model.kept_was_there = pyo.Constraint(  # (1c); after the last stage, the graph's outputs
-        later + [(n + 1, i) for i in sorted(_final(model))],
-        rule=lambda m, t, i: _there(_kept(m, t, i) <= m.R[t - 1, i] + _kept(m, t - 1, i)),
-    )
-    if model.partitioned:
+        unit = SCALE / (sum(self.nodes.cost) or 1.0)
+        costs = (unit * self.nodes.cost[i - 1] * m.R[t, i] for t, i in computes)
+        m.cost = pyo.Objective(expr=pyo.quicksum(costs))  # (1a)
+        m.inputs_there = pyo.Constraint(  # (1b)
+            [(t, i, j) for t in stages for i, j in self.nodes.edges if j <= last(t)],
+            rule=lambda m, t, i, j: m.R[t, j] <= m.R[t, i] + kept(t, i),
+        )
+        m.kept_was_there = pyo.Constraint(  # (1c)
+            [(t, i) for t, i in keeps if t >= 2] + [(self.n + 1, i) for i in sorted(self.final)],
+            rule=lambda m, t, i: kept(t, i) <= m.R[t - 1, i] + kept(t - 1, i),
+        )
         for t in stages:
-            model.R[t, t].fix(1)  # (8a)
-    else:
-        for i in stages:
-            model.S[1, i].fix(0)  # (1d)
-        if n in nodes.outputs:
-            model.end_reached = pyo.Constraint(  # (1e)
-                expr=pyo.quicksum(model.R[t, n] for t in stages) >= 1
+            if self.partitioned:
+                m.R[t, t].fix(1)  # (8a)
+            else:
+                m.S[1, t].fix(0)  # (1d)
+        if not self.partitioned:
+            m.end_reached = pyo.Constraint(  # (1e)
+                expr=pyo.quicksum(m.R[t, self.n] for t in stages) >= 1
             )
 
+    def memory(self, unit: float) -> None:
+        """Memory accounting, with ``unit`` for a byte."""
+        m, stages, last, kept = self.model, self.stages, self.last, self.kept
+        size = {i: unit * bytes_ for i, bytes_ in zip(stages, self.nodes.memory, strict=True)}
+        frees = [(t, i, k) for t in stages for i, k in self.nodes.edges if k <= last(t)]
+        accounts = [(t, k) for t in stages for k in range(last(t) + 1)]
+        m.FREE = pyo.Var(frees, domain=pyo.Binary)  # (7a)
+        m.U = pyo.Var(accounts, bounds=(0, SCALE))  # (9): U <= M_budget
 
-def _there(relation: Any) -> Any:
-    """Pyomo wants to be told about relations between constants."""
-    return pyo.Constraint.Feasible if relation is True else relation
+        def memory_used(m: Any, t: int, k: int) -> Any:
+            if k == 0:  # (2)
+                checkpoints = (size[i] * kept(t, i) for i in range(1, last(t) + 1))
+                return m.U[t, 0] == unit * self.constant(t) + pyo.quicksum(checkpoints)
+            freed = (size[i] * m.FREE[t, i, k - 1] for i in self.deps.get(k - 1, ()))  # (4), 4.8
+            return m.U[t, k] == m.U[t, k - 1] - pyo.quicksum(freed) + size[k] * m.R[t, k]  # (3)
+
+        m.memory_used = pyo.Constraint(accounts, rule=memory_used)
+        transient = dict(zip(stages, (unit * b for b in self.nodes.transient), strict=True))
+        m.workspace = pyo.Constraint(  # not in the paper: what a node needs while it runs
+            [(t, k) for t, k in accounts if k and transient[k]],
+            rule=lambda m, t, k: m.U[t, k] + transient[k] * m.R[t, k] <= SCALE,
+        )
+        m.free_without_hazard = pyo.Constraint(  # (7b)
+            frees, rule=lambda m, t, i, k: 1 - m.FREE[t, i, k] <= self.hazards(t, i, k)
+        )
+        m.keep_at_hazard = pyo.Constraint(  # (7c)
+            frees,
+            rule=lambda m, t, i, k: (
+                self.most_hazards(t, i, k) * (1 - m.FREE[t, i, k]) >= self.hazards(t, i, k)
+            ),
+        )
+
+    def constant(self, t: int) -> int:
+        """The constant overhead of (2), in bytes."""
+        pinned = self.nodes.pinned[: t - 1] if self.partitioned else self.nodes.pinned
+        return self.nodes.fixed + sum(pinned)
+
+    def later_users(self, t: int, i: int, k: int) -> list[int]:
+        return [j for j in self.users[i] if k < j <= self.last(t)]
+
+    def hazards(self, t: int, i: int, k: int) -> Any:
+        """num_hazards(t, i, k), the number of zero factors in (5)."""
+        m = self.model
+        later = pyo.quicksum(m.R[t, j] for j in self.later_users(t, i, k))
+        return (1 - m.R[t, k]) + self.kept(t + 1, i) + later
+
+    def most_hazards(self, t: int, i: int, k: int) -> int:
+        """Kappa, the largest value of num_hazards(t, i, k)."""
+        return 2 + len(self.later_users(t, i, k))
 
 
-def _memory(model: pyo.ConcreteModel, unit: float, budget: float) -> None:
-    nodes, stages = model.nodes, model.stages
-    parents = _parents(nodes)
-    size = [unit * m for m in nodes.memory]
-    accounts = [(t, k) for t in stages for k in range(_last(model, t) + 1)]
-    frees = [(t, i, k) for t in stages for i, k in nodes.edges if k <= _last(model, t)]
-    model.U = pyo.Var(accounts, bounds=(0, budget))  # (9): U <= M_budget
-    model.FREE = pyo.Var(frees, domain=pyo.Binary)  # (7a)
+class PaperModel:
+    """Problem (9) for one graph and budget, built and compiled once.
 
-    def memory_used(m: Any, t: int, k: int) -> Any:
-        if k == 0:  # (2)
-            kept = (size[i - 1] * _kept(m, t, i) for i in stages if (t, i) in m.S)
-            return m.U[t, 0] == unit * _constant(m, t) + pyo.quicksum(kept)
-        freed = (size[i - 1] * m.FREE[t, i, k - 1] for i in parents[k - 1])  # (4), as in 4.8
-        return m.U[t, k] == m.U[t, k - 1] - pyo.quicksum(freed) + size[k - 1] * m.R[t, k]  # (3)
+    Raises:
+        NotApplicable: the graph is too large, or has ops that overwrite what they read.
+    """
 
-    model.memory_used = pyo.Constraint(accounts, rule=memory_used)
-    model.workspace = pyo.Constraint(  # ours: what a node needs only while it runs
-        [(t, k) for t, k in accounts if k and nodes.transient[k - 1]],
-        rule=lambda m, t, k: m.U[t, k] + unit * nodes.transient[k - 1] * m.R[t, k] <= budget,
+    def __init__(
+        self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
+    ) -> None:
+        started = perf_counter()
+        self.graph, self.budget, self.partitioned = graph, budget, partitioned
+        self.nodes = Nodes.of(graph, most)
+        self.model = problem_9(self.nodes, budget, partitioned)
+        self.lowered = Lowered(self.model)
+        self.build_seconds = perf_counter() - started
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """Rows, columns, nonzeros and build time, for a row's ``extra``."""
+        return {**self.lowered.size, "build_seconds": self.build_seconds}
+
+    def solve(self, **options: Any) -> Outcome:
+        """As :meth:`Lowered.solve`, with costs in the graph's unit.
+
+        Raises:
+            Infeasible: HiGHS proved that (9) has no solution, or found none in time.
+        """
+        outcome = self.lowered.solve(**options)
+        if outcome.values is None:
+            raise self._nothing(outcome)
+        unit = (sum(self.nodes.cost) or 1.0) / SCALE
+        incumbents = [
+            (s, c * unit, None if b is None else b * unit) for s, c, b in outcome.incumbents
+        ]
+        return replace(
+            outcome,
+            objective=None if outcome.objective is None else outcome.objective * unit,
+            bound=None if outcome.bound is None else outcome.bound * unit,
+            incumbents=incumbents,
+        )
+
+    def _nothing(self, outcome: Outcome) -> Infeasible:
+        if outcome.status == "infeasible":
+            return Infeasible(
+                f"Checkmate's problem (9) has no solution within {self.budget} bytes",
+                proven=self.nodes.exact,
+            )
+        return Infeasible(f"HiGHS found no solution of problem (9) in {outcome.seconds:.0f} s")
+
+    def matrices(self) -> tuple[FloatArray, FloatArray]:
+        """R and S of the last solve, shape (n, n), fractional after a relaxed one."""
+        return self._matrix(self.model.R), self._matrix(self.model.S)
+
+    def _matrix(self, variable: pyo.Var) -> FloatArray:
+        matrix = np.zeros((len(self.nodes), len(self.nodes)))
+        for (t, i), entry in variable.items():
+            matrix[t - 1, i - 1] = entry.value or 0.0
+        return matrix
+
+    def plan(self) -> Plan:
+        """The plan of the last integral solve (Algorithm 1)."""
+        computed = self.matrices()[0] > 0.5
+        if not self.partitioned and self.nodes.outputs == {len(self.nodes)}:
+            flat = computed.reshape(-1)  # a view
+            last = np.flatnonzero(computed[:, -1])[-1]
+            flat[(last + 1) * len(self.nodes) :] = False
+        return plan_from_stages(self.graph, computed)
+
+
+def solve_paper(
+    problem: Problem,
+    *,
+    partitioned: bool = True,
+    threads: int = 1,
+    mip_gap: float = 1e-4,
+    most: int = MOST_OPS,
+) -> Solution:
+    """The cheapest plan in the space of (9).
+
+    Args:
+        partitioned: see :func:`problem_9`; the other form is only solved for tiny graphs.
+        threads: of HiGHS.
+        mip_gap: relative gap at which to stop.
+        most: refuse graphs with more ops.
+
+    Raises:
+        NotApplicable: the graph is too large, or has ops that overwrite what they read.
+        Infeasible: HiGHS proved that there is no plan, or found none in time.
+    """
+    started = perf_counter()
+    variant = "9" if partitioned else "unpartitioned"
+    if problem.budget is None:
+        plan = program_order(problem.graph)
+        cost = simulate(problem.graph, plan).cost
+        return Solution(plan, cost, "9", cost, variant, seconds=perf_counter() - started)
+    paper = PaperModel(problem.graph, problem.budget, partitioned, most)
+    left = problem.time_limit - (perf_counter() - started)
+    outcome = paper.solve(time_limit=left, threads=threads, mip_gap=mip_gap, seed=problem.seed)
+    return fitted(
+        problem,
+        paper.plan(),
+        bound=outcome.bound,
+        bound_of="9",
+        objective=outcome.objective,
+        variant=variant,
+        solver=SOLVER,
+        seconds=perf_counter() - started,
+        details={
+            **paper.size,
+            "nodes": outcome.nodes,
+            "incumbents": outcome.incumbents,
+            "solver_status": outcome.status,
+        },
     )
-    model.freed_or_hazard = pyo.Constraint(  # (7b)
-        frees, rule=lambda m, t, i, k: 1 - m.FREE[t, i, k] <= _hazards(m, t, i, k)[0]
-    )
-
-    def no_hazard_if_freed(m: Any, t: int, i: int, k: int) -> Any:
-        hazards, most = _hazards(m, t, i, k)
-        return most * (1 - m.FREE[t, i, k]) >= hazards
-
-    model.no_hazard_if_freed = pyo.Constraint(frees, rule=no_hazard_if_freed)  # (7c)
 
 
-def _hazards(model: pyo.ConcreteModel, t: int, i: int, k: int) -> tuple[Any, int]:
-    """num_hazards(t, i, k) of (6), and its largest value, kappa."""
-    users = [j for j in model.users[i] if k < j <= _last(model, t)]
-    later = pyo.quicksum(model.R[t, j] for j in users)
-    return (1 - model.R[t, k]) + _kept(model, t + 1, i) + later, 2 + len(users)
+def integrality_gap(
+    graph: Graph, budget: int, partitioned: bool = True, time_limit: float = float("inf")
+) -> float:
+    """Cost of the best plan over that of the linear relaxation (Checkmate, appendix A).
+
+    The best plan is that of the partitioned form in both cases: solving the other one takes hours
+    for 17 ops, and where the paper did, it found the same cost.
+
+    Raises:
+        NotApplicable: the graph is too large.
+        Infeasible: there is no plan, or HiGHS found none in time.
+    """
+    best = PaperModel(graph, budget).solve(time_limit=time_limit, mip_gap=0.0)
+    relaxed = PaperModel(graph, budget, partitioned).solve(time_limit=time_limit, relaxed=True)
+    return best.objective / relaxed.objective

@@ -16,12 +16,16 @@ from graphs.zoo.vision import import_torchvision
 
 SENTENCES = {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16, "vocabulary": 50}
 WIDE = {"resolution": "32x64"}
+CELLS = {"cells": 3, "channels": 4}
 SMALL: dict[str, dict[str, Any]] = {
     "alexnet": {"resolution": 64},
     "inception_v3": {"resolution": 299},  # its auxiliary head needs as much
     "mobilenet_v1": {"width": 0.5},
     "resnet32": {"blocks": 1},
     "densenet_bc": {"depth": 10},
+    "darts": CELLS,
+    "nasnet": CELLS,
+    "amoebanet": CELLS,
     "unet": {"base_channels": 4, **WIDE},
     "fcn8": WIDE,
     "segnet": WIDE,
@@ -74,6 +78,9 @@ MILLIONS = {
     "mobilenet_v1": 4.2,
     "resnet32": 0.46,
     "densenet_bc": 0.77,
+    "darts": 3.35,  # the three as DARTS's code makes them;
+    "nasnet": 3.83,  # published are 3.3, 3.3 (its own layout, 32 channels)
+    "amoebanet": 3.15,  # and 3.2
     "unet": 31.0,
     "unet3d": 19.1,
     "roberta": 125,
@@ -116,6 +123,8 @@ def test_biggan_attends_at_every_resolution(name: str, resolution: int) -> None:
         ("lstm_lm", {"layers": 0}, "give 1 or more layers"),
         ("tree_lstm", {"depth": 0}, "give 1 or more"),
         ("densenet_bc", {"depth": 99}, "a multiple of 6"),
+        ("darts", {"resolution": 30}, "give multiples of 4"),
+        ("nasnet", {"cells": 2}, "give 3 or more cells"),
         ("resnet32", {"blocks": 0}, "give 1 or more"),
         ("resnet18", {"resolution": "3x"}, "give pixels"),
         ("resnet18", {"colour": "red"}, "its options are: batch_size, resolution"),

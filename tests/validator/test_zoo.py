@@ -25,6 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mobilenet_v1": {"resolution": 64},
     "resnet32": {"blocks": 2},
     "densenet_bc": {"depth": 22},
+    "darts": {"cells": 4, "channels": 4},
     "unet": {"resolution": "64x96", "base_channels": 8},
     "segnet": {"resolution": 32},
     "unet3d": {"resolution": 16, "base_channels": 4},

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import highspy
 import numpy as np
 from numpy.typing import NDArray
-from pyomo.core import ConcreteModel
+from pyomo.core import ConcreteModel, Constraint, Var
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
 from graphs.errors import RematbenchError
@@ -75,6 +75,7 @@ class Lowered:
         started = perf_counter()
         self._form = LinearStandardFormCompiler().write(model, mixed_form=True)
         self._lp = _highs_lp(self._form)
+        self._relaxation: highspy.Highs | None = None
         self.rows, self.columns = self._form.A.shape
         self.nonzeros = int(self._form.A.nnz)
         self.build_seconds = perf_counter() - started
@@ -84,34 +85,71 @@ class Lowered:
         """Rows, columns and nonzeros, for a row's ``extra``."""
         return {"rows": self.rows, "columns": self.columns, "nonzeros": self.nonzeros}
 
+    def raise_columns(self, part: Var, by: float) -> None:
+        """Add ``by`` to the upper bounds of an indexed variable."""
+        mine = [variable.parent_component() is part for variable in self._form.columns]
+        chosen = np.flatnonzero(mine).astype(np.int32)
+        upper = np.array(self._lp.col_upper_)
+        upper[chosen] += by
+        self._lp.col_upper_ = upper
+        if self._relaxation is not None:
+            lower = np.array(self._lp.col_lower_)[chosen]
+            self._relaxation.changeColsBounds(len(chosen), chosen, lower, upper[chosen])
+
+    def raise_rows(self, part: Constraint, by: float) -> None:
+        """Add ``by`` to the upper bounds of an indexed constraint."""
+        mine = [row.constraint.parent_component() is part for row in self._form.rows]
+        chosen = np.flatnonzero(mine).astype(np.int32)
+        upper = np.array(self._lp.row_upper_)
+        upper[chosen] += by
+        self._lp.row_upper_ = upper
+        if self._relaxation is not None:
+            lower = np.array(self._lp.row_lower_)[chosen]
+            self._relaxation.changeRowsBounds(len(chosen), chosen, lower, upper[chosen])
+
+    def relax(
+        self, *, time_limit: float = float("inf"), threads: int = 1, seed: int = 0
+    ) -> Outcome:
+        """Solve the linear relaxation; a second call starts from the basis of the first.
+
+        The solution is written into the model's variables.
+        """
+        if self._relaxation is None:
+            self._relaxation = _solver(threads, seed)
+            self._relaxation.passModel(self._lp)
+            everything = np.arange(self.columns, dtype=np.int32)
+            kinds = [highspy.HighsVarType.kContinuous] * self.columns
+            self._relaxation.changeColsIntegrality(self.columns, everything, kinds)
+        return self._run(self._relaxation, time_limit, [])
+
     def solve(
         self,
         *,
-        relaxed: bool = False,
         time_limit: float = float("inf"),
         threads: int = 1,
         mip_gap: float = 1e-4,
         seed: int = 0,
     ) -> Outcome:
-        """Solve the model and write the solution into its Pyomo variables.
+        """Solve the model; the solution is written into the model's variables.
 
         Args:
-            relaxed: drop integrality, solve the linear program.
             time_limit: in seconds.
             threads: of HiGHS.
             mip_gap: relative gap at which to stop.
             seed: of HiGHS.
         """
-        highs = _solver(time_limit, threads, mip_gap, seed)
+        highs = _solver(threads, seed)
+        highs.setOptionValue("mip_rel_gap", mip_gap)
         incumbents: list[Incumbent] = []
-        if not relaxed:
-            highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
+        highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
         highs.passModel(self._lp)
-        if relaxed:
-            continuous = [highspy.HighsVarType.kContinuous] * self.columns
-            highs.changeColsIntegrality(self.columns, np.arange(self.columns), continuous)
+        return self._run(highs, time_limit, incumbents)
+
+    def _run(self, highs: highspy.Highs, time_limit: float, incumbents: list[Incumbent]) -> Outcome:
+        before = highs.getRunTime()  # HiGHS adds up the time of all runs
+        highs.setOptionValue("time_limit", before + max(0.0, time_limit))
         highs.run()
-        outcome = _outcome(highs, relaxed, incumbents)
+        outcome = _outcome(highs, highs.getRunTime() - before, incumbents)
         if outcome.values is not None:
             for variable, value in zip(self._form.columns, outcome.values.tolist(), strict=True):
                 variable.set_value(value, skip_validation=True)
@@ -139,13 +177,11 @@ def _highs_lp(form: Any) -> highspy.HighsLp:
     return lp
 
 
-def _solver(time_limit: float, threads: int, mip_gap: float, seed: int) -> highspy.Highs:
-    highspy.Highs.resetGlobalScheduler(True)  # or another thread count would be refused
+def _solver(threads: int, seed: int) -> highspy.Highs:
+    highspy.Highs.resetGlobalScheduler(True)  # or another number of threads would be refused
     highs = highspy.Highs()
     highs.silent()
     highs.setOptionValue("threads", threads)
-    highs.setOptionValue("time_limit", max(0.0, time_limit))
-    highs.setOptionValue("mip_rel_gap", mip_gap)
     highs.setOptionValue("random_seed", seed)
     return highs
 
@@ -159,27 +195,26 @@ def _finite(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
-def _outcome(highs: highspy.Highs, relaxed: bool, incumbents: list[Incumbent]) -> Outcome:
+def _outcome(highs: highspy.Highs, seconds: float, incumbents: list[Incumbent]) -> Outcome:
     found = highs.getModelStatus()
     if found not in _STATUS:
         raise RematbenchError(
             f"HiGHS stopped with {highs.modelStatusToString(found)!r}; try another seed or budget"
         )
     status, info = _STATUS[found], highs.getInfo()
+    is_mip = highspy.HighsVarType.kInteger in highs.getLp().integrality_
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     objective = info.objective_function_value if feasible else None
-    if status == "infeasible":
-        bound = None
-    elif relaxed:
-        bound = objective if status == "optimal" else None
+    if is_mip:
+        bound = None if status == "infeasible" else _finite(info.mip_dual_bound)
     else:
-        bound = _finite(info.mip_dual_bound)
+        bound = objective if status == "optimal" else None
     return Outcome(
         status,
         np.array(highs.getSolution().col_value) if feasible else None,
         objective,
         bound,
-        0 if relaxed else int(info.mip_node_count),
-        highs.getRunTime(),
+        int(info.mip_node_count) if is_mip else 0,
+        seconds,
         incumbents,
     )

@@ -246,7 +246,9 @@ class PaperModel:
         self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
     ) -> None:
         started = perf_counter()
-        self.graph, self.budget, self.partitioned = graph, budget, partitioned
+        self.graph, self.partitioned = graph, partitioned
+        self.budget: float = budget
+        self.memory_unit = SCALE / budget
         self.nodes = Nodes.of(graph, most)
         self.model = problem_9(self.nodes, budget, partitioned)
         self.lowered = Lowered(self.model)
@@ -257,33 +259,43 @@ class PaperModel:
         """Rows, columns, nonzeros and build time, for a row's ``extra``."""
         return {**self.lowered.size, "build_seconds": self.build_seconds}
 
+    def change_budget(self, budget: float) -> None:
+        """Solve for another budget, in bytes, from now on; the next relaxation starts warm."""
+        by = self.memory_unit * (budget - self.budget)
+        self.lowered.raise_columns(self.model.U, by)
+        self.lowered.raise_rows(self.model.workspace, by)
+        self.budget = budget
+
     def solve(self, **options: Any) -> Outcome:
         """As :meth:`Lowered.solve`, with costs in the graph's unit.
 
         Raises:
             Infeasible: HiGHS proved that (9) has no solution, or found none in time.
         """
-        outcome = self.lowered.solve(**options)
-        if outcome.values is None:
-            raise self._nothing(outcome)
+        return self._judged(self.lowered.solve(**options))
+
+    def relax(self, **options: Any) -> Outcome:
+        """As :meth:`Lowered.relax`, with costs in the graph's unit.
+
+        Raises:
+            Infeasible: HiGHS proved that (9) has no solution, or did not finish in time.
+        """
+        outcome = self.lowered.relax(**options)
+        return self._judged(replace(outcome, values=outcome.values if outcome.bound else None))
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        if outcome.status == "infeasible":
+            reason = f"Checkmate's problem (9) has no solution within {self.budget:.0f} bytes"
+            raise Infeasible(reason, proven=self.nodes.exact)
+        if outcome.values is None or outcome.objective is None:
+            raise Infeasible(f"HiGHS found no solution of (9) in {outcome.seconds:.0f} s")
         unit = (sum(self.nodes.cost) or 1.0) / SCALE
-        incumbents = [
-            (s, c * unit, None if b is None else b * unit) for s, c, b in outcome.incumbents
-        ]
         return replace(
             outcome,
-            objective=None if outcome.objective is None else outcome.objective * unit,
+            objective=outcome.objective * unit,
             bound=None if outcome.bound is None else outcome.bound * unit,
-            incumbents=incumbents,
+            incumbents=[(s, c * unit, b and b * unit) for s, c, b in outcome.incumbents],
         )
-
-    def _nothing(self, outcome: Outcome) -> Infeasible:
-        if outcome.status == "infeasible":
-            return Infeasible(
-                f"Checkmate's problem (9) has no solution within {self.budget} bytes",
-                proven=self.nodes.exact,
-            )
-        return Infeasible(f"HiGHS found no solution of problem (9) in {outcome.seconds:.0f} s")
 
     def matrices(self) -> tuple[FloatArray, FloatArray]:
         """R and S of the last solve, shape (n, n), fractional after a relaxed one."""
@@ -365,5 +377,5 @@ def integrality_gap(
         Infeasible: there is no plan, or HiGHS found none in time.
     """
     best = PaperModel(graph, budget).solve(time_limit=time_limit, mip_gap=0.0)
-    relaxed = PaperModel(graph, budget, partitioned).solve(time_limit=time_limit, relaxed=True)
+    relaxed = PaperModel(graph, budget, partitioned).relax(time_limit=time_limit)
     return best.objective / relaxed.objective

@@ -1,6 +1,7 @@
 """Feng & Huang, Optimal Gradient Checkpoint Search for Arbitrary Computation Graphs."""
 
 from strategies.feng_huang.planner import FengHuang
+from strategies.feng_huang.random_checkpoints import RandomCheckpoints
 from strategies.feng_huang.segments import Kind, Segment, division_tree
 from strategies.feng_huang.solver import Checkpoints, solve, solve_linear
 
@@ -8,6 +9,7 @@ __all__ = [
     "Checkpoints",
     "FengHuang",
     "Kind",
+    "RandomCheckpoints",
     "Segment",
     "division_tree",
     "solve",

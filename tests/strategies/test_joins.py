@@ -1,0 +1,122 @@
+"""Joins: Theorem 3 against brute force, and schedules whose peak is their slots."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import validator
+from graphs.capture import capture
+from graphs.errors import ConfigError, GraphError, Infeasible, NotApplicable
+from graphs.simulate import simulate
+from graphs.synthetic import join, unit_chain
+from graphs.zoo import make_model
+from strategies.base import Problem
+from strategies.joins import EquivChain, JoinDp
+from strategies.joins.dp import Costs, JoinTable, chain_table, enough_slots, smallest_slots
+from strategies.steps import join_steps
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "joins"
+shared = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/joins")
+
+
+def test_the_toy_example_takes_74_not_75() -> None:
+    graph = join((4, 10, 12))
+    solution = JoinDp(9).plan(Problem(graph))
+    trace = simulate(graph, solution.plan)
+    assert (trace.cost, trace.peak_bytes, solution.objective) == (74, 9, 74)
+    assert JoinDp().plan(Problem(graph, budget=9)).plan == solution.plan
+    # The first decision that the paper prints leads to 75.
+    table = JoinTable((4, 10, 12), 9)
+    assert 9 + table.makespan(8, (4, 10, 3)) + table.chain[8, 9] == 75
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(0, 7), min_size=1, max_size=3), extra=st.integers(0, 8))
+def test_schedules_cost_the_makespan_and_peak_at_the_slots(lengths: list[int], extra: int) -> None:
+    graph = join(lengths)
+    slots = smallest_slots(lengths, [0] * len(lengths)) + extra
+    solution = JoinDp(slots).plan(Problem(graph))
+    trace = simulate(graph, solution.plan)
+    assert trace.cost == solution.objective
+    assert trace.peak_bytes <= slots
+    if slots >= enough_slots(lengths):
+        assert trace.recomputations == 0
+    with pytest.raises(Infeasible, match="fewer than c_min") as caught:
+        JoinDp(slots - extra - 1).plan(Problem(graph)) if slots - extra > 1 else JoinDp(1).plan(
+            Problem(join([2, 2]))
+        )
+    assert caught.value.proven
+
+
+@shared
+def test_brute_force_optima() -> None:
+    with (DATA / "optmulti_brute_force.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        lengths = [int(n) for n in row["lengths"].split()]
+        kept = [int(n) for n in row["b"].split()]
+        slots = int(row["c"])
+        assert JoinTable(lengths, slots, kept=kept).makespan(slots) == float(row["brute"])
+
+
+@shared
+def test_chains_and_figure_8() -> None:
+    table = chain_table(40, 40, Costs())
+    with (DATA / "opt0_small.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert table[int(row["l"]), int(row["c"])] == float(row["Opt0(uf=ub=1)"])
+    with (DATA / "fig8_L5.csv").open() as file:
+        for row in csv.DictReader(file):
+            lengths = [int(n) for n in row["lengths"].split()]
+            slots = int(row["c"])
+            assert JoinTable(lengths, slots).makespan(slots) == float(row["makespan"])
+
+
+@pytest.mark.parametrize("reading", ["join", "chain", "turn"])
+@pytest.mark.parametrize("lengths", [(6, 6, 6), (3, 6)])
+def test_equivalent_chain_is_never_better(reading: str, lengths: tuple[int, ...]) -> None:
+    graph = join(lengths)
+    solution = EquivChain(12, reading).plan(Problem(graph))
+    best = JoinDp(12).plan(Problem(graph))
+    trace = simulate(graph, solution.plan)
+    assert trace.cost >= simulate(graph, best.plan).cost
+    if len(set(lengths)) == 1:
+        assert trace.cost <= (solution.objective or 0) <= trace.cost + 2
+        assert trace.peak_bytes <= 12
+
+
+def test_refusals() -> None:
+    with pytest.raises(NotApplicable, match="is no join"):
+        JoinDp().plan(Problem(unit_chain(4)))
+    for bad in ([], [-1], [1.5], [True]):
+        with pytest.raises(GraphError, match="lengths are"):
+            join(bad)
+    with pytest.raises(ConfigError, match="slots=0"):
+        JoinDp(0)
+    with pytest.raises(ConfigError, match="give join, chain or turn"):
+        EquivChain(reading="sideways")
+    with pytest.raises(NotApplicable, match="use fewer slots"):
+        JoinTable((500, 500, 500), 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("siamese", {"resolution": 64}),
+        ("cross_modal", {"resolution": 64, "trunk": "resnet18", "hidden": 8, "vocabulary": 50}),
+    ],
+)
+def test_captured_joins_execute(name: str, options: dict) -> None:
+    captured = capture(make_model(name, batch_size=2, **options))
+    graph = captured.graph
+    assert len(join_steps(graph).branches) == {"siamese": 3, "cross_modal": 2}[name]
+    for strategy in (JoinDp(9), EquivChain(9)):
+        plan = strategy.plan(Problem(graph)).plan
+        assert simulate(graph, plan).recomputations > 0
+        found = validator.measure(captured, plan, device="cpu", repeats=1)
+        assert found.gradient_bitwise

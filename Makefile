@@ -25,6 +25,7 @@ bench: $(READY)
 # Our own speed and exactness, beside eager training (several minutes).
 benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.spine
+	$(BIN)/python -m benchmarks.planners
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2

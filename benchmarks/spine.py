@@ -12,17 +12,11 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from graphs.files import write_json
+from benchmarks.figures import Figure, publish
 from graphs.plan import Plan
 from graphs.simulate import simulate
 from graphs.synthetic import unit_chain
-from rematbench.provenance import commit, now, versions
 from strategies.stages import plan_with_checkpoints
 
 # Batches where the budgets of a sweep are at least 1.2 times the floor.
@@ -34,22 +28,6 @@ MODELS = {
 }
 CAPTURES = {"resnet50": 10.0, "densenet161": 60.0}
 CAPTURE_BYTES = 2 * 10**9
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured figure and the bound that it must keep."""
-
-    name: str
-    value: float
-    bound: float
-    unit: str
-    at_least: bool = False
-
-    @property
-    def kept(self) -> bool:
-        """Is the value within its bound?"""
-        return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
 def simulation() -> list[Figure]:
@@ -139,15 +117,7 @@ def main() -> None:
     figures = simulation() + ([] if given.quick else captures())
     for name in MODELS:
         figures += execution(name)
-    table = Table("figure", "value", "bound", "unit", "kept")
-    for f in figures:
-        sign = ">=" if f.at_least else "<="
-        kept = "yes" if f.kept else "[red]no[/]"
-        table.add_row(f.name, f"{f.value:,.4g}", f"{sign} {f.bound:,.4g}", f.unit, kept)
-    Console().print(table)
-    facts = {"versions": versions(), "commit": commit(), "utc": now()}
-    rows = [{"figure": f.name, "value": f.value, "bound": f.bound, "kept": f.kept} for f in figures]
-    write_json(Path("runs/benchmarks/spine.json"), facts | {"figures": rows}, indent=1)
+    publish("spine", figures)
 
 
 if __name__ == "__main__":

@@ -81,33 +81,29 @@ def equiv_actions(lengths: Sequence[int], slots: int, reading: str) -> tuple[lis
 
     Args:
         slots: of the join; the chain has a k-th of them.
-        reading: what the paper leaves open. ``join``: Theorem 3 with one branch; ``chain``:
-            Theorem 1 for all steps, the Turn being the backward step of the last one; ``turn``:
-            the same, with the Turn as a step of its own.
+        reading: what the paper leaves open. ``join``: Theorem 3 with one branch; ``chain``: a
+            sweep to the Turn, then Theorem 1; ``turn``: Theorem 1 alone, whose last backward
+            step is the Turn.
 
     Returns:
         The schedule and its makespan.
     """
     k, longest = len(lengths), max(lengths)
+    if not longest:
+        return [Turn()], 1.0
     costs = Costs(k, k, 1)
     if reading == "join":
         table = JoinTable((longest,), slots // k, costs)
         return _widen(join_actions(table, slots // k), lengths), table.makespan(slots // k)
-    last = longest - 1 if reading == "chain" else longest
     chain = chain_table(longest, slots // k, costs)
-    made = list(chain_actions(chain, 0, 0, max(last, 0), slots // k, k))
-    span = float(chain[max(last, 0), slots // k]) + (longest * k + 1 if reading == "chain" else 0)
-    ahead = list(_advance(0, 0, longest)) if reading == "chain" else []
-    actions: list[Action] = [*ahead, Turn()] if reading == "chain" else []
-    turned = reading == "chain"
-    for action in made:
-        if isinstance(action, Backward) and action.place[1] >= longest:
-            actions.append(Turn())
-            turned = True
-        else:
-            actions.append(action)
-    assert turned
-    return _widen(actions, lengths), span
+    if reading == "chain":  # one sweep to the Turn, and then back over the steps
+        back = chain_actions(chain, 0, 0, longest - 1, slots // k, k)
+        span = longest * k + 1 + float(chain[longest - 1, slots // k])
+        return _widen([*_advance(0, 0, longest), Turn(), *back], lengths), span
+    made = chain_actions(chain, 0, 0, longest, slots // k, k)
+    turn = Backward((0, longest))  # the last step back is the Turn
+    actions = [Turn() if action == turn else action for action in made]
+    return _widen(actions, lengths), float(chain[longest, slots // k])
 
 
 def _widen(actions: Iterable[Action], lengths: Sequence[int]) -> list[Action]:

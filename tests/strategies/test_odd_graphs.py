@@ -1,0 +1,67 @@
+"""Odd graphs: every strategy gives a valid plan or says why not, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphs.errors import Infeasible, NotApplicable
+from graphs.ir import Graph, Phase, Value, simple_op
+from graphs.simulate import simulate
+from graphs.synthetic import join, unit_chain, with_backward
+from strategies.base import Problem
+from strategies.checkpoint_all import CheckpointAll
+from strategies.chen import (
+    ApGreedy,
+    ApSqrt,
+    ChenGreedy,
+    ChenSqrt,
+    LinearizedGreedy,
+    LinearizedSqrt,
+)
+from strategies.feng_huang import FengHuang, RandomCheckpoints
+from strategies.joins import EquivChain, JoinDp
+from strategies.revolve import ApRevolve, Revolve
+
+STRATEGIES = [
+    *(CheckpointAll(), ChenSqrt(), ChenGreedy(), ApSqrt(), ApGreedy()),
+    *(LinearizedSqrt(), LinearizedGreedy(), Revolve(), ApRevolve(), Revolve(2)),
+    *(FengHuang(), FengHuang("lcg"), RandomCheckpoints(), JoinDp(), EquivChain()),
+    *(EquivChain(reading="chain"), EquivChain(reading="turn")),
+]
+
+
+def forward(edges: dict[str, list[str]], outputs: list[str], size: int = 2, cost: int = 1) -> Graph:
+    ops = tuple(
+        simple_op(name, Phase.FORWARD, reads, [name], cost) for name, reads in edges.items()
+    )
+    return Graph("odd", tuple(Value(name, size) for name in edges), ops, tuple(outputs))
+
+
+ODD = {
+    "one op": forward({"a": []}, ["a"]),
+    "several sources": forward({"a": [], "b": [], "c": ["a", "b"], "d": ["c"]}, ["d"]),
+    "several sinks": forward({"a": [], "b": ["a"], "c": ["a"], "d": ["b"]}, ["c", "d"]),
+    "disconnected": forward({"a": [], "b": ["a"], "c": [], "d": ["c"], "e": ["d"]}, ["b", "e"]),
+    "zero bytes": forward({"a": [], "b": ["a"], "c": ["b"], "d": ["c"]}, ["d"], size=0),
+    "zero costs": forward({"a": [], "b": ["a"], "c": ["b"], "d": ["c"]}, ["d"], cost=0),
+}
+GRAPHS = (
+    ODD
+    | {f"{name}, backward": with_backward(graph) for name, graph in ODD.items()}
+    | {"unit_chain1": unit_chain(1), "unit_chain2": unit_chain(2)}
+    | {f"join{n}": join(n) for n in ([0], [1], [0, 0], [0, 3], [1, 1, 1], [5, 1])}
+)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: repr(s).replace(" ", ""))
+def test_a_valid_plan_or_a_reason(name: str, strategy) -> None:
+    graph = GRAPHS[name]
+    for budget in (None, 6, 1):
+        try:
+            plan = strategy.plan(Problem(graph, budget)).plan
+        except (NotApplicable, Infeasible) as error:
+            assert str(error)  # noqa: PT017
+            continue
+        trace = simulate(graph, plan)
+        assert budget is None or trace.peak_bytes <= budget

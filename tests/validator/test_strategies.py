@@ -1,0 +1,53 @@
+"""Every strategy that has a configuration, executed once on a real model: eager training's bits."""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+
+import pytest
+from omegaconf import OmegaConf
+
+import validator
+from graphs.capture import Captured, capture
+from graphs.errors import NotApplicable
+from graphs.simulate import simulate
+from graphs.zoo import make_model
+from rematbench.job import make_strategy
+from rematbench.settings import settings_from
+from strategies.base import Problem
+
+NAMES = sorted(path.name.removesuffix(".yaml") for path in (files("conf") / "strategy").iterdir())
+# A chain, a network with residual connections, a join; the first that the strategy applies to.
+MODELS = ("mobilenet_v1", "resnet32", "siamese")
+
+
+@functools.cache
+def captured(name: str) -> Captured:
+    options = {"resnet32": {"blocks": 1}, "siamese": {"resolution": 64}}
+    return capture(make_model(name, **{"batch_size": 2, "resolution": 32} | options.get(name, {})))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bits_of_eager_training(name: str) -> None:
+    config = {
+        "model": {"kind": "zoo", "name": "resnet32"},
+        "strategy": OmegaConf.to_container(OmegaConf.load(files("conf") / f"strategy/{name}.yaml")),
+        "costmodel": {"name": None, "preset": "v100"},
+        "device": {"name": "none", "repeats": 1},
+        **{"budget": None, "time_limit": 20, "seed": 0, "accounting": "full"},
+        **{"threads": 1, "cache": None},
+    }
+    strategy = make_strategy(settings_from(config, name))
+    for model in MODELS:
+        graph = captured(model).graph
+        try:
+            plan = strategy.plan(Problem(graph, time_limit=20, captured=captured(model))).plan
+        except NotApplicable:
+            continue
+        simulate(graph, plan)
+        found = validator.measure(captured(model), plan, device="cpu", repeats=1)
+        assert found.verdict == "ok"
+        assert found.gradient_bitwise
+        return
+    raise AssertionError(f"{name} applies to none of {MODELS}")

@@ -1,0 +1,208 @@
+"""Good schedules of F: drop what is cheap to recompute until the budget holds, then improve.
+
+The repair starts from a schedule over budget. At its peak, each value that is in memory and idle
+can be dropped until its next use; the one with the least recomputation per byte and over-budget
+statement goes. The improvement gives back what fits after all, and repeats from perturbed
+schedules (iterated local search).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import numba
+import numpy as np
+
+from strategies.checkmate.reduced import Reduced, Schedule, recompute_cost
+
+Random = np.random.Generator
+
+
+def repair(
+    problem: Reduced, start: Schedule, budget: int, random: Random, noise: float = 0.0
+) -> Schedule:
+    """Drop values at the peak until the budget holds or nothing can be dropped.
+
+    Args:
+        noise: spread of a random factor on each score.
+    """
+    schedule = start
+    while schedule.trace.peak_bytes > budget:
+        choice = _cheapest_drop(problem, schedule, budget, random, noise)
+        if choice is None:
+            return schedule
+        keep = schedule.keep.copy()
+        keep[choice] = False
+        schedule = problem.evaluate(keep)
+    return schedule
+
+
+def _cheapest_drop(
+    problem: Reduced, schedule: Schedule, budget: int, random: Random, noise: float
+) -> tuple[int, int] | None:
+    tables = problem.graph.tables
+    codes = schedule.trace.codes
+    factor = np.exp(noise * random.standard_normal(problem.shape[1]))
+    stage, op = _score(
+        codes,
+        schedule.trace.bytes_during,
+        budget,
+        problem.place[tables.op_of],
+        problem.place[tables.writer],
+        tables.value_bytes,
+        tables.reads.start,
+        tables.reads.items,
+        schedule.keep,
+        schedule.available,
+        schedule.recomputed,
+        problem.cost,
+        problem.inputs.start,
+        problem.inputs.items,
+        factor,
+    )
+    return None if stage < 0 else (int(stage), int(op))
+
+
+@numba.njit(cache=True)
+def _score(
+    codes, during, budget, place_of, writer, size, read_at, reads, keep, available, recomputed,
+    cost, input_at, inputs, factor,
+):  # fmt: skip
+    n = keep.shape[1]
+    stage_at = np.empty(codes.size, dtype=np.int64)
+    over = np.zeros(codes.size + 1, dtype=np.int64)
+    stage = 0
+    peak = 0
+    for p in range(codes.size):
+        if during[p] > during[peak]:
+            peak = p
+        over[p + 1] = over[p] + (during[p] > budget)
+        stage_at[p] = stage
+        if codes[p] >= 0 and place_of[codes[p]] < 0:
+            stage += 1
+    # Per value: its last event before the peak, its next read after it.
+    before = np.full(size.size, -1, dtype=np.int64)
+    after = np.full(size.size, -1, dtype=np.int64)
+    gone = np.zeros(size.size, dtype=np.bool_)
+    latest = np.full(n, -1, dtype=np.int64)
+    for p in range(peak):
+        code = codes[p]
+        if code < 0:
+            gone[~code] = True
+            continue
+        if place_of[code] >= 0:
+            latest[place_of[code]] = p
+        for k in range(read_at[code], read_at[code + 1]):
+            before[reads[k]] = p
+    made = np.zeros(n, dtype=np.bool_)
+    for p in range(peak, codes.size):
+        code = codes[p]
+        if code < 0:
+            continue
+        for k in range(read_at[code], read_at[code + 1]):
+            v = reads[k]
+            if after[v] < 0 and writer[v] >= 0 and not made[writer[v]]:
+                after[v] = p
+        if place_of[code] >= 0:
+            made[place_of[code]] = True
+    bytes_of = np.zeros(n)
+    last = latest.copy()
+    following = np.full(n, codes.size, dtype=np.int64)
+    for v in range(size.size):
+        i = writer[v]
+        if i >= 0 and after[v] > peak and latest[i] >= 0:
+            bytes_of[i] += size[v]
+            last[i] = max(last[i], before[v])
+            following[i] = min(following[i], after[v])
+        elif i >= 0 and after[v] == peak:
+            following[i] = -1
+    best = np.inf
+    best_stage = best_op = -1
+    for i in range(n):
+        if bytes_of[i] == 0 or following[i] < 0 or following[i] >= codes.size:
+            continue
+        s = stage_at[following[i]]
+        if s <= stage_at[last[i]] and last[i] >= 0:
+            continue
+        if not keep[s, i] or not available[s, i]:
+            continue
+        crowded = over[following[i]] - over[last[i] + 1]
+        price = recompute_cost(i, available[s], recomputed[s], cost, input_at, inputs)
+        score = (price + 1e-12) * factor[i] / (bytes_of[i] * crowded + 1e-12)
+        if crowded > 0 and score < best:
+            best, best_stage, best_op = score, s, i
+    return best_stage, best_op
+
+
+def give_back(
+    problem: Reduced, schedule: Schedule, budget: int, random: Random, deadline: float
+) -> Schedule:
+    """Keep again, one by one, what fits and saves cost."""
+    dropped = np.argwhere(~schedule.keep)
+    order = np.argsort(-problem.cost[dropped[:, 1]] * random.uniform(0.5, 1.5, len(dropped)))
+    for stage, op in dropped[order].tolist():
+        if perf_counter() > deadline:
+            break
+        keep = schedule.keep.copy()
+        keep[stage, op] = True
+        found = problem.evaluate(keep)
+        if found.trace.peak_bytes <= budget and found.trace.cost <= schedule.trace.cost:
+            schedule = found
+    return schedule
+
+
+def search(
+    problem: Reduced,
+    budget: int,
+    random: Random,
+    deadline: float,
+    stop_at: Callable[[], float] = lambda: -np.inf,
+) -> Iterator[Schedule]:
+    """Yield ever cheaper schedules within the budget.
+
+    Args:
+        deadline: on the clock of ``perf_counter``.
+        stop_at: a cost that cannot be undercut, asked for now and then.
+    """
+    everything = problem.evaluate(np.ones(problem.shape, dtype=bool))
+    best = repair(problem, everything, budget, random)
+    tries = 0
+    while best.trace.peak_bytes > budget:
+        tries += 1
+        if tries > 20 or perf_counter() > deadline:
+            yield best  # over budget: the leanest that was found
+            return
+        found = repair(problem, everything, budget, random, noise=0.3 * tries)
+        best = min(best, found, key=lambda s: s.trace.peak_bytes)
+    yield best
+    best = give_back(problem, best, budget, random, deadline)
+    yield best
+    current = best
+    while perf_counter() < deadline and best.trace.cost > stop_at() * (1 + 1e-9):
+        found = repair(problem, _perturb(problem, current, random), budget, random, noise=0.2)
+        if found.trace.peak_bytes > budget:
+            continue
+        found = give_back(problem, found, budget, random, deadline)
+        excess = found.trace.cost - current.trace.cost
+        if excess <= 0 or random.random() < np.exp(-excess / (0.002 * best.trace.cost)):
+            current = found
+        if found.trace.cost < best.trace.cost * (1 - 1e-12):
+            best = found
+            yield best
+
+
+def _perturb(problem: Reduced, schedule: Schedule, random: Random) -> Schedule:
+    """Give back a random stretch of what is dropped, over budget or not."""
+    keep = schedule.keep.copy()
+    dropped = np.argwhere(~keep)
+    if not len(dropped):
+        return schedule
+    share = random.uniform(0.05, 0.4)
+    if random.random() < 0.5:  # neighbours in time
+        centre, width = random.integers(len(keep)), max(1, int(share * len(keep)))
+        chosen = dropped[np.abs(dropped[:, 0] - centre) <= width]
+    else:
+        chosen = dropped[random.random(len(dropped)) < share]
+    keep[chosen[:, 0], chosen[:, 1]] = True
+    return problem.evaluate(keep)

@@ -417,4 +417,4 @@ def _line(instruction: str, **keys: Any) -> str:
     return _encode({"INSTRUCTION": instruction, **keys}) + "\n"
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode

@@ -104,8 +104,9 @@ class Lowered:
         upper[chosen] += by
         self._lp.row_upper_ = upper
         if self._relaxation is not None:
-            lower = np.array(self._lp.row_lower_)[chosen]
-            self._relaxation.changeRowsBounds(len(chosen), chosen, lower, upper[chosen])
+            lower = np.array(self._lp.row_lower_)
+            for row in chosen.tolist():
+                self._relaxation.changeRowBounds(row, lower[row], upper[row])
 
     def relax(
         self, *, time_limit: float = float("inf"), threads: int = 1, seed: int = 0
@@ -118,7 +119,7 @@ class Lowered:
             self._relaxation = _solver(threads, seed)
             self._relaxation.passModel(self._lp)
             everything = np.arange(self.columns, dtype=np.int32)
-            kinds = [highspy.HighsVarType.kContinuous] * self.columns
+            kinds = np.full(self.columns, int(highspy.HighsVarType.kContinuous), dtype=np.uint8)
             self._relaxation.changeColsIntegrality(self.columns, everything, kinds)
         return self._run(self._relaxation, time_limit, [])
 
@@ -204,11 +205,12 @@ def _outcome(highs: highspy.Highs, seconds: float, incumbents: list[Incumbent]) 
     status, info = _STATUS[found], highs.getInfo()
     is_mip = highspy.HighsVarType.kInteger in highs.getLp().integrality_
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    feasible &= is_mip or status == "optimal"  # the simplex method may stop on its way
     objective = info.objective_function_value if feasible else None
     if is_mip:
         bound = None if status == "infeasible" else _finite(info.mip_dual_bound)
     else:
-        bound = objective if status == "optimal" else None
+        bound = objective
     return Outcome(
         status,
         np.array(highs.getSolution().col_value) if feasible else None,

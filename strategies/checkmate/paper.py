@@ -240,12 +240,17 @@ class PaperModel:
 
     Raises:
         NotApplicable: the graph is too large, or has ops that overwrite what they read.
+        Infeasible: the budget is below the graph's floor.
     """
 
     def __init__(
         self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
     ) -> None:
         started = perf_counter()
+        floor = graph.floor_bytes()
+        if budget < floor:
+            reason = f"the outputs or some op alone need {floor} bytes, the budget is {budget}"
+            raise Infeasible(reason, proven=True)
         self.graph, self.partitioned = graph, partitioned
         self.budget: float = budget
         self.memory_unit = SCALE / budget
@@ -280,8 +285,7 @@ class PaperModel:
         Raises:
             Infeasible: HiGHS proved that (9) has no solution, or did not finish in time.
         """
-        outcome = self.lowered.relax(**options)
-        return self._judged(replace(outcome, values=outcome.values if outcome.bound else None))
+        return self._judged(self.lowered.relax(**options))
 
     def _judged(self, outcome: Outcome) -> Outcome:
         if outcome.status == "infeasible":
@@ -378,4 +382,6 @@ def integrality_gap(
     """
     best = PaperModel(graph, budget).solve(time_limit=time_limit, mip_gap=0.0)
     relaxed = PaperModel(graph, budget, partitioned).relax(time_limit=time_limit)
+    assert best.objective is not None
+    assert relaxed.objective is not None
     return best.objective / relaxed.objective

@@ -5,6 +5,8 @@ Every message says what is wrong, where (file, key, node or statement) and what 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class RematbenchError(Exception):
     """Base of every error that rematbench raises on purpose."""
@@ -48,7 +50,10 @@ class Infeasible(RematbenchError):
         reason: why, naming the op or value in the way where there is one.
         smallest_peak_found: simulated peak in bytes of the leanest plan seen, or None.
         proven: True only with a proof that no plan can meet the budget.
+        status: what its row says.
     """
+
+    status: ClassVar[str] = "infeasible"
 
     def __init__(
         self, reason: str, smallest_peak_found: int | None = None, proven: bool = False
@@ -57,6 +62,18 @@ class Infeasible(RematbenchError):
         self.reason = reason
         self.smallest_peak_found = smallest_peak_found
         self.proven = proven
+
+
+class OutOfMemory(Infeasible):
+    """An online strategy had nothing left to evict."""
+
+    status = "out_of_memory"
+
+
+class Thrashed(Infeasible):
+    """An online strategy spent more on recomputation than it may."""
+
+    status = "thrashed"
 
 
 class BudgetError(RematbenchError):

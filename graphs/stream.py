@@ -130,11 +130,21 @@ class EventStream:
         events: in order; a log's are those after START.
         name: of the log, for people.
         cost_unit: of every cost.
+        path: the file that it was read from, if any.
+        lines: per event, its line there.
     """
 
     events: tuple[Event, ...]
     name: str = ""
     cost_unit: str = "nanosecond"
+    path: str | None = None
+    lines: tuple[int, ...] = ()
+
+    def place(self, index: int) -> str:
+        """Where event ``index`` stands, for messages."""
+        if self.path is not None and index < len(self.lines):
+            return f"{self.path}: line {self.lines[index]}"
+        return f"{self.name or 'event stream'}: event {index}"
 
 
 def read_log(path: str | Path) -> EventStream:
@@ -146,7 +156,14 @@ def read_log(path: str | Path) -> EventStream:
     """
     path = Path(path)
     name = path.name.removesuffix(".gz").removesuffix(".log")
-    return EventStream(tuple(iter_log(path)), name)
+    events: list[Event] = []
+    lines: list[int] = []
+    with _opened(path) as file:
+        reader = _Reader(str(path), file)
+        for event in reader.events():
+            events.append(event)
+            lines.append(reader.event_line)
+    return EventStream(tuple(events), name, path=str(path), lines=tuple(lines))
 
 
 def iter_log(path: str | Path) -> Iterator[Event]:
@@ -183,7 +200,7 @@ class _Reader:
     """Reads one log; knows where it is, so that every fault names the place."""
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
-        self.path, self.file, self.number = path, file, 0
+        self.path, self.file, self.number, self.event_line = path, file, 0, 0
         self.known: set[str] = set()
 
     def fail(self, message: str) -> NoReturn:
@@ -199,6 +216,7 @@ class _Reader:
             parse = _PARSERS.get(kind) if isinstance(kind, str) else None
             if parse is None:
                 self.fail(f"INSTRUCTION is {kind!r}; give one of {', '.join(_PARSERS)}")
+            self.event_line = self.number
             yield parse(self, line)
         if not started:
             self.fail('the log has no START; put {"ANNOTATION":"START",...} before its first event')

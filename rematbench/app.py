@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 # Hydra then passes its errors on, instead of printing a traceback and leaving.
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -26,6 +28,8 @@ from rematbench.terminal import announce, working
 from rematbench.worker import the_worker
 
 BAD_CONFIGURATION = 2
+Work = Callable[[Mapping[str, Any], Settings, Path], Row]
+"""From (configuration, its settings, run directory) to a row, which it has also written."""
 _mistakes: list[Exception] = []
 
 
@@ -47,8 +51,12 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
     return row
 
 
-def _task(config: DictConfig) -> Row | None:
-    """Hydra's task: from a composed configuration to a row on disk and on the screen."""
+def task(config: DictConfig, work: Work) -> Row | None:
+    """Hydra's task: from a composed configuration to a row on disk and on the screen.
+
+    Args:
+        work: writes the row, and what belongs to it, into the run directory.
+    """
     run = HydraConfig.get()
     folder = Path(run.runtime.output_dir)
     single = run.mode == RunMode.RUN
@@ -56,10 +64,10 @@ def _task(config: DictConfig) -> Row | None:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
-        settings = settings_from({str(k): v for k, v in plain.items()}, strategy)
-        row = run_job(settings, folder, force=bool(plain["force"]))
+        named = {str(k): v for k, v in plain.items()}
+        row = work(named, settings_from(named, strategy), folder)
     except (RematbenchError, OmegaConfBaseException) as error:
-        if single:  # told by main: Hydra would add words of its own to an exception
+        if single:  # told by command: Hydra would add words of its own to an exception
             _mistakes.append(error)
             return None
         model = OmegaConf.select(config, "model.name", throw_on_missing=False)
@@ -72,25 +80,41 @@ def _task(config: DictConfig) -> Row | None:
     return row
 
 
-_hydra_main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(_task)
+def command(name: str, hydra_main: Callable[[], Any]) -> None:
+    """A command. Exits 2 for a bad configuration, with one line that says what.
 
-
-def main() -> None:
-    """The ``rematbench`` command. Exits 2 for a bad configuration, with one line that says what."""
+    Args:
+        name: of the command.
+        hydra_main: the decorated task.
+    """
     _mistakes.clear()
     try:
         register_strategies()
-        _hydra_main()
+        hydra_main()
         if _mistakes:
             raise _mistakes[0]
     except (HydraException, OmegaConfBaseException, RematbenchError) as error:
-        print(f"rematbench: {explain(error)}", file=sys.stderr)
+        print(f"{name}: {explain(error)}", file=sys.stderr)
         sys.exit(BAD_CONFIGURATION)
     except KeyboardInterrupt:
-        print("rematbench: interrupted; finished rows are kept", file=sys.stderr)
+        print(f"{name}: interrupted; finished jobs are kept", file=sys.stderr)
         sys.exit(130)
     if terminal.bad_jobs:
         sys.exit(BAD_CONFIGURATION)
+
+
+def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
+    return run_job(settings, folder, force=bool(config["force"]))
+
+
+@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
+def _hydra_main(config: DictConfig) -> Row | None:
+    return task(config, _work)
+
+
+def main() -> None:
+    """The ``rematbench`` command."""
+    command("rematbench", _hydra_main)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def recall(settings: Settings, folder: Path) -> Row | None:
         return None
     row = read_row(entry / "row.json")
     row["extra"]["cached"] = True
-    _copy(entry, folder)
+    copy_files(entry, folder)
     write_row(folder / "row.json", row)
     return row
 
@@ -27,7 +27,7 @@ def remember(settings: Settings, folder: Path, row: Row) -> None:
     """Keep a job's files, unless its end was an accident (a crash, no memory)."""
     entry = _entry(settings)
     if entry is not None and row["status"] in LASTING:
-        _copy(folder, entry)
+        copy_files(folder, entry)
         write_row(entry / "row.json", row)  # last: it marks the entry as complete
 
 
@@ -38,7 +38,8 @@ def _entry(settings: Settings) -> Path | None:
     return Path(settings.cache) / "jobs" / key[:2] / key
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a job's files, but not its row."""
     for name in _FILES:
         file = source / name
         if file.exists():

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING
 
 from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, RematbenchError
 from graphs.files import write_bytes, write_graph, write_plan
-from graphs.ir import Graph
+from graphs.ir import Graph, Phase
 from graphs.plan import Plan, program_order
 from graphs.simulate import Trace, simulate
 from rematbench.mistakes import one_line
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row, write_row
 from rematbench.settings import Settings
-from rematbench.sources import load
-from strategies.base import Problem, Solution, Strategy
+from rematbench.sources import banishing_peak, load, load_stream
+from strategies.base import Problem, Solution, Strategy, Warmed
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
+    from graphs.stream import EventStream
 
 Say = Callable[[str], None]
 
@@ -64,20 +65,29 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     row = first_row(settings)
     strategy = make_strategy(settings)
     graph, captured = load(settings, say)
-    base = _describe(row, graph, settings)
+    stream = load_stream(settings)
+    _describe(row, graph, settings, stream)
     try:
+        if isinstance(strategy, Warmed):
+            strategy.warm_up()
         say("plan")
-        began = perf_counter()
-        plan, trace = _plan(row, settings, strategy, graph, captured, began)
-        _write(folder, graph, plan, trace)
-        if settings.device != "none" and captured is not None:
-            say("execute")
-            _execute(row, settings, captured, plan, trace)
+        limits = (row["budget_bytes"], settings.time_limit, settings.seed)
+        solution = _plan(row, strategy, Problem(graph, *limits, captured, stream))
+        if solution.plan is None:
+            _accept(row, solution, folder)
+        else:
+            plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
+            trace = simulate(graph, plan)
+            _judge(row, solution, trace)
+            _write(folder, graph, plan, trace)
+            if settings.device != "none" and captured is not None:
+                say("execute")
+                _execute(row, settings, captured, plan, trace)
     except NotApplicable as error:
         row |= {"status": "not_applicable", "reason": error.reason}
     except Infeasible as error:
         proof = "proven" if error.proven else "not proven"
-        row |= {"status": "infeasible", "reason": f"{error.reason} ({proof})"}
+        row |= {"status": error.status, "reason": f"{error.reason} ({proof})"}
         row["peak_bytes"] = error.smallest_peak_found
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
@@ -85,7 +95,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
         row |= {"status": "out_of_memory", "reason": one_line(error)}
     except Exception as error:
         row |= _failure(error)
-    row["overhead"] = _ratio(row["cost"], base.cost)
+    row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
     write_row(folder / "row.json", row)
     return row
 
@@ -112,7 +122,14 @@ def make_strategy(settings: Settings) -> Strategy:
     return made
 
 
-def _describe(row: Row, graph: Graph, settings: Settings) -> Trace:
+def forward_cost(graph: Graph) -> float:
+    """What checkpoint-all's forward pass costs, without the loss, in the graph's cost unit."""
+    pairs = zip(graph.ops, graph.needed_ops(), strict=True)
+    needed = [op.implementations[0] for op, is_ in pairs if is_ and op.phase is Phase.FORWARD]
+    return float(sum(implementation.cost for implementation in needed))
+
+
+def _describe(row: Row, graph: Graph, settings: Settings, stream: EventStream | None) -> None:
     base = simulate(graph, program_order(graph))
     budget = settings.parsed_budget()
     row["budget_bytes"] = budget.of(base.peak_bytes)
@@ -127,30 +144,43 @@ def _describe(row: Row, graph: Graph, settings: Settings) -> Trace:
     row["extra"] |= {
         "floor_bytes": graph.floor_bytes(),
         "resident_bytes": graph.resident_bytes,
+        "forward_cost": forward_cost(graph),
         "budget_base": "checkpoint_all_peak_bytes",
     }
-    return base
+    if stream is not None:
+        peak = banishing_peak(stream)
+        row["budget_bytes"] = budget.of(peak)
+        row["extra"] |= {"budget_base": "banishing_peak_bytes", "banishing_peak_bytes": peak}
 
 
-def _plan(
-    row: Row,
-    settings: Settings,
-    strategy: Strategy,
-    graph: Graph,
-    captured: Captured | None,
-    began: float,
-) -> tuple[Plan, Trace]:
-    problem = Problem(
-        graph, row["budget_bytes"], settings.time_limit, settings.seed, captured=captured
-    )
+def _plan(row: Row, strategy: Strategy, problem: Problem) -> Solution:
+    began = perf_counter()
     try:
-        solution = strategy.plan(problem)
+        return strategy.plan(problem)
     finally:
         row["plan_seconds"] = perf_counter() - began
-    plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
-    trace = simulate(graph, plan)
-    _judge(row, solution, trace)
-    return plan, trace
+
+
+def _accept(row: Row, solution: Solution, folder: Path) -> None:
+    """The row of a strategy that is its own judge: no plan, and its trace is of events."""
+    verdict = solution.verdict
+    assert verdict is not None
+    row |= {
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "variant": solution.variant,
+        "cost": verdict.cost if verdict.status == "ok" else None,  # of the whole log
+        "checkpoint_all_cost": verdict.base_cost,
+        "recomputations": verdict.recomputations,
+        "peak_bytes": verdict.peak_bytes,
+        "checkpoint_all_peak_bytes": verdict.base_peak_bytes,
+    }
+    row["extra"] |= dict(solution.details)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("event", "tensor", "clock"))
+    writer.writerows(verdict.trace)
+    write_bytes(folder / "trace.csv", text.getvalue().encode())
 
 
 def _judge(row: Row, solution: Solution, trace: Trace) -> None:

@@ -112,7 +112,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     """Check a resolved configuration.
 
     Args:
-        config: plain data, as ``conf/config.yaml`` lays it out.
+        config: plain data, as ``conf/job.yaml`` lays it out.
         strategy: the chosen strategy's name.
 
     Raises:
@@ -127,7 +127,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
             model[alias] = config[alias]
     for key, least in _NUMBERS.items():
         if model.get(key) is not None:
-            _whole(f"model.{key}", model[key], least)
+            whole(f"model.{key}", model[key], least)
     if model.get("path"):
         model["path"] = os.path.abspath(model["path"])
     options = dict(config["strategy"])
@@ -141,11 +141,11 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         time_limit=_seconds(config["time_limit"]),
         costmodel=config["costmodel"]["name"] or default_costs(model["kind"]),
         preset=config["costmodel"]["preset"],
-        device=_one_of("device", device["name"], DEVICES),
-        repeats=_whole("device.repeats", device["repeats"], 1),
-        seed=_whole("seed", config["seed"], 0),
-        accounting=_one_of("accounting", config["accounting"], ACCOUNTINGS),
-        threads=None if config["threads"] is None else _whole("threads", config["threads"], 1),
+        device=one_of("device", device["name"], DEVICES),
+        repeats=whole("device.repeats", device["repeats"], 1),
+        seed=whole("seed", config["seed"], 0),
+        accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
+        threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
         cache=None if config["cache"] is None else os.path.abspath(config["cache"]),
     )
     settings.parsed_budget()
@@ -162,7 +162,8 @@ def default_costs(kind: str) -> str:
     return "flops" if kind in TORCH_KINDS else "given"
 
 
-def _whole(key: str, given: Any, least: int) -> int:
+def whole(key: str, given: Any, least: int) -> int:
+    """``given``, a whole number of at least ``least``; or a ConfigError that names ``key``."""
     if type(given) is not int or given < least:
         raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
     return given
@@ -174,7 +175,8 @@ def _seconds(given: Any) -> float:
     return float(given)
 
 
-def _one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
+def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
+    """``given``, one of ``names``; or a ConfigError that names ``key``."""
     if given not in names:
         raise ConfigError(f"{key}={given}: unknown; use one of {', '.join(names)}")
     return str(given)

@@ -11,11 +11,14 @@ from graphs import synthetic
 from graphs.errors import ConfigError
 from graphs.files import read_graph
 from graphs.ir import Graph
+from graphs.stream import EventStream, read_log
+from graphs.stream_graph import graph_of_stream
 from rematbench.accounting import account
 from rematbench.settings import Settings
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
+    from graphs.zoo.workload import Workload
 
 _memo: dict[str, Any] = {}
 
@@ -48,20 +51,28 @@ def _remember(slot: str, key: Any, make: Any) -> Any:
 
 def _capture(settings: Settings, say: Any) -> Captured:
     say("capture")
+    from graphs.capture import capture
+
+    workload = make_workload(settings.model, settings.seed)
+    return capture(workload, "cuda" if settings.device == "cuda" else "cpu")
+
+
+def make_workload(model: dict[str, Any], seed: int) -> Workload:
+    """A PyTorch model as ``conf/model`` describes it, with the parameters of ``seed``.
+
+    Raises:
+        ConfigError: the model is unknown or lacks an option.
+    """
     import torch
 
-    from graphs.capture import capture
     from graphs.zoo import make_model, make_python_model
 
-    model = settings.model
     options = dict(model.get("options") or {})
     options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(seed)
     if model["kind"] == "python":
-        workload = make_python_model(model["target"], **options)
-    else:
-        workload = make_model(model["name"], **options)
-    return capture(workload, "cuda" if settings.device == "cuda" else "cpu")
+        return make_python_model(model["target"], **options)
+    return make_model(model["name"], **options)
 
 
 def _cost(settings: Settings, captured: Captured, say: Any) -> Graph:
@@ -87,8 +98,39 @@ def _plain(settings: Settings) -> Graph:
         graph = synthetic.unit_chain(model["length"])
     elif model["kind"] == "join":
         graph = synthetic.join(model["lengths"])
+    elif model["kind"] == "simrd_log":
+        graph = graph_of_stream(_read_stream(settings))
     else:
         raise ConfigError(f"model.kind={model['kind']}: unknown; choose a model by model=NAME")
-    if model.get("backward", True):
+    if model["kind"] != "simrd_log" and model.get("backward", True):
         graph = synthetic.with_backward(graph)
     return account(settings.accounting, costmodel.apply(settings.costmodel, graph, None))
+
+
+def load_stream(settings: Settings) -> EventStream | None:
+    """The events of a log, which online strategies play; None for all other models.
+
+    Raises:
+        ConfigError: the log's own costs or sizes are asked to be others.
+    """
+    if settings.model["kind"] != "simrd_log":
+        return None
+    for key, own in (("costmodel", "given"), ("accounting", "full")):
+        if getattr(settings, key) != own:
+            raise ConfigError(f"{key}={getattr(settings, key)}: a log has its own; use {key}={own}")
+    return _read_stream(settings)
+
+
+def _read_stream(settings: Settings) -> EventStream:
+    path = Path(settings.model["path"])
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    stream: EventStream = _remember("stream", [str(path), changed], lambda: read_log(path))
+    return stream
+
+
+def banishing_peak(stream: EventStream) -> int:
+    """What a log's fractions of the budget are of (simrd, section 4.4)."""
+    from strategies.dtr.program import compile_stream
+    from strategies.dtr.runtime import baseline_peak
+
+    return baseline_peak(compile_stream(stream))

@@ -30,12 +30,18 @@ def announce(number: int, row: Row) -> None:
     told = row["reason"] if row["overhead"] is None else _brief(row)
     cached = " (cached)" if row["extra"].get("cached") else ""
     console.print(
-        f"[{number + 1}{of}] {row['model']} {row['strategy']} budget {_budget(row)}: ",
+        f"[{number + 1}{of}] {_input(row)} {row['strategy']} budget {_budget(row)}: ",
         end="",
         markup=False,
     )
     console.print(f"[{colour}]{row['status']}[/]{cached} ", end="")
     console.print(told or "", markup=False, soft_wrap=True)
+
+
+def _input(row: Row) -> str:
+    """The model, and the batch and resolution where it has them."""
+    sizes = (row["batch_size"], row["resolution"])
+    return " ".join([str(row["model"]), " x ".join(str(s) for s in sizes if s is not None)]).strip()
 
 
 def _brief(row: Row) -> str:
@@ -82,7 +88,7 @@ def summarise(rows: list[Row], title: str) -> None:
     for row in sorted(rows, key=_rank):
         exact = {True: "bitwise", False: f"{row['gradient_max_error']} off"}
         table.add_row(
-            str(row["model"]),
+            _input(row),
             str(row["strategy"]),
             _budget(row),
             f"[{_COLOURS.get(row['status'], 'red')}]{row['status']}[/]",

@@ -13,9 +13,8 @@ from graphs.plan import Plan
 from graphs.simulate import Trace, simulate
 
 if TYPE_CHECKING:
-    from graphs.stream import EventStream
-
     from graphs.capture import Captured
+    from graphs.stream import EventStream
 
 Degree = Literal["yes", "partly", "no"]
 BoundOf = Literal["any", "9", "F"]
@@ -62,11 +61,31 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a strategy says that is its own judge (DTR on a log).
+
+    Attributes:
+        status, reason, cost, peak_bytes, recomputations: columns of the row.
+        base_cost, base_peak_bytes: of the log without a budget.
+        trace: (what happened, to which tensor, when).
+    """
+
+    status: str
+    reason: str | None
+    cost: float
+    peak_bytes: int
+    recomputations: int
+    base_cost: float
+    base_peak_bytes: int
+    trace: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """What a planner answers.
 
     Attributes:
-        plan: for ``problem.graph``, within the budget as simulated.
+        plan: for ``problem.graph``, within the budget as simulated; None with a verdict.
         bound: a proven lower bound of the cost at that budget, or None.
         bound_of: the space of plans that the bound holds for: ``any``, ``9`` (Checkmate's
             problem 9) or ``F`` (the reduced problem).
@@ -75,9 +94,10 @@ class Solution:
         solver: name and version of the solver, if one was used.
         seconds: planning time.
         details: JSON-ready facts that only this strategy has; they go into the row's ``extra``.
+        verdict: of a strategy that is its own judge.
     """
 
-    plan: Plan
+    plan: Plan | None
     bound: float | None = None
     bound_of: BoundOf | None = None
     objective: float | None = None
@@ -85,6 +105,7 @@ class Solution:
     solver: str | None = None
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Verdict | None = None
 
 
 @runtime_checkable
@@ -98,6 +119,13 @@ class Strategy(Protocol):
     traits: Traits
 
     def plan(self, problem: Problem) -> Solution: ...
+
+
+@runtime_checkable
+class Warmed(Protocol):
+    """A strategy with something to do before planning time counts: compiling, say."""
+
+    def warm_up(self) -> None: ...
 
 
 def cheapest_within(

@@ -1,4 +1,4 @@
-"""Good schedules of F: drop what is cheap to recompute until the budget holds, then improve.
+"""Good schedules: drop what is cheap to recompute until the budget holds, then improve.
 
 The repair starts from a schedule over budget. At its peak, each value that is in memory and idle
 can be dropped until its next use; the one with the least recomputation per byte and over-budget
@@ -14,13 +14,13 @@ from time import perf_counter
 import numba
 import numpy as np
 
-from strategies.checkmate.reduced import Reduced, Schedule, recompute_cost
+from strategies.checkmate.space import Schedule, Space, recompute_cost
 
 Random = np.random.Generator
 
 
 def repair(
-    problem: Reduced, start: Schedule, budget: int, random: Random, noise: float = 0.0
+    space: Space, start: Schedule, budget: int, random: Random, noise: float = 0.0
 ) -> Schedule:
     """Drop values at the peak until the budget holds or nothing can be dropped.
 
@@ -29,36 +29,37 @@ def repair(
     """
     schedule = start
     while schedule.trace.peak_bytes > budget:
-        choice = _cheapest_drop(problem, schedule, budget, random, noise)
+        choice = _cheapest_drop(space, schedule, budget, random, noise)
         if choice is None:
             return schedule
         keep = schedule.keep.copy()
         keep[choice] = False
-        schedule = problem.evaluate(keep)
+        schedule = space.evaluate(keep)
     return schedule
 
 
 def _cheapest_drop(
-    problem: Reduced, schedule: Schedule, budget: int, random: Random, noise: float
+    space: Space, schedule: Schedule, budget: int, random: Random, noise: float
 ) -> tuple[int, int] | None:
-    tables = problem.graph.tables
+    tables = space.graph.tables
     codes = schedule.trace.codes
-    factor = np.exp(noise * random.standard_normal(problem.shape[1]))
+    factor = np.exp(noise * random.standard_normal(space.shape[1]))
     stage, op = _score(
         codes,
+        schedule.stage_of,
         schedule.trace.bytes_during,
         budget,
-        problem.place[tables.op_of],
-        problem.place[tables.writer],
+        space.place[tables.op_of],
+        space.place[tables.writer],
         tables.value_bytes,
         tables.reads.start,
         tables.reads.items,
         schedule.keep,
         schedule.available,
         schedule.recomputed,
-        problem.cost,
-        problem.inputs.start,
-        problem.inputs.items,
+        space.cost,
+        space.inputs.start,
+        space.inputs.items,
         factor,
     )
     return None if stage < 0 else (int(stage), int(op))
@@ -66,21 +67,23 @@ def _cheapest_drop(
 
 @numba.njit(cache=True)
 def _score(
-    codes, during, budget, place_of, writer, size, read_at, reads, keep, available, recomputed,
+    codes, stage_of, during, budget, place_of, writer, size, read_at, reads, keep, available, recomputed,
     cost, input_at, inputs, factor,
 ):  # fmt: skip
     n = keep.shape[1]
     stage_at = np.empty(codes.size, dtype=np.int64)
     over = np.zeros(codes.size + 1, dtype=np.int64)
-    stage = 0
+    stage = -1
+    computes = 0
     peak = 0
     for p in range(codes.size):
         if during[p] > during[peak]:
             peak = p
         over[p + 1] = over[p] + (during[p] > budget)
+        if codes[p] >= 0:
+            stage = stage_of[computes]
+            computes += 1
         stage_at[p] = stage
-        if codes[p] >= 0 and place_of[codes[p]] < 0:
-            stage += 1
     # Per value: its last event before the peak, its next read after it.
     before = np.full(size.size, -1, dtype=np.int64)
     after = np.full(size.size, -1, dtype=np.int64)
@@ -136,24 +139,24 @@ def _score(
 
 
 def give_back(
-    problem: Reduced, schedule: Schedule, budget: int, random: Random, deadline: float
+    space: Space, schedule: Schedule, budget: int, random: Random, deadline: float
 ) -> Schedule:
     """Keep again, one by one, what fits and saves cost."""
     dropped = np.argwhere(~schedule.keep)
-    order = np.argsort(-problem.cost[dropped[:, 1]] * random.uniform(0.5, 1.5, len(dropped)))
+    order = np.argsort(-space.cost[dropped[:, 1]] * random.uniform(0.5, 1.5, len(dropped)))
     for stage, op in dropped[order].tolist():
         if perf_counter() > deadline:
             break
         keep = schedule.keep.copy()
         keep[stage, op] = True
-        found = problem.evaluate(keep)
+        found = space.evaluate(keep)
         if found.trace.peak_bytes <= budget and found.trace.cost <= schedule.trace.cost:
             schedule = found
     return schedule
 
 
 def search(
-    problem: Reduced,
+    space: Space,
     budget: int,
     random: Random,
     deadline: float,
@@ -165,25 +168,25 @@ def search(
         deadline: on the clock of ``perf_counter``.
         stop_at: a cost that cannot be undercut, asked for now and then.
     """
-    everything = problem.evaluate(np.ones(problem.shape, dtype=bool))
-    best = repair(problem, everything, budget, random)
+    everything = space.evaluate(np.ones(space.shape, dtype=bool))
+    best = repair(space, everything, budget, random)
     tries = 0
     while best.trace.peak_bytes > budget:
         tries += 1
         if tries > 20 or perf_counter() > deadline:
             yield best  # over budget: the leanest that was found
             return
-        found = repair(problem, everything, budget, random, noise=0.3 * tries)
+        found = repair(space, everything, budget, random, noise=0.3 * tries)
         best = min(best, found, key=lambda s: s.trace.peak_bytes)
     yield best
-    best = give_back(problem, best, budget, random, deadline)
+    best = give_back(space, best, budget, random, deadline)
     yield best
     current = best
     while perf_counter() < deadline and best.trace.cost > stop_at() * (1 + 1e-9):
-        found = repair(problem, _perturb(problem, current, random), budget, random, noise=0.2)
+        found = repair(space, _perturb(space, current, random), budget, random, noise=0.2)
         if found.trace.peak_bytes > budget:
             continue
-        found = give_back(problem, found, budget, random, deadline)
+        found = give_back(space, found, budget, random, deadline)
         excess = found.trace.cost - current.trace.cost
         if excess <= 0 or random.random() < np.exp(-excess / (0.002 * best.trace.cost)):
             current = found
@@ -192,7 +195,7 @@ def search(
             yield best
 
 
-def _perturb(problem: Reduced, schedule: Schedule, random: Random) -> Schedule:
+def _perturb(space: Space, schedule: Schedule, random: Random) -> Schedule:
     """Give back a random stretch of what is dropped, over budget or not."""
     keep = schedule.keep.copy()
     dropped = np.argwhere(~keep)
@@ -205,4 +208,4 @@ def _perturb(problem: Reduced, schedule: Schedule, random: Random) -> Schedule:
     else:
         chosen = dropped[random.random(len(dropped)) < share]
     keep[chosen[:, 0], chosen[:, 1]] = True
-    return problem.evaluate(keep)
+    return space.evaluate(keep)

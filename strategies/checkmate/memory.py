@@ -1,0 +1,122 @@
+"""What the memory rows of a space count: values, their readers, and what is there regardless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from graphs.ir import IntArray
+from strategies.checkmate.space import FloatArray, Space
+from strategies.stages import BoolArray
+
+
+class Memory(NamedTuple):
+    """A space in arrays, for the kernels of :mod:`~strategies.checkmate.cuts`.
+
+    Values are those whose keeping is a choice: written by a repeatable op, read by some op or an
+    output of the graph, and not negligible. Negligible ones are taken to be always there and to
+    take no space, which only relaxes the space. Sizes are in units of ``unit`` bytes. The tables
+    come in pairs: ``read_at[i]:read_at[i + 1]`` is the part of ``reads`` that belongs to i.
+
+    Attributes:
+        size: per value.
+        writer: per value, its op.
+        first: per value, the stage that computes it first, or -1.
+        final: per value, is it an output of the graph?
+        reader_at, readers: per value, the repeatable ops that read it, ascending.
+        read_at, reads: per repeatable op, the values that it reads.
+        write_at, writes: per repeatable op, the values that it writes.
+        use_at, uses: per stage, the values that its op reads.
+        stage_place: per stage, the number of its op among the repeatable ones, or -1.
+        transient: per repeatable op, what else it needs while it runs: workspace, other values.
+        before: per stage, what is there whatever the schedule, before its op runs.
+        during: the same while it runs, without the values above.
+        resident: what is there from the beginning.
+    """
+
+    size: FloatArray
+    writer: IntArray
+    first: IntArray
+    final: BoolArray
+    reader_at: IntArray
+    readers: IntArray
+    read_at: IntArray
+    reads: IntArray
+    write_at: IntArray
+    writes: IntArray
+    use_at: IntArray
+    uses: IntArray
+    stage_place: IntArray
+    transient: FloatArray
+    before: FloatArray
+    during: FloatArray
+    resident: float
+
+    @classmethod
+    def of(cls, space: Space, unit: float, negligible: float) -> Memory:
+        """The tables of ``space``; values of at most ``negligible`` bytes are left out."""
+        graph, tables = space.graph, space.graph.tables
+        size = tables.value_bytes / unit
+        is_output = np.zeros(len(graph.values), dtype=bool)
+        is_output[tables.outputs] = True
+        writer = space.place[tables.writer]
+        writer[tables.writer < 0] = -1
+        op_reads = [set(tables.reads[int(i)].tolist()) for i in tables.op_first[:-1]]
+        read = np.zeros(len(graph.values), dtype=bool)
+        read[[v for op in [*space.ops, *space.stages] for v in op_reads[op]]] = True
+        chosen = (writer >= 0) & (read | is_output) & (tables.value_bytes > negligible)
+        number = np.cumsum(chosen) - 1
+
+        def rows(lists: Iterable[Iterable[int]]) -> tuple[IntArray, IntArray]:
+            kept = [sorted(number[v] for v in row if chosen[v]) for row in lists]
+            start = np.cumsum([0, *map(len, kept)], dtype=np.int64)
+            return start, np.array([v for row in kept for v in row], dtype=np.int64)
+
+        reads = rows(op_reads[op] for op in space.ops)
+        writes = rows(tables.writes[op].tolist() for op in space.ops)
+        workspace = tables.workspace[tables.op_first[:-1]] / unit
+        other = [size[w[~chosen[w]]].sum() for w in map(tables.writes.__getitem__, range(len(workspace)))]
+        transient = workspace + np.array(other)
+        resident = float(size[tables.resident].sum())
+        before = resident + _unchosen(space, size, is_output, op_reads)
+        return cls(
+            size[chosen],
+            writer[chosen],
+            space.stage[writer[chosen]],
+            is_output[chosen],
+            *_transposed(*reads, int(chosen.sum())),
+            *reads,
+            *writes,
+            *rows(op_reads[op] for op in space.stages),
+            space.stage_place,
+            transient[space.ops],
+            before,
+            before + transient[space.stages],
+            resident,
+        )
+
+
+def _unchosen(
+    space: Space, size: FloatArray, is_output: BoolArray, op_reads: list[set[int]]
+) -> FloatArray:
+    """Per stage: values of ops that are never repeated, in memory before the stage's op."""
+    tables = space.graph.tables
+    there = np.zeros(len(space.stages))
+    last: dict[int, int] = {}
+    for s, op in enumerate(space.stages.tolist()):
+        last |= dict.fromkeys(op_reads[op], s)
+    for s, op in enumerate(space.stages.tolist()):
+        for v in tables.writes[op].tolist() if space.stage_place[s] < 0 else ():
+            end = len(there) - 1 if is_output[v] else last.get(v, s)
+            there[s + 1 : end + 1] += size[v]
+    return there
+
+
+def _transposed(start: IntArray, items: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Per item, the rows that hold it."""
+    row = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    order = np.argsort(items, kind="stable")
+    ends = np.cumsum(np.bincount(items, minlength=count), dtype=np.int64)
+    return np.concatenate([[0], ends]), row[order]

@@ -1,0 +1,174 @@
+"""DTR as a strategy: on a log it is its own judge, on a graph its decisions become a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from graphs.errors import Infeasible, OutOfMemory, Thrashed
+from graphs.plan import Plan, with_frees
+from graphs.stream_graph import GraphStream, stream_of_graph
+from strategies.base import Problem, Solution, Traits, Verdict
+from strategies.dtr.program import Program, Semantics, compile_stream, semantics_named
+from strategies.dtr.rules import (
+    Cost,
+    Dealloc,
+    Happened,
+    Rules,
+    Run,
+    heuristic_named,
+)
+from strategies.dtr.runtime import baseline_peak, play, warm_up
+
+_STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
+
+
+@dataclass(frozen=True)
+class Dtr:
+    """Dynamic tensor rematerialization, as the original simulator (simrd) runs it.
+
+    Attributes:
+        heuristic: ``full eqclass local lru largest random``, or ``ablation``.
+        staleness, size, cost: of the ablation's score; None is true, true and ``estar``.
+        dealloc: ``none``, ``eager`` or ``banish``; see :class:`~strategies.dtr.rules.Rules`.
+        semantics: ``simrd``, or ``paper`` with the switches below.
+        order_by_id, root_cost, root_dependencies: see
+            :class:`~strategies.dtr.program.Semantics`; None is on with ``paper``.
+        thrash_limit: times the cost of all ops at which it gives up (the paper's 3; 5 in its
+            figure 5), or None.
+        seed: of the random heuristic; None is the job's.
+
+    Raises:
+        ConfigError: an unknown option, or one that does not go with another.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", online=True, budgeted=True)
+    heuristic: str = "full"
+    staleness: bool | None = None
+    size: bool | None = None
+    cost: Cost | None = None
+    dealloc: Dealloc = "eager"
+    semantics: str = "simrd"
+    order_by_id: bool | None = None
+    root_cost: bool | None = None
+    root_dependencies: bool | None = None
+    thrash_limit: float | None = 3.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        self._rules(0)
+        self._semantics()
+
+    def warm_up(self) -> None:
+        """Compile what plans, which is no planning time."""
+        warm_up()
+
+    def plan(self, problem: Problem) -> Solution:
+        """On ``problem.stream`` where there is one, else on ``problem.graph``."""
+        if problem.stream is not None:
+            return self._judge(problem)
+        return self._plan(problem)
+
+    def _rules(self, seed: int) -> Rules:
+        parts = {"staleness": self.staleness, "size": self.size, "cost": self.cost}
+        heuristic = heuristic_named(self.heuristic, parts)
+        given = seed if self.seed is None else self.seed
+        return Rules(heuristic, self.dealloc, self.thrash_limit, given)
+
+    def _semantics(self) -> Semantics:
+        return semantics_named(
+            self.semantics,
+            order_by_id=self.order_by_id,
+            root_cost=self.root_cost,
+            root_dependencies=self.root_dependencies,
+        )
+
+    def _play(self, problem: Problem, program: Program) -> Run:
+        return play(program, problem.budget, self._rules(problem.seed), problem.time_limit)
+
+    def _judge(self, problem: Problem) -> Solution:
+        assert problem.stream is not None
+        program = compile_stream(problem.stream, self._semantics())
+        run = self._play(problem, program)
+        verdict = Verdict(
+            status=_STATUSES[run.status],
+            reason=_reason(self, program, run, problem.budget),
+            cost=run.total_compute - 1,  # the clock starts at 1
+            peak_bytes=run.peak_bytes,
+            recomputations=run.rematerializations,
+            base_cost=program.source.cost,
+            base_peak_bytes=baseline_peak(program),
+            trace=_trace(program, run),
+        )
+        details = {"judge": "dtr", **_facts(run)}
+        return Solution(None, variant=self._variant(), details=details, verdict=verdict)
+
+    def _plan(self, problem: Problem) -> Solution:
+        made = stream_of_graph(problem.graph)
+        program = compile_stream(made.stream, self._semantics())
+        run = self._play(problem, program)
+        reason = _reason(self, program, run, problem.budget)
+        if run.status != "ok":
+            kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Infeasible}
+            raise kinds[run.status](reason or "")
+        computes = _computes(program, made, run)
+        plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
+        return Solution(plan, variant=self._variant(), details=_facts(run))
+
+    def _variant(self) -> str:
+        parts = [self.heuristic]
+        if self.heuristic == "ablation":
+            heuristic = self._rules(0).heuristic
+            parts += [name for name in ("staleness", "size") if getattr(heuristic, name)]
+            parts.append(heuristic.cost)
+        return "-".join([*parts, self.dealloc, *(["paper"] if self.semantics == "paper" else [])])
+
+
+def _computes(program: Program, made: GraphStream, run: Run) -> Sequence[int]:
+    """Implementations in the order in which DTR ran them.
+
+    The plan frees each value after its last read before the next compute of it, which is never
+    later than DTR evicts it: same cost, and a peak that is no higher.
+    """
+    kinds, tensors = run.records[:, 0], run.records[:, 1]
+    ran = (kinds == Happened.COMPUTED) | (kinds == Happened.RECOMPUTED)
+    ops = [program.source.tensors[t].op - made.residents for t in tensors[ran].tolist()]
+    return [made.computes[op] for op in ops if op >= 0]
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    return {
+        "evictions": run.evictions,
+        "rematerializations": run.rematerializations,
+        "storage_accesses": run.storage_accesses,
+        "events_crc32": run.events_crc32,
+        "total_compute": run.total_compute,
+    }
+
+
+def _reason(strategy: Dtr, program: Program, run: Run, budget: int | None) -> str | None:
+    """Why a run ended early, in one line."""
+    if run.stuck is None:
+        return None
+    event, wanted = run.stuck
+    place = program.source.stream.place(event)
+    if run.status == "thrash":
+        return (
+            f"{place}: rematerialization costs more than {strategy.thrash_limit} - 1 times all "
+            "ops; give a larger budget, or strategy.thrash_limit"
+        )
+    if run.status == "stopped":
+        return f"{place}: the time limit is over; give a larger time_limit"
+    constants = [op for op in program.source.ops if op.name is None]
+    if any(op.event == event for op in constants):
+        needs = sum(program.source.tensors[op.outputs[0]].bytes for op in constants)
+        return f"the constants alone are {needs} bytes, the budget is {budget}"
+    return f"{place}: needs {wanted} bytes with nothing left to evict, the budget is {budget}"
+
+
+def _trace(program: Program, run: Run) -> tuple[tuple[str, str, int], ...]:
+    names = program.source.names
+    kinds = {kind.value: kind.name.lower() for kind in Happened}
+    rows = run.records.tolist()
+    return tuple((kinds[kind], names[number], clock) for kind, number, clock in rows)

@@ -1,0 +1,123 @@
+"""Playing an event stream under a memory budget, as simrd does."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+
+import numpy as np
+
+from graphs.errors import GraphError
+from graphs.stream import Constant, EventStream
+from strategies.dtr import state as at
+from strategies.dtr.machine import advance
+from strategies.dtr.program import Program, compile_stream
+from strategies.dtr.rules import HEURISTICS, Rules, Run, Status
+
+_COSTS = {
+    "none": at.COST_NONE,
+    "local": at.COST_LOCAL,
+    "eqclass": at.COST_CLASSES,
+    "estar": at.COST_FULL,
+}
+_DEALLOCS = {
+    "none": at.DEALLOC_NONE,
+    "eager": at.DEALLOC_EAGER,
+    "banish": at.DEALLOC_BANISH,
+}
+_STATUSES: dict[int, Status] = {at.DONE: "ok", at.OOM: "oom", at.THRASHED: "thrash"}
+_TICKS = 50_000
+
+
+def play(program: Program, budget: int | None, rules: Rules, time_limit: float = math.inf) -> Run:
+    """Play ``program`` within ``budget`` bytes (None: no limit).
+
+    Args:
+        time_limit: seconds, without those that compiling takes once; then it is stopped.
+
+    Raises:
+        GraphError: banishing, a tensor is used after its last reference went.
+    """
+    state = _prepare(program, budget, rules)
+    status = advance(state, 0)
+    end = perf_counter() + time_limit
+    while status == at.RUNNING and perf_counter() < end:
+        status = advance(state, _TICKS)
+        if status == at.RUNNING:
+            state = _with_room(state)
+    if status == at.USED_DEAD:
+        event = program.source.ops[int(state.steps[state.now.step, 1])].event
+        raise GraphError(
+            f"{program.source.stream.place(event)}: uses a tensor after its last release; "
+            "release it later"
+        )
+    return _outcome(program, state, status)
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them: half a minute after each change of them, or nothing."""
+    play(compile_stream(EventStream((Constant("x", 1),))), None, Rules())
+
+
+def _prepare(program: Program, budget: int | None, rules: Rules) -> at.State:
+    heuristic = rules.heuristic
+    regions = heuristic.cost == "estar" and rules.dealloc != "banish"
+    state = at.new_state(program, regions, rules.seed)
+    now = state.now
+    now.budget = at.UNLIMITED if budget is None else min(budget, at.UNLIMITED)
+    factor = math.inf if rules.thrash_limit is None else rules.thrash_limit - 1
+    # Nothing to compute costs nothing, whatever the limit.
+    limit = program.source.cost * factor if program.source.cost else 0.0
+    now.remat_limit = math.floor(min(limit, 2.0**62))
+    now.rule = at.BY_LRU if heuristic.oldest else at.BY_SCORE
+    if heuristic.random:
+        now.rule = at.BY_CHANCE
+    now.cost, now.by_staleness, now.by_size = (
+        _COSTS[heuristic.cost],
+        heuristic.staleness,
+        heuristic.size,
+    )
+    now.dealloc = _DEALLOCS[rules.dealloc]
+    return state
+
+
+def _with_room(state: at.State) -> at.State:
+    """Twice the room where a run has filled half of what it has."""
+    if state.now.records > len(state.records) // 2:
+        state = state._replace(records=np.concatenate([state.records] * 2))
+    if state.now.nodes > len(state.nodes) // 2:
+        state = state._replace(nodes=np.concatenate([state.nodes] * 2))
+    return state
+
+
+def _outcome(program: Program, state: at.State, status: int) -> Run:
+    now = state.now
+    stuck = None
+    if status != at.DONE:
+        step = min(int(now.step), len(program.steps) - 1)
+        kind, what = program.source.steps[step]
+        op = what if kind == 0 else program.source.tensors[what].op
+        if now.depth:
+            op = program.source.tensors[int(state.frames[now.depth - 1]["tensor"])].op
+        row = program.ops[op]
+        stuck = (program.source.ops[op].event, int(now.memory + row["total"] + row["workspace"]))
+    return Run(
+        _STATUSES.get(status, "stopped"),
+        int(now.clock),
+        int(now.remat_cost),
+        int(now.peak),
+        int(now.evictions),
+        int(now.remats),
+        int(now.accesses),
+        stuck,
+        state.records[: int(now.records)].view(np.int64).reshape(-1, 3).copy(),
+    )
+
+
+def baseline_peak(program: Program) -> int:
+    """Bytes that the unlimited *banishing* run needs, constants included: the ratios' base.
+
+    Raises:
+        GraphError: as :func:`play`.
+    """
+    return play(program, None, Rules(HEURISTICS["local"], "banish")).peak_bytes

@@ -1,0 +1,168 @@
+"""Which storage to evict: scores as exact as Python's own, and Python's own random numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from strategies.dtr.components import component_cost
+from strategies.dtr.regions import neighbourhood
+from strategies.dtr.state import (
+    BY_CHANCE,
+    BY_LRU,
+    COST_CLASSES,
+    COST_FULL,
+    COST_NONE,
+    DEALLOC_BANISH,
+    kernel,
+    pool_compact,
+)
+
+_EXACT = 2.0**53
+
+
+@kernel
+def choose(s):
+    """The storage of the pool to evict: the last one of least score, or the first of score 0."""
+    now = s.now
+    if now.rule == BY_CHANCE:
+        now.accesses += 1
+        pool_compact(s)
+        return s.pool[_below(s.twister, now.pooled)]
+    best, chosen = math.inf, -1
+    for i in range(now.pooled):
+        g = s.pool[i]
+        if g < 0:
+            continue
+        now.accesses += 1
+        cost, last = _cost(s, g)
+        size = s.storages[g].bytes if now.by_size != 0 else 1
+        stale = now.clock - last if now.by_staleness != 0 else 1
+        if size == 0 or stale == 0:  # an infinite score
+            if best == math.inf:
+                chosen = g
+            continue
+        # Rounding may put a score that is no larger up to 2^-51 above.
+        if cost / (float(size) * float(stale)) > best + abs(best) * 1e-15:
+            continue
+        score = ratio(cost, size, stale)
+        if score <= best:
+            best, chosen = score, g
+        if cost == 0:
+            break
+    return chosen
+
+
+@kernel
+def _cost(s, g):
+    """The score's numerator, and the last access that staleness counts from."""
+    storage, kind = s.storages[g], s.now.cost
+    if s.now.rule == BY_LRU:
+        return storage.last, storage.last
+    if kind == COST_NONE:
+        return 1, storage.last
+    if kind == COST_CLASSES:
+        return storage.cost + component_cost(s, g), storage.last
+    if kind == COST_FULL:
+        if s.now.dealloc == DEALLOC_BANISH:
+            return neighbourhood(s, g)
+        return storage.cost + storage.forward + storage.backward, storage.last
+    return storage.cost, storage.last
+
+
+@kernel
+def ratio(cost, size, stale):
+    """``cost / (size * stale)`` rounded once, as Python divides integers.
+
+    Args:
+        cost: any whole number below 2^62 in size.
+        size, stale: 1 or more, below 2^62.
+    """
+    product = float(size) * float(stale)
+    if product < _EXACT and abs(cost) < _EXACT:
+        return cost / product
+    if cost < 0:
+        return -_divide(-cost, size, stale)
+    return _divide(cost, size, stale)
+
+
+@kernel
+def _divide(cost, size, stale):
+    """Binary long division of ``cost`` by the 128-bit product of ``size`` and ``stale``."""
+    if cost == 0:
+        return 0.0
+    one, zero = np.uint64(1), np.uint64(0)
+    high, low = _multiply(np.uint64(size), np.uint64(stale))
+    rest_high, rest = zero, np.uint64(cost)
+    exponent = 0
+    while _less(rest_high, rest, high, low):
+        rest_high, rest = _double(rest_high, rest)
+        exponent -= 1
+    while True:
+        twice_high, twice = _double(high, low)
+        if _less(rest_high, rest, twice_high, twice):
+            break
+        high, low = twice_high, twice
+        exponent += 1
+    quotient = 0
+    for _ in range(54):
+        quotient <<= 1
+        if not _less(rest_high, rest, high, low):
+            quotient |= 1
+            borrow = one if rest < low else zero
+            rest_high, rest = rest_high - high - borrow, rest - low
+        rest_high, rest = _double(rest_high, rest)
+    whole = quotient >> 1
+    if quotient & 1 and (rest_high != zero or rest != zero or whole & 1):
+        whole += 1
+    return math.ldexp(float(whole), exponent - 52)
+
+
+@kernel
+def _multiply(a, b):
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    low = (a & mask) * (b & mask)
+    left, right = (a >> half) * (b & mask), (a & mask) * (b >> half)
+    middle = (low >> half) + (left & mask) + (right & mask)
+    high = (a >> half) * (b >> half) + (left >> half) + (right >> half) + (middle >> half)
+    return high, (middle << half) | (low & mask)
+
+
+@kernel
+def _less(a_high, a, b_high, b):
+    return a_high < b_high or (a_high == b_high and a < b)
+
+
+@kernel
+def _double(high, low):
+    one = np.uint64(1)
+    return (high << one) | (low >> np.uint64(63)), low << one
+
+
+@kernel
+def _below(twister, limit):
+    """``random.randrange(0, limit)``."""
+    bits = 0
+    while limit >> bits:
+        bits += 1
+    while True:
+        word = _word(twister) >> (32 - bits)
+        if word < limit:
+            return word
+
+
+@kernel
+def _word(twister):
+    """The next 32 bits of the Mersenne twister MT19937."""
+    if twister[624] >= 624:
+        for i in range(624):
+            y = (twister[i] & 0x80000000) | (twister[(i + 1) % 624] & 0x7FFFFFFF)
+            twister[i] = twister[(i + 397) % 624] ^ (y >> 1) ^ (0x9908B0DF if y & 1 else 0)
+        twister[624] = 0
+    y = twister[twister[624]]
+    twister[624] += 1
+    y ^= y >> 11
+    y ^= (y << 7) & 0x9D2C5680
+    y ^= (y << 15) & 0xEFC60000
+    return y ^ (y >> 18)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphs.errors import ExecutionError
-from graphs.record import geometry_of, storage_key, tensors_in, written_by
+from graphs.record import geometry_of, storage_key, written_by
 from validator.online_cells import At, Cell, Op, Scalar
 from validator.online_engine import fill, generators
 from validator.online_profiles import foretell, rounded, stand_in
@@ -77,6 +77,9 @@ class FirstCall:
             for tensor, at in self.outer.values()
             if isinstance(tensor, Remat)
         }
+        self.returned: dict[int, Tensor] = {}  # arguments, by the tensors that the operator sees
+        self.storages: dict[int, Buffer | None] = {}  # None: a constant's
+        self.position = -1  # among the tensors that the operator returned
         if self.traits.reshapes and self.buffers:
             raise ExecutionError(f"{func} changes a tensor's shape in place; use its other form")
 
@@ -125,11 +128,12 @@ class FirstCall:
     def _execute(self) -> Any:
         op = self.op
         args, kwargs = fill(op.args, Cell.at), fill(op.kwargs, Cell.at)
-        returned = {id(at.cell.at(at.geometry)): tensor for tensor, at in self.outer.values()}
-        storages = {at.cell.key: self.buffers.get(at.cell) for _, at in self.outer.values()}
+        for tensor, at in self.outer.values():
+            self.returned[id(at.cell.at(at.geometry))] = tensor
+            self.storages[at.cell.key] = self.buffers.get(at.cell)
         self._prepare()
         out = self.runtime.engine.execute(op, args, kwargs)
-        result = self._results(out, returned, storages)
+        result = self._wrap(out)
         for cell in op.written:
             if cell.op is not None:
                 after = Cell(self.memory, cell.bytes, op, cell.cost + op.profile.seconds)
@@ -181,40 +185,31 @@ class FirstCall:
         else:
             self.runtime.replace_constant(now)
 
-    def _results(
-        self, out: Any, returned: dict[int, Tensor], storages: dict[int, Buffer | None]
-    ) -> Any:
+    def _wrap(self, item: Any) -> Any:
         """The result with its tensors wrapped; new storages become cells."""
-        position = iter(range(2**30))
+        # A method, since a recursive inner function is a reference cycle and would keep memory.
+        if isinstance(item, (tuple, list)):
+            return type(item)(self._wrap(part) for part in item)
+        if not isinstance(item, Tensor):
+            return item
+        self.position += 1
+        if id(item) in self.returned:
+            return self.returned[id(item)]
+        if item.device.type != self.runtime.device:
+            return item
+        key = storage_key(item)
+        if key not in self.storages:
+            self.storages[key] = self._new_buffer(item)
+        buffer = self.storages[key]
+        return item if buffer is None else Remat.wrap(buffer, geometry_of(item))
 
-        def wrap(item: Any) -> Any:
-            if isinstance(item, (tuple, list)):
-                return type(item)(wrap(part) for part in item)
-            if not isinstance(item, Tensor):
-                return item
-            index = next(position)
-            if id(item) in returned:
-                return returned[id(item)]
-            if item.device.type != self.runtime.device:
-                return item
-            key = storage_key(item)
-            if key not in storages:
-                storages[key] = self._new_buffer(item, index)
-            buffer = storages[key]
-            return item if buffer is None else Remat.wrap(buffer, geometry_of(item))
-
-        return wrap(out)
-
-    def _new_buffer(self, item: Tensor, index: int) -> Buffer:
+    def _new_buffer(self, item: Tensor) -> Buffer:
         op = self.op
         size = rounded(item.untyped_storage().nbytes(), self.runtime.device)
         small = size <= (512 if self.runtime.device == "cuda" else _SMALL)
         cell = Cell(self.memory, size, None if small else op, op.profile.seconds)
         if not small:
-            op.made.append((index, weakref.ref(cell)))
+            op.made.append((self.position, weakref.ref(cell)))
         self.memory.hold(cell, item)
         cell.views[geometry_of(item)] = item
         return self.runtime.new_buffer(cell, item.device)
-
-
-__all__ = ["FirstCall", "key_of", "tensors_in"]

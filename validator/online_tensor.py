@@ -69,22 +69,20 @@ class Remat(Tensor):
 def ordinary(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run an operator outside any runtime: on the tensors themselves, for an ordinary result."""
     given: dict[int, Remat] = {}
-
-    def inner(argument: Any) -> Any:
-        if isinstance(argument, Remat):
-            cell = argument.buffer.cell
-            if cell.data is None:
-                raise ExecutionError(
-                    "this tensor was evicted when its DtrRuntime ended with an error"
-                )
-            found = cell.at(argument.geometry)
-            given[id(found)] = argument
-            return found
-        if isinstance(argument, (tuple, list)):
-            return [inner(item) for item in argument]
-        if isinstance(argument, dict):
-            return {key: inner(item) for key, item in argument.items()}
-        return argument
-
-    out = func(*inner(args), **inner(kwargs))
+    out = func(*_inner(args, given), **_inner(kwargs, given))
     return given.get(id(out), out)  # an in-place op returns its argument
+
+
+def _inner(argument: Any, given: dict[int, Remat]) -> Any:
+    if isinstance(argument, Remat):
+        cell = argument.buffer.cell
+        if cell.data is None:
+            raise ExecutionError("this tensor was evicted when its DtrRuntime ended with an error")
+        found = cell.at(argument.geometry)
+        given[id(found)] = argument
+        return found
+    if isinstance(argument, (tuple, list)):
+        return [_inner(item, given) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _inner(item, given) for key, item in argument.items()}
+    return argument

@@ -116,7 +116,7 @@ class Lowered:
         The solution is written into the model's variables.
         """
         if self._relaxation is None:
-            self._relaxation = _solver(threads, seed)
+            self._relaxation = new_solver(threads, seed)
             self._relaxation.passModel(self._lp)
             everything = np.arange(self.columns, dtype=np.int32)
             kinds = np.full(self.columns, int(highspy.HighsVarType.kContinuous), dtype=np.uint8)
@@ -139,7 +139,7 @@ class Lowered:
             mip_gap: relative gap at which to stop.
             seed: of HiGHS.
         """
-        highs = _solver(threads, seed)
+        highs = new_solver(threads, seed)
         highs.setOptionValue("mip_rel_gap", mip_gap)
         incumbents: list[Incumbent] = []
         highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
@@ -178,7 +178,7 @@ def _highs_lp(form: Any) -> highspy.HighsLp:
     return lp
 
 
-def _solver(threads: int, seed: int) -> highspy.Highs:
+def new_solver(threads: int, seed: int) -> highspy.Highs:
     highspy.Highs.resetGlobalScheduler(True)  # or another number of threads would be refused
     highs = highspy.Highs()
     highs.silent()

@@ -1,94 +1,251 @@
-"""Lower bounds of the reduced problem F: its linear relaxation with exact liveness, in rows on demand.
+"""Lower bounds, and schedules, from linear and mixed-integer programs with rows on demand.
 
-Consecutive stages are merged into groups. What a schedule of F recomputes in a group (R) and has
-in memory when the group begins (S) satisfies every row below, so the optimum of these rows is a
-lower bound; with groups of one stage they describe F exactly. Memory rows are generated where the
-current solution violates them: in each, a value counts with one of the reasons for which it must
-be live, whichever is strongest there.
+Consecutive stages are merged into groups. What a schedule recomputes in a group, R, and has in
+memory when the group begins, S, satisfies every row below, so the optimum over them is a lower
+bound for the space. With groups of one stage the rows, (1b) and (1c) of Checkmate with its memory
+constraints, describe the space exactly. There are too many memory rows to write down; they are
+added where a solution violates them (:mod:`~strategies.checkmate.cuts`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Thread
+from time import perf_counter
 
+import highspy
 import numpy as np
-from numpy.typing import NDArray
 
-from graphs.ir import IntArray
-from strategies.checkmate.space import Space
+from strategies.checkmate.cuts import Cuts, violated
+from strategies.checkmate.lowering import new_solver
+from strategies.checkmate.memory import Memory
+from strategies.checkmate.rows import make_layout, static_rows, value_liveness
+from strategies.checkmate.space import FloatArray, Schedule, Space
 
-FloatArray = NDArray[np.float64]
 SCALE = 100.0
+"""What the budget, and the cost without recomputation, are scaled to."""
+TOLERANCE = 1e-6 * SCALE
+NEGLIGIBLE = 1e-5
+"""Values below this fraction of the budget take no space in a bound."""
+PATIENCE = 1.0
+"""Seconds beyond its time limit after which HiGHS is left behind."""
+
+Groups = Sequence[tuple[int, int]]
+Idle = Callable[[], bool]
+"""Does a little work; False where there is none to do."""
+
+
+def single_stages(space: Space) -> Groups:
+    """Every stage its own group: exact."""
+    return [(s, s + 1) for s in range(len(space.stages))]
+
+
+def merged_stages(space: Space, budget: int, columns: int) -> Groups:
+    """Groups that keep the number of columns at about ``columns``.
+
+    Stages whose ops read little are merged first: their memory rows say least.
+    """
+    exact = single_stages(space)
+    memory = Memory.of(space, budget / SCALE, negligible=budget * NEGLIGIBLE)
+    if len(exact) * (len(space.ops) + len(memory.size)) <= 2 * columns:
+        return exact
+    least, most = 0.0, SCALE * len(exact)
+    for _ in range(20):
+        middle = (least + most) / 2
+        groups = _merged(memory, len(exact), middle)
+        if len(groups) * (len(space.ops) + len(memory.size)) > 2 * columns:
+            least = middle
+        else:
+            most = middle
+    return _merged(memory, len(exact), most)
+
+
+def _merged(memory: Memory, stages: int, limit: float) -> Groups:
+    """Merge while what a group reads stays below ``limit``."""
+    groups: list[tuple[int, int]] = []
+    low, read = 0, np.zeros(len(memory.size), dtype=bool)
+    for s in range(stages):
+        now = read.copy()
+        now[memory.uses[memory.use_at[s] : memory.use_at[s + 1]]] = True
+        if s > low and memory.size[now].sum() > limit:
+            groups.append((low, s))
+            now &= False
+            now[memory.uses[memory.use_at[s] : memory.use_at[s + 1]]] = True
+            low = s
+        read = now
+    return [*groups, (low, stages)]
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What F's memory rows count, in bytes.
-
-    Values are the forward values whose keeping is a choice: read by some op, no output of the
-    graph, and not negligible. Negligible ones are taken to be always there and to take no space,
-    which only relaxes F.
+class Solved:
+    """What one run of HiGHS made of a relaxation.
 
     Attributes:
-        size: per value.
-        writer: per value, its forward op.
-        readers: per value, the forward ops that read it, ascending.
-        stages: per value, the stages whose op reads it, ascending.
-        transient: per forward op, what else it needs while it runs: workspace, values that are
-            no choice.
-        before: per stage, bytes that are there whatever the schedule, before its op runs.
-        during: the same while it runs.
+        bound: a proven lower bound of the cost, in the graph's unit; infinite where the rows
+            have no solution.
+        x: per column, the best solution, or None.
+        nodes: of the branch-and-bound tree.
     """
 
-    size: FloatArray
-    writer: IntArray
-    readers: tuple[tuple[int, ...], ...]
-    stages: tuple[tuple[int, ...], ...]
-    transient: FloatArray
-    before: FloatArray
-    during: FloatArray
+    bound: float
+    x: FloatArray | None
+    nodes: int = 0
 
-    @classmethod
-    def of(cls, problem: Space, negligible: float) -> Memory:
-        graph, tables = problem.graph, problem.graph.tables
-        n, m = len(problem.forward), len(problem.stages)
-        count = len(graph.values)
-        stage_of = np.full(len(graph.ops) + 1, -1, dtype=np.int64)
-        stage_of[problem.stages] = np.arange(m)
-        readers: list[list[int]] = [[] for _ in range(count)]
-        stages: list[list[int]] = [[] for _ in range(count)]
-        for at, ops, found in ((0, problem.forward, readers), (0, problem.stages, stages)):
-            for place, op in enumerate(ops.tolist(), at):
-                for v in set(tables.reads[int(tables.op_first[op])].tolist()):
-                    found[v].append(place)
-        place_of = problem.place[tables.writer]
-        is_output = np.zeros(count, dtype=bool)
-        is_output[tables.outputs] = True
-        chosen = [
-            v
-            for v in range(count)
-            if place_of[v] >= 0
-            and not is_output[v]
-            and (readers[v] or stages[v])
-            and tables.value_bytes[v] > negligible
-        ]
-        is_chosen = np.zeros(count, dtype=bool)
-        is_chosen[chosen] = True
-        size = tables.value_bytes.astype(np.float64)
-        workspace = tables.workspace[tables.op_first[:-1]].astype(np.float64)
-        other = np.array([size[w[~is_chosen[w]]].sum() for w in map(tables.writes.__getitem__, range(len(graph.ops)))])
-        fixed = size[tables.resident].sum() + size[is_output & (place_of >= 0)].sum()
-        before = np.full(m, fixed)
-        for v in np.flatnonzero(stage_of[tables.writer] >= 0).tolist():
-            first = int(stage_of[tables.writer[v]])
-            last = m - 1 if is_output[v] else max(stages[v], default=first)
-            before[first + 1 : last + 1] += size[v]
-        return cls(
-            size[chosen],
-            place_of[chosen],
-            tuple(tuple(readers[v]) for v in chosen),
-            tuple(tuple(stages[v]) for v in chosen),
-            workspace[problem.forward] + other[problem.forward],
-            before,
-            before + workspace[problem.stages] + other[problem.stages],
+
+class Relaxation:
+    """The program of one space, budget and grouping, inside HiGHS.
+
+    Args:
+        space: what the bound is for.
+        budget: in bytes.
+        groups: see :func:`single_stages` and :func:`merged_stages`.
+        seed: of HiGHS.
+    """
+
+    def __init__(self, space: Space, budget: int, groups: Groups, seed: int = 0) -> None:
+        self.space = space
+        self.exact = all(high - low == 1 for low, high in groups)
+        self.memory = Memory.of(space, budget / SCALE, negligible=budget * NEGLIGIBLE)
+        self.layout, self.columns = make_layout(self.memory, space, groups)
+        self._unit = (space.base_cost or 1.0) / SCALE
+        self._highs = new_solver(1, seed)
+        self._highs.passModel(self._program())
+        self._is_integral = False
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Rows, columns and non-zeros, as they are now."""
+        highs = self._highs
+        sizes = highs.getNumRow(), highs.getNumCol(), highs.getNumNz()
+        return dict(zip(("rows", "columns", "nonzeros"), sizes, strict=True))
+
+    def _program(self) -> highspy.HighsLp:
+        cost = np.zeros(self.columns)
+        g, i = np.nonzero(self.layout.recompute >= 0)
+        cost[self.layout.recompute[g, i]] = self.space.cost[i] / self._unit
+        rows = static_rows(self.memory, self.layout)
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = self.columns, len(rows.upper)
+        lp.col_cost_, lp.offset_ = cost, self.space.base_cost / self._unit
+        lp.col_lower_, lp.col_upper_ = np.zeros(self.columns), np.ones(self.columns)
+        lp.row_lower_, lp.row_upper_ = rows.lower, rows.upper
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = lp.num_row_, lp.num_col_
+        lp.a_matrix_.start_, lp.a_matrix_.index_ = rows.start, rows.column
+        lp.a_matrix_.value_ = rows.value
+        return lp
+
+    def linear(self, deadline: float, idle: Idle) -> Iterator[Solved]:
+        """Solve the linear relaxation, adding memory rows until it violates none.
+
+        Args:
+            deadline: on the clock of ``perf_counter``.
+            idle: called again and again while HiGHS works in a thread of its own.
+
+        Yields:
+            What each round of rows came to.
+        """
+        yield from self._rounds(deadline, idle)
+
+    def integral(
+        self, deadline: float, idle: Idle, gap: float, best: Callable[[], Schedule | None]
+    ) -> Iterator[Solved]:
+        """Solve the mixed-integer program in the same way.
+
+        Args:
+            gap: relative gap at which to stop.
+            best: a schedule to start from.
+        """
+        every = np.arange(self.columns, dtype=np.int32)
+        kinds = np.full(self.columns, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
+        self._highs.changeColsIntegrality(self.columns, every, kinds)
+        self._highs.setOptionValue("mip_rel_gap", gap)
+        self._is_integral = True
+        yield from self._rounds(deadline, idle, best)
+
+    def _rounds(
+        self, deadline: float, idle: Idle, best: Callable[[], Schedule | None] = lambda: None
+    ) -> Iterator[Solved]:
+        while True:
+            start = best()
+            if start is not None:
+                solution = highspy.HighsSolution()
+                solution.col_value = self.encode(start).tolist()
+                self._highs.setSolution(solution)
+            if not self._run(deadline, idle):
+                return
+            solved = self._solved()
+            yield solved
+            if solved.x is None or perf_counter() > deadline:
+                return
+            cuts = self._violated(solved.x)
+            if not len(cuts.upper):
+                return
+            self._add(cuts)
+
+    def _run(self, deadline: float, idle: Idle) -> bool:
+        """Run HiGHS; False where it did not stop in time (it is left behind)."""
+        highs = self._highs
+        left = max(0.0, deadline - perf_counter())
+        highs.setOptionValue("time_limit", highs.getRunTime() + left)
+        thread = Thread(target=highs.run, daemon=True)
+        thread.start()
+        while thread.is_alive() and perf_counter() < deadline + PATIENCE:
+            if not idle():
+                thread.join(0.02)
+        return not thread.is_alive()
+
+    def _solved(self) -> Solved:
+        highs, status = self._highs, self._highs.getModelStatus()
+        info = highs.getInfo()
+        nodes = int(info.mip_node_count) if self._is_integral else 0
+        if status in (
+            highspy.HighsModelStatus.kInfeasible,
+            highspy.HighsModelStatus.kUnboundedOrInfeasible,  # costs are never negative
+        ):
+            return Solved(np.inf, None, nodes)
+        done = status == highspy.HighsModelStatus.kOptimal
+        bound = info.mip_dual_bound if self._is_integral else info.objective_function_value
+        if not (done or self._is_integral) or not np.isfinite(bound):
+            bound = 0.0  # the simplex method, stopped on its way, proves nothing
+        there = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        x = np.array(highs.getSolution().col_value) if there else None
+        return Solved(float(bound) * self._unit, x if done or self._is_integral else None, nodes)
+
+    def _violated(self, x: FloatArray) -> Cuts:
+        return violated(self.memory, self.layout, x, SCALE, TOLERANCE)
+
+    def _add(self, cuts: Cuts) -> None:
+        count = len(cuts.upper)
+        self._highs.addRows(
+            count,
+            np.full(count, -highspy.kHighsInf),
+            cuts.upper,
+            len(cuts.column),
+            cuts.start[:-1].astype(np.int32),
+            cuts.column.astype(np.int32),
+            cuts.value,
         )
+
+    def encode(self, schedule: Schedule) -> FloatArray:
+        """The columns' values for a schedule of the space."""
+        low, high, recompute, keep = self.layout
+        live = value_liveness(self.memory, schedule.recomputed)
+        x = np.zeros(self.columns + 1)  # the last one takes what has no column
+        for g, stages in enumerate(zip(low, high, strict=True)):
+            x[recompute[g]] = schedule.recomputed[slice(*stages)].any(axis=0)
+            x[keep[g]] = live[stages[0]]
+        return x[:-1]
+
+    def decode(self, x: FloatArray) -> Schedule | None:
+        """The schedule that an integral solution stands for; exact with groups of one stage."""
+        chosen = np.append(x > 0.5, False)
+        if self.exact:
+            return self.space.explicit(chosen[self.layout.recompute])
+        keep = np.ones(self.space.shape, dtype=bool)
+        kept = chosen[self.layout.keep]
+        for g, low in enumerate(self.layout.low.tolist()):
+            keep[low] = False
+            keep[low, self.memory.writer[kept[g]]] = True
+        return self.space.evaluate(keep)

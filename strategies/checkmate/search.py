@@ -8,7 +8,7 @@ schedules (iterated local search).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 
 import numba
@@ -20,18 +20,24 @@ Random = np.random.Generator
 
 
 def repair(
-    space: Space, start: Schedule, budget: int, random: Random, noise: float = 0.0
+    space: Space,
+    start: Schedule,
+    budget: int,
+    random: Random,
+    deadline: float,
+    noise: float = 0.0,
 ) -> Schedule:
-    """Drop values at the peak until the budget holds or nothing can be dropped.
+    """Drop values at the peak until the budget holds, nothing can be dropped, or time is up.
 
     Args:
+        deadline: on the clock of ``perf_counter``.
         noise: spread of a random factor on each score.
     """
     schedule = start
-    while schedule.trace.peak_bytes > budget:
+    while schedule.trace.peak_bytes > budget and perf_counter() < deadline:
         choice = _cheapest_drop(space, schedule, budget, random, noise)
         if choice is None:
-            return schedule
+            break
         keep = schedule.keep.copy()
         keep[choice] = False
         schedule = space.evaluate(keep)
@@ -156,43 +162,36 @@ def give_back(
 
 
 def search(
-    space: Space,
-    budget: int,
-    random: Random,
-    deadline: float,
-    stop_at: Callable[[], float] = lambda: -np.inf,
+    space: Space, budget: int, random: Random, deadline: float, tries: int = 20
 ) -> Iterator[Schedule]:
-    """Yield ever cheaper schedules within the budget.
+    """Iterated local search, one schedule after another; most are no better than the best so far.
 
     Args:
         deadline: on the clock of ``perf_counter``.
-        stop_at: a cost that cannot be undercut, asked for now and then.
+        tries: repairs before the search gives up; then the last schedule, the leanest of them,
+            is over budget.
     """
-    everything = space.evaluate(np.ones(space.shape, dtype=bool))
-    best = repair(space, everything, budget, random)
-    tries = 0
-    while best.trace.peak_bytes > budget:
-        tries += 1
-        if tries > 20 or perf_counter() > deadline:
-            yield best  # over budget: the leanest that was found
-            return
-        found = repair(space, everything, budget, random, noise=0.3 * tries)
-        best = min(best, found, key=lambda s: s.trace.peak_bytes)
-    yield best
-    best = give_back(space, best, budget, random, deadline)
-    yield best
-    current = best
-    while perf_counter() < deadline and best.trace.cost > stop_at() * (1 + 1e-9):
-        found = repair(space, _perturb(space, current, random), budget, random, noise=0.2)
-        if found.trace.peak_bytes > budget:
-            continue
-        found = give_back(space, found, budget, random, deadline)
-        excess = found.trace.cost - current.trace.cost
-        if excess <= 0 or random.random() < np.exp(-excess / (0.002 * best.trace.cost)):
-            current = found
-        if found.trace.cost < best.trace.cost * (1 - 1e-12):
-            best = found
-            yield best
+    everything = space.everything()
+    current = repair(space, everything, budget, random, deadline)
+    for number in range(1, tries):
+        if current.trace.peak_bytes <= budget or perf_counter() > deadline:
+            break
+        found = repair(space, everything, budget, random, deadline, noise=0.3 * number)
+        current = min(current, found, key=lambda schedule: schedule.trace.peak_bytes)
+    yield current
+    if current.trace.peak_bytes > budget:
+        return
+    current = give_back(space, current, budget, random, deadline)
+    yield current
+    while perf_counter() < deadline:
+        start = _perturb(space, current, random)
+        found = repair(space, start, budget, random, deadline, noise=0.2)
+        if found.trace.peak_bytes <= budget:
+            found = give_back(space, found, budget, random, deadline)
+            excess = found.trace.cost - current.trace.cost
+            if excess <= 0 or random.random() < np.exp(-excess / (0.002 * current.trace.cost)):
+                current = found
+        yield found
 
 
 def _perturb(space: Space, schedule: Schedule, random: Random) -> Schedule:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch.fx import Node
 
 from graphs.errors import CaptureError
 from graphs.ir import Graph, Implementation, Op, Phase, Value
+from graphs.kinds import Refusal, TraitsTable
 from graphs.zoo.workload import Workload
 
 aten = torch.ops.aten
@@ -93,6 +95,8 @@ class Captured:
         updates: tensor of each mutated buffer's new value, by qualified name.
         random_ops: names of the ops that draw from the random generator.
         constants: tensors that the trace holds itself.
+        traits: of implementations that :mod:`graphs.alternatives` attached.
+        refused: implementations that it could not attach, and why.
     """
 
     graph: Graph
@@ -108,6 +112,8 @@ class Captured:
     updates: Mapping[str, str]
     random_ops: frozenset[str]
     constants: Mapping[str, Tensor]
+    traits: TraitsTable = field(default_factory=dict)
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -197,6 +203,13 @@ def _refs(argument: Any) -> Iterator[str]:
     elif isinstance(argument, Mapping):
         for item in argument.values():
             yield from _refs(item)
+
+
+def target_name(target: Callable[..., Any]) -> str:
+    """The name of a call's target, the same in every process."""
+    if isinstance(target, FunctionType):
+        return f"{target.__module__}.{target.__qualname__}"
+    return str(target)
 
 
 def call_reads(call: Call) -> set[str]:

@@ -52,7 +52,9 @@ class Implementation:
 
     Attributes:
         name: unique within its op.
-        reads: names of the values that it reads.
+        reads: names of the values that it reads. All but an op's default may read what the op
+            itself writes: such an implementation can only recompute (batch norm by its saved
+            statistics), while these values live.
         cost: in the graph's cost unit.
         workspace_bytes: bytes needed only while it runs.
         overwrites: reads whose storages the op's outputs take over (in-place).
@@ -246,8 +248,8 @@ class Graph:
                 wanted[tables.reads[int(tables.op_first[op])]] = True
         return needed
 
-    def floor_bytes(self) -> int:
-        """A peak that no plan can undercut.
+    def floor(self) -> tuple[int, str]:
+        """A peak in bytes that no plan can undercut, and what needs it.
 
         Residents plus the larger of: all outputs; the largest op (the values that it reads, its
         outputs and its workspace, in its leanest implementation). Outputs and the largest op
@@ -255,7 +257,7 @@ class Graph:
         """
         tables = self.tables
         movable = np.where(tables.resident, 0, tables.value_bytes)
-        largest = int(movable[tables.outputs].sum())
+        largest, what = int(movable[tables.outputs].sum()), "the outputs"
         for op in np.flatnonzero(self.needed_ops()).tolist():
             written = int(movable[tables.writes[op]].sum())
             leanest = min(
@@ -269,8 +271,13 @@ class Graph:
                 )
                 for i in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
             )
-            largest = max(largest, leanest, written)
-        return self.resident_bytes + largest
+            if max(leanest, written) > largest:
+                largest, what = max(leanest, written), f"op {self.ops[op].name!r}"
+        return self.resident_bytes + largest, what
+
+    def floor_bytes(self) -> int:
+        """The bytes of :meth:`floor`."""
+        return self.floor()[0]
 
 
 def _check_values(graph: Graph) -> None:
@@ -374,8 +381,10 @@ def match_overwrites(graph: Graph, op: Op, implementation: Implementation) -> li
 def _check_order(graph: Graph) -> None:
     ready = {value.name for value in graph.values if value.resident}
     for op in graph.ops:
-        for implementation in op.implementations:
-            late = next((name for name in implementation.reads if name not in ready), None)
+        for number, implementation in enumerate(op.implementations):
+            # The first compute is by another implementation, so that its results are there.
+            own = op.writes if number > 0 else ()
+            late = next((n for n in implementation.reads if n not in ready and n not in own), None)
             if late is not None:
                 raise GraphError(f"graph {graph.name!r}: {_describe_disorder(graph, op, late)}")
         ready.update(op.writes)

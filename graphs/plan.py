@@ -219,10 +219,12 @@ def _with_frees(
         for k in range(read_at[i + 1] - 1, read_at[i] - 1, -1):
             v = reads[k]
             if not needed[v] and not resident[v]:
-                overwritten = False
+                gone = False  # overwritten, or written anew and freed as such
                 for m in range(over_at[i], over_at[i + 1]):
-                    overwritten = overwritten or over[m] == v
-                if not overwritten:
+                    gone = gone or over[m] == v
+                for m in range(write_at[op], write_at[op + 1]):
+                    gone = gone or writes[m] == v
+                if not gone:
                     end -= 1
                     codes[end] = ~v
         for k in range(write_at[op + 1] - 1, write_at[op] - 1, -1):

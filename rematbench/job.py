@@ -71,8 +71,9 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
         if isinstance(strategy, Warmed):
             strategy.warm_up()
         say("plan")
+        report = lambda words: say(f"plan: {words}")  # noqa: E731
         limits = (row["budget_bytes"], settings.time_limit, settings.seed)
-        solution = _plan(row, strategy, Problem(graph, *limits, captured, stream))
+        solution = _plan(row, strategy, Problem(graph, *limits, captured, stream, report))
         if solution.plan is None:
             _accept(row, solution, folder)
         else:

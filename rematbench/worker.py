@@ -7,7 +7,6 @@ and the imported libraries. The parent never imports torch.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import queue
@@ -19,6 +18,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
 from typing import IO, Any
 
 from graphs.errors import ConfigError, RematbenchError
@@ -29,6 +29,8 @@ from rematbench.settings import Settings
 
 # Seconds past the planner's own time limit before the worker is killed.
 GRACE = 15.0
+# What tells the worker that the user wants to stop.
+ASK = signal.SIGUSR1
 
 
 class Worker:
@@ -59,8 +61,7 @@ class Worker:
         except BrokenPipeError:
             answer = None
         except KeyboardInterrupt:
-            self.stop()
-            raise
+            answer = self._interrupted(process, settings, folder, say)
         if answer is None:
             answer = {"row": self._death(process, settings, folder)}
         if "bad" in answer:
@@ -104,9 +105,10 @@ class Worker:
         say: Callable[[str], None],
     ) -> dict[str, Any] | None:
         """The worker's answer; None when it died."""
-        patience: float | None = None
+        deadline: float | None = None
         while True:
             try:
+                patience = None if deadline is None else max(0.0, deadline - monotonic())
                 line = self._lines.get(timeout=patience)
             except queue.Empty:
                 process.kill()
@@ -118,8 +120,32 @@ class Worker:
             if "phase" not in message:
                 return message
             say(message["phase"])
-            planning = message["phase"] == "plan"
-            patience = settings.time_limit + GRACE if planning else None
+            if message["phase"] == "plan":
+                deadline = monotonic() + settings.time_limit + GRACE
+            elif not message["phase"].startswith("plan:"):  # news from the planner
+                deadline = None
+
+    def _interrupted(
+        self,
+        process: subprocess.Popen[str],
+        settings: Settings,
+        folder: Path,
+        say: Callable[[str], None],
+    ) -> dict[str, Any] | None:
+        """Ask an anytime planner for its best plan; any other worker dies of the question.
+
+        Raises:
+            KeyboardInterrupt: the worker had nothing, or the user asked again.
+        """
+        try:
+            process.send_signal(ASK)
+            answer = self._answer(process, settings, folder, say)
+        except KeyboardInterrupt:
+            answer = None
+        if answer is None:
+            self.stop()
+            raise KeyboardInterrupt
+        return answer
 
     def _overrun(self, settings: Settings, folder: Path) -> Row:
         reason = f"the planner ran {GRACE:g} s past its time limit and was stopped without a plan"
@@ -188,10 +214,15 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
 def main() -> None:
     """Run as the child: requests on standard input, answers on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    signal.signal(ASK, signal.default_int_handler)  # raises KeyboardInterrupt
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints goes to the log
-    with contextlib.suppress(BrokenPipeError):
+    try:
         serve(sys.stdin, answers)
+    except KeyboardInterrupt:
+        os._exit(130)  # without waiting for a solver's thread
+    except BrokenPipeError:
+        pass
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ class Problem:
         seed: of every random choice.
         captured: the torch side of the graph; only PyTorch's own planners look at it.
         stream: an event log; only DTR looks at it.
+        report: told in a few words about progress.
     """
 
     graph: Graph
@@ -58,6 +59,7 @@ class Problem:
     seed: int = 0
     captured: Captured | None = None
     stream: EventStream | None = None
+    report: Callable[[str], None] = field(default=lambda words: None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from graphs.errors import ConfigError, ExecutionError
 from graphs.record import geometry_of, storage_key, tensors_in
 from validator.online_calls import FirstCall, key_of
 from validator.online_cells import Cell, Memory
-from validator.online_engine import Engine, OutOfBudget, below_autograd
+from validator.online_engine import BelowAutograd, Engine, OutOfBudget
 from validator.online_profiles import profiles_of, rounded, stand_in
 from validator.online_tensor import Buffer, Remat, ordinary
 
@@ -76,10 +76,12 @@ class DtrRuntime(TorchDispatchMode):
 
     Args:
         budget_bytes: the allowed peak, constants included.
-        heuristic: ``local``, ``eqclass``, ``lru`` or ``largest``.
+        heuristic: ``eqclass``, ``local``, ``lru`` or ``largest``.
         residents: tensors that take memory from the start (parameters, buffers, the batch).
             Others are counted when an op first reads them.
         device: ``cpu`` or ``cuda``: whose memory.
+        evict_gradients: evict what the backward pass makes, too. To repeat an op of it takes
+            much of the forward pass, whose saved tensors autograd has let go by then.
 
     Raises:
         ConfigError: an unknown heuristic or device, or a budget that is no positive integer.
@@ -91,15 +93,16 @@ class DtrRuntime(TorchDispatchMode):
         self,
         budget_bytes: int,
         *,
-        heuristic: str = "local",
+        heuristic: str = "eqclass",
         residents: Iterable[Tensor] = (),
         device: str = "cpu",
+        evict_gradients: bool = False,
     ) -> None:
         super().__init__()
         require(device)
         if type(budget_bytes) is not int or budget_bytes < 1:
             raise ConfigError(f"budget_bytes={budget_bytes}: give a whole number of bytes above 0")
-        self.device = device
+        self.device, self.evict_gradients = device, evict_gradients
         self.memory = Memory(budget_bytes, heuristic)
         self.engine = Engine(self.memory, device, self._sweep)
         self.profiles = profiles_of(device)
@@ -157,7 +160,7 @@ class DtrRuntime(TorchDispatchMode):
         """Run one operator below autograd; returns what autograd shall see of its result."""
         began = time.perf_counter()
         try:
-            with below_autograd():
+            with BelowAutograd():
                 if func in _SAME:
                     tensor = args[0]
                     if isinstance(tensor, Remat):
@@ -248,7 +251,7 @@ class DtrRuntime(TorchDispatchMode):
         if not isinstance(gradient, Remat):
             return
         began = time.perf_counter()
-        with below_autograd():
+        with BelowAutograd():
             cell = gradient.buffer.cell
             self.engine.acquire((cell,))
             self.memory.keep(cell)
@@ -260,7 +263,7 @@ class DtrRuntime(TorchDispatchMode):
 
     def _settle(self) -> None:
         """Bring back what is still alive, for good."""
-        with below_autograd():
+        with BelowAutograd():
             for buffer in list(self._buffers):
                 cell = buffer.cell
                 self.engine.acquire((cell,))

@@ -66,6 +66,8 @@ class FirstCall:
     ) -> None:
         self.runtime, self.memory = runtime, runtime.memory
         self.traits = _traits(func)
+        backward = torch._C._current_graph_task_id() != -1
+        self.kept = backward and not runtime.evict_gradients
         self.outer: dict[int, tuple[Tensor, At]] = {}  # tensor arguments by id, and their places
         written = written_by(func, args, kwargs)
         self.changed = {id(tensor) for tensor in written}
@@ -146,7 +148,9 @@ class FirstCall:
         """Make room, and save what the call destroys and a repetition needs."""
         op, device = self.op, self.runtime.device
         self._foretell()
-        lasting = self.traits.makes_new or any(cell.op is not None for cell in op.written)
+        lasting = (self.traits.makes_new and not self.kept) or any(
+            cell.op is not None for cell in op.written
+        )
         saved = [c for c in op.written if c.op is None and (lasting or len(c.users) > 1)]
         states = generators(op, device) if self.traits.random else []
         need = op.profile.output_bytes + op.profile.workspace_bytes + _STATE * len(states)
@@ -206,9 +210,9 @@ class FirstCall:
     def _new_buffer(self, item: Tensor) -> Buffer:
         op = self.op
         size = rounded(item.untyped_storage().nbytes(), self.runtime.device)
-        small = size <= (512 if self.runtime.device == "cuda" else _SMALL)
-        cell = Cell(self.memory, size, None if small else op, op.profile.seconds)
-        if not small:
+        kept = self.kept or size <= (512 if self.runtime.device == "cuda" else _SMALL)
+        cell = Cell(self.memory, size, None if kept else op, op.profile.seconds)
+        if not kept:
             op.made.append((self.position, weakref.ref(cell)))
         self.memory.hold(cell, item)
         cell.views[geometry_of(item)] = item

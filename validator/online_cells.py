@@ -198,9 +198,7 @@ class Memory:
 
     def __init__(self, budget: int, heuristic: str) -> None:
         if heuristic not in HEURISTICS:
-            raise ConfigError(
-                f"heuristic={heuristic}: unknown; use one of {', '.join(HEURISTICS)}"
-            )
+            raise ConfigError(f"heuristic={heuristic}: unknown; use one of {', '.join(HEURISTICS)}")
         self.budget, self.heuristic = budget, heuristic
         self.live = self.peak = 0
         self.clock = 0.0
@@ -273,23 +271,22 @@ class Memory:
         else:
             score = cost / (size * (self.clock - used + _INSTANT))
         score[shut] = np.inf
-        if self.heuristic == "eqclass":
-            return self._choose_by_neighbours(score, size, used)
-        return self._owner(int(score.argmin()))
+        slot = int(score.argmin())
+        while self.heuristic == "eqclass" and self._refresh(slot):
+            score[slot] = cost[slot] / (size[slot] * (self.clock - used[slot] + _INSTANT))
+            slot = int(score.argmin())
+        return self._owner(slot)
 
-    def _choose_by_neighbours(self, least: Any, size: Any, used: Any) -> Cell | None:
-        # A cell's own cost alone bounds its score from below, so that few are looked at.
-        best, found = np.inf, None
-        for slot in np.argsort(least):
-            if not least[slot] < best:
-                break
-            cell = self._owner(int(slot))
-            assert cell is not None
-            dear = cell.cost + sum(root.cost for root in _roots_beside(cell))
-            score = dear / (size[slot] * (self.clock - used[slot] + _INSTANT))
-            if score < best:
-                best, found = score, cell
-        return found
+    def _refresh(self, slot: int) -> bool:
+        """Bring a cell's cost up to date with the evicted cells around it; did it rise?
+
+        They join ever larger sets, so that costs mostly rise: only what looks cheapest is looked
+        at again, and what was next to a cell that came back.
+        """
+        cell, known = self._owner(slot), self._table[1, slot]
+        assert cell is not None
+        self._table[1, slot] = cell.cost + sum(root.cost for root in _roots(_beside(cell)))
+        return bool(self._table[1, slot] > known * 1.0001)
 
     def _owner(self, slot: int) -> Cell | None:
         known = self._owners[slot]
@@ -299,6 +296,9 @@ class Memory:
         if cell.node is not None:
             cell.node.root().cost -= cell.cost
             cell.node = None
+            for other in _beside(cell):
+                if other.slot >= 0:
+                    self._refresh(other.slot)
         if cell.op is None:
             return
         slot = self._free.pop() if self._free else len(self._owners)
@@ -309,7 +309,7 @@ class Memory:
                 self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
         cell.slot = slot
         self._owners[slot] = weakref.ref(cell)
-        self._table[:, slot] = cell.bytes, cell.cost, self.clock
+        self._table[:, slot] = cell.bytes, cell.cost, self.clock  # the cost rises when looked at
         self._open[slot] = cell.locks == 0
 
     def _leave(self, cell: Cell) -> None:
@@ -318,10 +318,9 @@ class Memory:
         self._release_slot(cell)
         if self.heuristic == "eqclass":
             node = cell.node = _Node(cell.cost)
-            for root in _roots_beside(cell):
-                if root is not node:
-                    root.parent = node
-                    node.cost += root.cost
+            for root in _roots(_beside(cell)) - {node}:
+                root.parent = node
+                node.cost += root.cost
 
     def _release_slot(self, cell: Cell) -> None:
         self._open[cell.slot] = False
@@ -330,11 +329,16 @@ class Memory:
         cell.slot = -1
 
 
-def _roots_beside(cell: Cell) -> set[_Node]:
-    """The sets of evicted cells that ``cell`` was made from or that were made from it."""
+def _beside(cell: Cell) -> list[Cell]:
+    """The cells that ``cell`` was made from and those that were made from it."""
     beside = list(cell.op.cells) if cell.op is not None else []
     for known in list(cell.users.values()):
         op = known()
         if op is not None:
             beside += op.results()
-    return {c.node.root() for c in beside if c.node is not None and c is not cell}
+    return beside
+
+
+def _roots(cells: Iterable[Cell]) -> set[_Node]:
+    """The sets that the evicted ones of ``cells`` belong to."""
+    return {cell.node.root() for cell in cells if cell.node is not None}

@@ -28,15 +28,19 @@ class OutOfBudget(ExecutionError):
         self.budget_bytes, self.needed_bytes = budget_bytes, needed_bytes
 
 
-@contextmanager
-def below_autograd() -> Iterator[None]:
+class BelowAutograd:
     """Operators inside see neither autograd nor any dispatch mode."""
-    guard = torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
-    try:
-        with torch._C._AutoDispatchBelowAutograd():
-            yield
-    finally:
-        del guard
+
+    __slots__ = ("autograd", "modes")
+
+    def __enter__(self) -> None:
+        self.modes = torch._C._DisableTorchDispatch()
+        self.autograd = torch._C._AutoDispatchBelowAutograd()
+        self.autograd.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.autograd.__exit__(None, None, None)
+        del self.modes
 
 
 def fill(spec: Any, tensor_at: Callable[[Cell, Any], Tensor]) -> Any:

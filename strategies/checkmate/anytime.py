@@ -1,56 +1,222 @@
-"""The fast variant: search, bounds and exact programs side by side, the best plan always at hand."""
+"""The fast variant: search, bounds and exact programs, with the best plan always at hand.
+
+First F, then (9): schedules by local search, a bound by the linear relaxation, and mixed-integer
+programs over ever smaller groups of stages until the gap closes or time is up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from strategies.checkmate.relaxation import Relaxation, merged_stages
+from graphs.ir import Graph
+from strategies.checkmate.relaxation import Groups, Relaxation, Solved, merged_stages
 from strategies.checkmate.search import give_back, repair, search
 from strategies.checkmate.space import Schedule, Space
 
 LINEAR_COLUMNS = 35_000
-"""Most columns of a linear program."""
+"""Most columns of a linear relaxation."""
 INTEGRAL_COLUMNS = (3_000, 10_000, 35_000)
 """Most columns of the mixed-integer programs, which are solved one after the other."""
+FULL_SECONDS = 10.0
+"""For (9), once F is done: this, or as long as F took."""
+EXACT_TOLERANCE = 1e-6
+"""Relative gap at which a cost counts as proven optimal."""
 
 
-class Progress:
-    """The best schedule and bound so far, and how they came about.
+class Anytime:
+    """A search for the cheapest schedule within a budget.
 
     Args:
+        graph: a training graph.
         budget: in bytes.
-        gap: relative gap that is good enough.
         deadline: on the clock of ``perf_counter``.
+        gap: relative gap that is good enough.
+        threads: 1, or 2 to search while HiGHS works.
+        seed: of the search and of HiGHS.
         report: told about each improvement.
 
     Attributes:
-        best: the cheapest schedule within the budget, or None.
-        leanest: the smallest peak seen, in bytes.
-        bounds: per space, a proven lower bound of the cost, in the graph's unit.
+        best: the cheapest schedule within the budget so far, or None.
+        leanest: the smallest peak seen, in bytes, or None.
+        bounds: per space, a proven lower bound of the cost, in the graph's unit; infinite where
+            the space has no schedule within the budget.
+        linear_bounds: the same from linear relaxations alone.
         incumbents: (seconds, cost, bound) at each improvement of either.
         nodes: of all branch-and-bound trees.
-        size: of the largest program.
+        size: rows, columns and non-zeros of the largest program, after presolve.
+        build_seconds: time that building it took.
     """
 
     def __init__(
-        self, budget: int, gap: float, deadline: float, report: Callable[[str], None]
+        self,
+        graph: Graph,
+        budget: int,
+        deadline: float,
+        gap: float,
+        threads: int,
+        seed: int,
+        report: Callable[[str], None],
     ) -> None:
-        self.budget, self.gap, self.deadline = budget, gap, deadline
-        self.report = report
+        self._graph = graph
+        self.budget, self.deadline, self.gap = budget, deadline, gap
+        self.threads, self.seed, self.report = threads, seed, report
         self.started = perf_counter()
         self.best: Schedule | None = None
         self.leanest: int | None = None
         self.bounds: dict[str, float] = {}
+        self.linear_bounds: dict[str, float] = {}
         self.incumbents: list[tuple[float, float | None, float]] = []
         self.nodes = 0
         self.size: dict[str, int] = {}
+        self.build_seconds = 0.0
+        self._searching: Iterator[Schedule] = iter(())
+        self._space = self._home = Space.full(graph)
+
+    def run(self) -> None:
+        """First F; then (9), for the bound, and for the plans that only it has."""
+        reduced, full = Space.reduced(self._graph), Space.full(self._graph)
+        is_small = len(full.ops) ** 2 <= LINEAR_COLUMNS
+        now = perf_counter()
+        self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
+        now = perf_counter()
+        if self.best is None:
+            self.improve(full, self.deadline)
+        elif is_small or self._closed(reduced):
+            self.improve(full, min(self.deadline, now + max(FULL_SECONDS, now - self.started)))
 
     @property
-    def bound(self) -> float:
-        """The best bound, whatever its space."""
-        return max(self.bounds.values(), default=0.0)
+    def proven_infeasible(self) -> bool:
+        """Is it certain that (9) has no plan within the budget?"""
+        return self.bounds.get("9", 0.0) == np.inf
+
+    def seconds_to_gap(self, gap: float) -> float | None:
+        """When the relative gap was first at most ``gap``."""
+        for seconds, cost, bound in self.incumbents:
+            if cost is not None and cost - bound <= gap * cost:
+                return seconds
+        return None
+
+    def improve(self, space: Space, deadline: float) -> None:
+        """Look for schedules and bounds in a space until the gap to its bound is closed."""
+        self._space = space
+        begun = perf_counter()
+        self.bounds.setdefault(space.name, space.base_cost)
+        random = np.random.default_rng(self.seed)
+        self._searching = search(space, self.budget, random, deadline)
+        for _ in range(2):  # the first repair, and what can be given back
+            self._search_on()
+        self._bound(space, deadline)
+        if self.threads == 1:
+            self._search_until(space, begun + 0.3 * (deadline - begun))
+        self._solve(space, deadline)
+        if self.best is not None:
+            self._search_until(space, deadline)
+
+    def _search_until(self, space: Space, deadline: float) -> None:
+        while perf_counter() < deadline and not self._closed(space) and self._search_on():
+            pass
+
+    def _closed(self, space: Space) -> bool:
+        bound = self.bounds[space.name]
+        if self.best is None:
+            return bound == np.inf
+        return self.best.trace.cost - bound <= self.gap * self.best.trace.cost
+
+    def _search_on(self) -> bool:
+        """One step of local search."""
+        found = next(self._searching, None)
+        if found is not None:
+            self._offer(found)
+        return found is not None
+
+    def _idle(self) -> bool:
+        return self.threads > 1 and self._search_on()
+
+    def _bound(self, space: Space, deadline: float) -> None:
+        """A lower bound from a linear relaxation."""
+        groups = merged_stages(space, self.budget, LINEAR_COLUMNS)
+        relaxation = self._build(space, groups)
+        for solved in relaxation.linear(deadline, self._idle):
+            self._learn(space, relaxation, solved)
+        self.linear_bounds[space.name] = self.bounds[space.name]
+
+    def _build(self, space: Space, groups: Groups) -> Relaxation:
+        started = perf_counter()
+        relaxation = Relaxation(space, self.budget, groups, self.seed)
+        size = relaxation.size
+        if size["nonzeros"] > self.size.get("nonzeros", 0):
+            self.size, self.build_seconds = size, perf_counter() - started
+        return relaxation
+
+    def _solve(self, space: Space, deadline: float) -> None:
+        """Better bounds and schedules from mixed-integer programs."""
+        for groups, is_last in self._groupings(space):
+            now = perf_counter()
+            if self._closed(space) or now > deadline:
+                break
+            until = deadline if is_last else now + (deadline - now) / 3
+            relaxation = self._build(space, groups)
+            for solved in relaxation.linear(until, self._idle):
+                self._learn(space, relaxation, solved)
+            rounds = relaxation.integral(
+                until,
+                self._idle,
+                self.gap / 2,
+                best=partial(self._start, space),
+                enough=partial(self._closed, space),
+            )
+            for solved in rounds:
+                self._learn(space, relaxation, solved)
+                if solved.x is not None:
+                    self._polish(space, relaxation.decode(solved.x), deadline)
+                if self._closed(space):
+                    break
+
+    def _groupings(self, space: Space) -> Iterator[tuple[Groups, bool]]:
+        """Groups to solve with, from coarse to fine, and whether they are the last."""
+        found = [merged_stages(space, self.budget, columns) for columns in INTEGRAL_COLUMNS]
+        if len(found[1]) == len(space.stages):
+            found = found[1:2]
+        for number, groups in enumerate(found, 1):
+            yield groups, number == len(found)
+
+    def _start(self, space: Space) -> Schedule | None:
+        return None if self.best is None else space.adopt(self.best, self._home)
+
+    def _polish(self, space: Space, found: Schedule | None, deadline: float) -> None:
+        """Make a schedule out of a solution that may break the budget where groups hide it."""
+        if found is None:
+            return
+        random = np.random.default_rng(self.seed)
+        if found.trace.peak_bytes > self.budget:
+            found = repair(space, space.evaluate(found.keep), self.budget, random, deadline)
+        if found.trace.peak_bytes <= self.budget:
+            self._offer(found)
+            found = give_back(space, found, self.budget, random, deadline)
+        self._offer(found)
+
+    def _offer(self, found: Schedule) -> None:
+        peak, cost = found.trace.peak_bytes, found.trace.cost
+        self.leanest = peak if self.leanest is None else min(peak, self.leanest)
+        if peak > self.budget or (self.best is not None and cost >= self.best.trace.cost):
+            return
+        self.best, self._home = found, self._space
+        self._record()
+
+    def _learn(self, space: Space, relaxation: Relaxation, solved: Solved) -> None:
+        self.nodes += solved.nodes
+        known = self.bounds[space.name]
+        self.bounds[space.name] = max(solved.bound, known)
+        if solved.bound > known * (1 + EXACT_TOLERANCE):
+            self._record()
+
+    def _record(self) -> None:
+        cost = None if self.best is None else self.best.trace.cost
+        bound = max(self.bounds.values(), default=0.0)
+        self.incumbents.append((perf_counter() - self.started, cost, bound))
+        if cost:
+            self.report(f"cost {cost:.6g}, gap {max(0.0, 1 - bound / cost):.2%}")

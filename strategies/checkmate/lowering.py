@@ -6,7 +6,9 @@ single ``passModel``. Models should come scaled, so that their large numbers are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Thread
 from time import perf_counter
 from typing import Any, Literal
 
@@ -27,6 +29,9 @@ SOLVER = (
     f"highs {highspy.HIGHS_VERSION_MAJOR}.{highspy.HIGHS_VERSION_MINOR}"
     f".{highspy.HIGHS_VERSION_PATCH}"
 )
+
+PATIENCE = 1.0
+"""Seconds beyond its time limit after which HiGHS is left behind."""
 
 _STATUS: dict[Any, Status] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
@@ -178,7 +183,33 @@ def _highs_lp(form: Any) -> highspy.HighsLp:
     return lp
 
 
+_running: list[Thread] = []
+
+
+def run_beside(highs: highspy.Highs, deadline: float, idle: Callable[[], bool]) -> bool:
+    """Run HiGHS in a thread of its own; False where it did not stop in time.
+
+    Then it is left behind, and the next solver waits for it.
+
+    Args:
+        deadline: on the clock of ``perf_counter``.
+        idle: called again and again meanwhile; False when it has nothing to do.
+    """
+    left = max(0.0, deadline - perf_counter())
+    highs.setOptionValue("time_limit", highs.getRunTime() + left)
+    thread = Thread(target=highs.run)
+    _running.append(thread)
+    thread.start()
+    while thread.is_alive() and perf_counter() < deadline + PATIENCE:
+        if not idle():
+            thread.join(0.02)
+    return not thread.is_alive()
+
+
 def new_solver(threads: int, seed: int) -> highspy.Highs:
+    """HiGHS, silent."""
+    while _running:  # all share one scheduler
+        _running.pop().join()
     highspy.Highs.resetGlobalScheduler(True)  # or another number of threads would be refused
     highs = highspy.Highs()
     highs.silent()

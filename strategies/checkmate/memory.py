@@ -77,7 +77,9 @@ class Memory(NamedTuple):
         reads = rows(op_reads[op] for op in space.ops)
         writes = rows(tables.writes[op].tolist() for op in space.ops)
         workspace = tables.workspace[tables.op_first[:-1]] / unit
-        other = [size[w[~chosen[w]]].sum() for w in map(tables.writes.__getitem__, range(len(workspace)))]
+        other = [
+            size[w[~chosen[w]]].sum() for w in map(tables.writes.__getitem__, range(len(workspace)))
+        ]
         transient = workspace + np.array(other)
         resident = float(size[tables.resident].sum())
         before = resident + _unchosen(space, size, is_output, op_reads)

@@ -21,6 +21,7 @@ from graphs.plan import Plan, program_order
 from graphs.simulate import simulate
 from strategies.base import Problem, Solution, fitted
 from strategies.checkmate.lowering import SOLVER, FloatArray, Lowered, Outcome
+from strategies.checkmate.space import check
 from strategies.stages import dependencies, needed, plan_from_stages
 
 MOST_OPS = 100
@@ -59,10 +60,14 @@ class Nodes:
         """The needed ops of ``graph``.
 
         Raises:
-            NotApplicable: more than ``most`` ops, or ops that overwrite what they read.
+            NotApplicable: more than ``most`` ops.
         """
         ops, tables = needed(graph), graph.tables
-        _check(graph, len(ops), most)
+        if len(ops) > most:
+            raise NotApplicable(
+                f"problem (9) of {len(ops)} ops is too large for an open solver (at most {most}); "
+                "use checkmate_ilp"
+            )
         first = tables.op_first[ops]
         read = np.zeros(len(graph.values), dtype=bool)
         read[[v for i in first for v in tables.reads[int(i)]]] = True
@@ -84,18 +89,6 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.memory)
-
-
-def _check(graph: Graph, count: int, most: int) -> None:
-    if count > most:
-        raise NotApplicable(
-            f"problem (9) of {count} ops is too large for an open solver (at most {most}); "
-            "use checkmate_ilp"
-        )
-    overwriting = (op.name for op in graph.ops if op.implementations[0].overwrites)
-    name = next(overwriting, None)
-    if name is not None:
-        raise NotApplicable(f"op {name!r} overwrites what it reads, which (9) does not model")
 
 
 def _split(written: Any, size: Any, read: Any, is_output: Any) -> tuple[int, int, int, bool]:
@@ -247,10 +240,7 @@ class PaperModel:
         self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
     ) -> None:
         started = perf_counter()
-        floor = graph.floor_bytes()
-        if budget < floor:
-            reason = f"the outputs or some op alone need {floor} bytes, the budget is {budget}"
-            raise Infeasible(reason, proven=True)
+        check(graph, budget)
         self.graph, self.partitioned = graph, partitioned
         self.budget: float = budget
         self.memory_unit = SCALE / budget

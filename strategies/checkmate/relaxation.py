@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import Thread
 from time import perf_counter
 
 import highspy
 import numpy as np
 
 from strategies.checkmate.cuts import Cuts, violated
-from strategies.checkmate.lowering import new_solver
+from strategies.checkmate.lowering import new_solver, run_beside
 from strategies.checkmate.memory import Memory
 from strategies.checkmate.rows import make_layout, static_rows, value_liveness
 from strategies.checkmate.space import FloatArray, Schedule, Space
@@ -28,8 +27,6 @@ SCALE = 100.0
 TOLERANCE = 1e-6 * SCALE
 NEGLIGIBLE = 1e-5
 """Values below this fraction of the budget take no space in a bound."""
-PATIENCE = 1.0
-"""Seconds beyond its time limit after which HiGHS is left behind."""
 
 Groups = Sequence[tuple[int, int]]
 Idle = Callable[[], bool]
@@ -149,14 +146,27 @@ class Relaxation:
         yield from self._rounds(deadline, idle)
 
     def integral(
-        self, deadline: float, idle: Idle, gap: float, best: Callable[[], Schedule | None]
+        self,
+        deadline: float,
+        idle: Idle,
+        gap: float,
+        best: Callable[[], Schedule | None] = lambda: None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[Solved]:
         """Solve the mixed-integer program in the same way.
 
         Args:
+            deadline, idle: as above.
             gap: relative gap at which to stop.
             best: a schedule to start from.
+            enough: asked now and then whether to stop.
         """
+
+        def check(event: highspy.HighsCallbackEvent) -> None:
+            if enough():
+                event.interrupt()
+
+        self._highs.cbMipInterrupt.subscribe(check)
         every = np.arange(self.columns, dtype=np.int32)
         kinds = np.full(self.columns, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
         self._highs.changeColsIntegrality(self.columns, every, kinds)
@@ -173,7 +183,7 @@ class Relaxation:
                 solution = highspy.HighsSolution()
                 solution.col_value = self.encode(start).tolist()
                 self._highs.setSolution(solution)
-            if not self._run(deadline, idle):
+            if not run_beside(self._highs, deadline, idle):
                 return
             solved = self._solved()
             yield solved
@@ -183,18 +193,6 @@ class Relaxation:
             if not len(cuts.upper):
                 return
             self._add(cuts)
-
-    def _run(self, deadline: float, idle: Idle) -> bool:
-        """Run HiGHS; False where it did not stop in time (it is left behind)."""
-        highs = self._highs
-        left = max(0.0, deadline - perf_counter())
-        highs.setOptionValue("time_limit", highs.getRunTime() + left)
-        thread = Thread(target=highs.run, daemon=True)
-        thread.start()
-        while thread.is_alive() and perf_counter() < deadline + PATIENCE:
-            if not idle():
-                thread.join(0.02)
-        return not thread.is_alive()
 
     def _solved(self) -> Solved:
         highs, status = self._highs, self._highs.getModelStatus()

@@ -96,7 +96,10 @@ def _joined(parts: list[tuple[float, float, list[float], list[IntArray]]]) -> Sp
     """Rows of equal shape, part after part; entries without a column are left out."""
     count = [len(columns[0]) for _, _, _, columns in parts]
     column = [np.stack(columns, axis=1) for _, _, _, columns in parts]
-    value = [np.broadcast_to(values, each.shape) for (_, _, values, _), each in zip(parts, column, strict=True)]
+    value = [
+        np.broadcast_to(values, each.shape)
+        for (_, _, values, _), each in zip(parts, column, strict=True)
+    ]
     length = np.concatenate([(each >= 0).sum(axis=1) for each in column])
     flat, flat_value = (np.concatenate([each.ravel() for each in many]) for many in (column, value))
     return SparseRows(

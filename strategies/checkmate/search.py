@@ -73,8 +73,8 @@ def _cheapest_drop(
 
 @numba.njit(cache=True)
 def _score(
-    codes, stage_of, during, budget, place_of, writer, size, read_at, reads, keep, available, recomputed,
-    cost, input_at, inputs, factor,
+    codes, stage_of, during, budget, place_of, writer, size, read_at, reads,
+    keep, available, recomputed, cost, input_at, inputs, factor,
 ):  # fmt: skip
     n = keep.shape[1]
     stage_at = np.empty(codes.size, dtype=np.int64)

@@ -19,13 +19,33 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.errors import InvalidPlan
+from graphs.errors import Infeasible, InvalidPlan, NotApplicable
 from graphs.ir import Graph, IntArray, Phase, Rows
 from graphs.plan import Plan, with_frees
 from graphs.simulate import Trace, simulate
 from strategies.stages import BoolArray, needed
 
 FloatArray = NDArray[np.float64]
+
+
+def check(graph: Graph, budget: int) -> None:
+    """Refuse what no schedule of Checkmate's can do.
+
+    Raises:
+        Infeasible: the budget is below what some op, or the outputs, need.
+        NotApplicable: an op overwrites what it reads.
+    """
+    floor, what = graph.floor()
+    if budget < floor:
+        besides = f", {graph.resident_bytes} of them residents" if graph.resident_bytes else ""
+        raise Infeasible(
+            f"{what} alone must have {floor} bytes{besides}; the budget is {budget}", proven=True
+        )
+    for op in graph.ops:
+        if op.implementations[0].overwrites:
+            raise NotApplicable(
+                f"op {op.name!r} overwrites what it reads, which (9) does not model"
+            )
 
 
 @dataclass(frozen=True)
@@ -167,6 +187,15 @@ class Space:
             return self._schedule(live, live, recomputed)
         except InvalidPlan:
             return None
+
+    def adopt(self, schedule: Schedule, source: Space) -> Schedule | None:
+        """A schedule of F in (9), which holds it."""
+        if source is self:
+            return schedule
+        recomputed = np.zeros(self.shape, dtype=bool)
+        stages = self._numbers(self.stages)[source.stages]
+        recomputed[np.ix_(stages, self.place[source.ops])] = schedule.recomputed
+        return self.explicit(recomputed)
 
     def _schedule(self, keep: BoolArray, available: BoolArray, recomputed: BoolArray) -> Schedule:
         sequence, stage_of = _sequence(recomputed, self.stage)

@@ -1,0 +1,161 @@
+"""checkmate_ilp: optimal rematerialization with an open solver (Jain et al., MLSys 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from time import perf_counter
+from typing import Any, ClassVar
+
+from graphs.errors import ConfigError, Infeasible
+from graphs.ir import Graph
+from graphs.plan import program_order
+from graphs.simulate import simulate
+from graphs.synthetic import unit_chain
+from strategies.base import BoundOf, Problem, Solution, Traits
+from strategies.checkmate.anytime import EXACT_TOLERANCE, Anytime
+from strategies.checkmate.lowering import SOLVER
+from strategies.checkmate.paper import MOST_OPS, solve_paper
+from strategies.checkmate.smallest import smallest_peak
+from strategies.checkmate.space import check
+
+VARIANTS = ("fast", "paper", "unpartitioned")
+
+
+@dataclass(frozen=True)
+class CheckmateIlp:
+    """The cheapest plan within a budget, with a proven bound.
+
+    Attributes:
+        variant: ``fast``; ``paper``, problem (9) as printed; ``unpartitioned``, without the
+            frontier-advancing stages of (8). The last two are for small graphs.
+        gap: relative gap (cost - bound) / cost at which to stop.
+        minimise: None for the cost; ``peak`` for the smallest budget that has a plan (budget
+            and variant play no role then).
+        threads: 1, or 2 to search while the solver works.
+        max_ops: of the variants other than ``fast``.
+
+    Raises:
+        ConfigError: an option is out of its range.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
+    variant: str = "fast"
+    gap: float = 1e-4
+    minimise: str | None = None
+    threads: int = 2
+    max_ops: int = MOST_OPS
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise ConfigError(f"strategy.variant is {self.variant!r}; choose {', '.join(VARIANTS)}")
+        if self.minimise not in (None, "peak"):
+            raise ConfigError(f"strategy.minimise is {self.minimise!r}; choose null or peak")
+        if not 0 <= self.gap < 1:
+            raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
+        if self.threads not in (1, 2):
+            raise ConfigError(f"strategy.threads is {self.threads}; choose 1 or 2")
+
+    def warm_up(self) -> None:
+        """Compile the kernels."""
+        self._fast(Problem(unit_chain(4)), 6, perf_counter())
+
+    def plan(self, problem: Problem) -> Solution:
+        """The plan, and a bound of the space that ``bound_of`` names.
+
+        Raises:
+            NotApplicable: an op overwrites what it reads, or the graph is too large for the
+                variant.
+            Infeasible: no plan was found; ``proven`` where (9) has none.
+        """
+        if self.minimise == "peak":
+            return smallest_peak(problem)
+        if self.variant != "fast":
+            return solve_paper(
+                problem,
+                partitioned=self.variant == "paper",
+                threads=self.threads,
+                mip_gap=self.gap,
+                most=self.max_ops,
+            )
+        started = perf_counter()
+        order = program_order(problem.graph)
+        trace = simulate(problem.graph, order)
+        if problem.budget is None or trace.peak_bytes <= problem.budget:
+            least = cost_of_once(problem.graph)
+            return Solution(order, least, "any", variant="fast", seconds=perf_counter() - started)
+        check(problem.graph, problem.budget)
+        return self._fast(problem, problem.budget, started)
+
+    def _fast(self, problem: Problem, budget: int, started: float) -> Solution:
+        deadline = started + problem.time_limit
+        search = Anytime(
+            problem.graph, budget, deadline, self.gap, self.threads, problem.seed, problem.report
+        )
+        interrupted = False
+        try:
+            search.run()
+        except KeyboardInterrupt:
+            interrupted = True
+            if search.best is None:
+                raise
+        if search.best is None:
+            raise self._infeasible(search, problem.time_limit)
+        bound, bound_of = _named_bound(search, problem.graph)
+        return Solution(
+            search.best.plan,
+            bound,
+            bound_of,
+            variant="fast",
+            solver=SOLVER,
+            seconds=perf_counter() - started,
+            details=_details(search) | ({"interrupted": True} if interrupted else {}),
+        )
+
+    def _infeasible(self, search: Anytime, time_limit: float) -> Infeasible:
+        proven = search.proven_infeasible
+        reason = f"Checkmate's problem (9) has no plan within {search.budget} bytes"
+        if not proven:
+            reason = (
+                f"no plan within {search.budget} bytes was found in {time_limit:g} s; "
+                "give more time, or ask for strategy.minimise=peak"
+            )
+        return Infeasible(reason, smallest_peak_found=search.leanest, proven=proven)
+
+
+def cost_of_once(graph: Graph) -> float:
+    """Every needed op once, in its cheapest implementation: no plan costs less."""
+    pairs = zip(graph.ops, graph.needed_ops(), strict=True)
+    return float(
+        sum(min(i.cost for i in op.implementations) for op, is_needed in pairs if is_needed)
+    )
+
+
+def _named_bound(search: Anytime, graph: Graph) -> tuple[float, BoundOf]:
+    """The bound to print, and what it bounds.
+
+    That of F is as good as that of (9) only for plans in F; where both are as high, that of (9)
+    says more.
+    """
+    assert search.best is not None
+    cost, least = search.best.trace.cost, cost_of_once(graph)
+    reduced, full = search.bounds["F"], search.bounds.get("9", 0.0)
+    if max(full, least) >= reduced * (1 - EXACT_TOLERANCE) or cost < reduced:
+        return (full, "9") if full > least else (least, "any")
+    return reduced, "F"
+
+
+def _details(search: Anytime) -> dict[str, Any]:
+    """What goes into the row's ``extra``."""
+    assert search.best is not None
+    linear = search.linear_bounds["F"]
+    return {
+        **search.size,
+        "nodes": search.nodes,
+        "build_seconds": search.build_seconds,
+        "incumbents": search.incumbents,
+        "seconds_to_gap_5": search.seconds_to_gap(0.05),
+        "seconds_to_gap_2": search.seconds_to_gap(0.02),
+        "bounds": {space: bound for space, bound in search.bounds.items() if bound < inf},
+        "integrality_gap": search.best.trace.cost / linear if 0 < linear < inf else None,
+    }

@@ -1,0 +1,80 @@
+"""The smallest budget that has a plan."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+
+from strategies.base import Problem, Solution
+from strategies.checkmate.lowering import SOLVER
+from strategies.checkmate.relaxation import Relaxation, merged_stages
+from strategies.checkmate.search import search
+from strategies.checkmate.space import Schedule, Space, check
+
+COLUMNS = 10_000
+STEPS = 16
+
+
+def smallest_peak(problem: Problem) -> Solution:
+    """The plan of the smallest peak that local search finds, in F and then in (9).
+
+    Returns:
+        A solution whose ``details`` hold ``peak_bound_bytes``: no plan of (9) has a lower peak,
+        by the graph's floor and by linear relaxations without a solution.
+
+    Raises:
+        NotApplicable: an op overwrites what it reads.
+    """
+    started = perf_counter()
+    deadline = started + problem.time_limit
+    graph = problem.graph
+    floor = graph.floor_bytes()
+    check(graph, floor)
+    random = np.random.default_rng(problem.seed)
+    full = Space.full(graph)
+    best = Space.reduced(graph).everything()
+    for space in (Space.reduced(graph), full):
+        best = _leanest(space, best, floor, random, started + 0.7 * problem.time_limit)
+        problem.report(f"peak {best.trace.peak_bytes}")
+    bound = _peak_bound(full, floor, best.trace.peak_bytes, deadline)
+    return Solution(
+        best.plan,
+        objective=float(best.trace.peak_bytes),
+        variant="smallest peak",
+        solver=SOLVER,
+        seconds=perf_counter() - started,
+        details={"peak_bound_bytes": bound, "proven": bound == best.trace.peak_bytes},
+    )
+
+
+def _leanest(
+    space: Space, best: Schedule, low: int, random: np.random.Generator, deadline: float
+) -> Schedule:
+    """Bisect between what surely fails and the best peak."""
+    for _ in range(STEPS):
+        high = best.trace.peak_bytes
+        if low >= high or perf_counter() > deadline:
+            break
+        budget = (low + high) // 2
+        found = next(search(space, budget, random, deadline))
+        if found.trace.peak_bytes < high:
+            best = found
+        if found.trace.peak_bytes > budget:
+            low = budget + 1
+    return best
+
+
+def _peak_bound(full: Space, low: int, high: int, deadline: float) -> int:
+    """The least budget whose linear relaxation has a solution."""
+    for _ in range(STEPS):
+        if low >= high or perf_counter() > deadline:
+            break
+        budget = (low + high) // 2
+        relaxation = Relaxation(full, budget, merged_stages(full, budget, COLUMNS))
+        bounds = [solved.bound for solved in relaxation.linear(deadline, lambda: False)]
+        if bounds and bounds[-1] == np.inf:
+            low = budget + 1
+        elif perf_counter() < deadline:
+            high = budget
+    return low

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.figures import Figure, publish
-from graphs.stream import read_log
+from graphs.stream_log import read_log
 from strategies.dtr.program import Program, compile_stream
 from strategies.dtr.reference import play_slowly
 from strategies.dtr.rules import HEURISTICS, Rules, Run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +16,19 @@ if TYPE_CHECKING:
 NAMES = ("given", "unit", "flops", "roofline", "profiled")
 
 
-def with_costs(graph: Graph, costs: dict[str, tuple[float, int]], unit: str) -> Graph:
-    """``graph`` with (cost, workspace bytes) per op for its default implementation."""
+Costs = Mapping[tuple[str, str], tuple[float, int]]
+"""(cost, workspace bytes) by names of op and implementation."""
+
+
+def with_costs(graph: Graph, costs: Costs, unit: str) -> Graph:
+    """``graph`` with other costs and workspaces, for every implementation of every op."""
     ops = []
     for op in graph.ops:
-        cost, workspace = costs[op.name]
-        first = replace(op.implementations[0], cost=cost, workspace_bytes=workspace)
-        ops.append(replace(op, implementations=(first, *op.implementations[1:])))
+        ways = []
+        for way in op.implementations:
+            cost, workspace = costs[op.name, way.name]
+            ways.append(replace(way, cost=cost, workspace_bytes=workspace))
+        ops.append(replace(op, implementations=tuple(ways)))
     return replace(graph, ops=tuple(ops), cost_unit=unit)
 
 

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 from costmodel import with_costs
 from graphs.capture import Call, Captured, Ref, TensorSpec, call_reads
-from graphs.ir import Graph
+from graphs.ir import Graph, Implementation, Op
 
 
 def spec_bytes(spec: TensorSpec) -> int:
@@ -54,11 +54,38 @@ def _materialise(captured: Captured, argument: Any) -> Any:
     return argument
 
 
+def arithmetic(captured: Captured, op: str, implementation: str) -> float | None:
+    """Floating-point operations of one way to run ``op``; None: it is bound by memory.
+
+    Alternatives bring their algorithm's own count; what only decodes before it runs the default
+    implementation counts as that.
+    """
+    traits = captured.traits.get((op, implementation))
+    if traits is not None and traits.flops is not None:
+        return traits.flops
+    if traits is not None and traits.runs_default:
+        implementation = "default"
+    return call_flops(captured, captured.code[op][implementation][0])
+
+
+def estimated_workspace(op: Op, way: Implementation) -> int:
+    """Bytes by the algorithm of an alternative; defaults are not modelled: 0."""
+    return 0 if way is op.implementations[0] else way.workspace_bytes
+
+
 def flops(captured: Captured) -> Graph:
-    """The captured graph with costs in floating-point operations; no workspaces."""
+    """The captured graph with costs in floating-point operations; workspaces as estimated.
+
+    An alternative that has no formula counts the bytes that it moves; one that decodes first,
+    these and the default's operations.
+    """
     costs = {}
     for op in captured.graph.ops:
-        root = captured.code[op.name]["default"][0]
-        found = call_flops(captured, root)
-        costs[op.name] = (float(bytes_moved(captured, root)) if found is None else found, 0)
+        for way in op.implementations:
+            moved = float(bytes_moved(captured, captured.code[op.name][way.name][0]))
+            found = arithmetic(captured, op.name, way.name)
+            traits = captured.traits.get((op.name, way.name))
+            decoding = moved if traits is not None and traits.runs_default else 0.0
+            cost = moved if found is None else found + decoding
+            costs[op.name, way.name] = (cost, estimated_workspace(op, way))
     return with_costs(captured.graph, costs, "flop")

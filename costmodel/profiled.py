@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from costmodel.device import (
     spread,
     steady_allocator,
 )
-from graphs.capture import Call, Captured, Ref, TensorSpec
+from graphs.capture import Call, Captured, Ref, TensorSpec, call_reads, target_name
 from graphs.files import read_json, write_json
 from graphs.ir import Graph
 
@@ -52,13 +52,14 @@ def profiled(captured: Captured, device: str, cache: Path | None = None) -> Grap
     costs, fresh = {}, False
     state = torch.get_rng_state()
     for op in captured.graph.ops:
-        root = captured.code[op.name]["default"][0]
-        key = _key(captured, root)
-        if key not in known:
-            known[key] = list(_profile(captured, root, device))
-            fresh = True
-        seconds, workspace = known[key]
-        costs[op.name] = (seconds, int(workspace))
+        for way in op.implementations:
+            root = captured.code[op.name][way.name][0]
+            key = _key(captured, root)
+            if key not in known:
+                known[key] = list(_profile(captured, root, device))
+                fresh = True
+            seconds, workspace = known[key]
+            costs[op.name, way.name] = (seconds, int(workspace))
     torch.set_rng_state(state)
     if path is not None and fresh:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,17 +85,17 @@ def _key(captured: Captured, call: Call) -> str:
             return f"{spec.dtype}{list(spec.shape)}{list(spec.stride)}"
         if isinstance(argument, (list, tuple)):
             return f"[{', '.join(map(describe, argument))}]"
-        return repr(argument)
+        return target_name(argument) if callable(argument) else repr(argument)
 
     options = "".join(f", {key}={describe(a)}" for key, a in call.kwargs.items())
-    return f"{call.target}({', '.join(map(describe, call.args))}{options})"
+    return f"{target_name(call.target)}({', '.join(map(describe, call.args))}{options})"
 
 
 def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:
     """Median seconds and workspace bytes of one call on stand-in tensors."""
-    run = _stand_in(captured, call, device)
+    run, given = _stand_in(captured, call, device)
     run()  # warms caches, and lets cuDNN and oneDNN choose their algorithms
-    workspace = max(0, peak_of(run, device).peak_bytes - _new_bytes(run()))
+    workspace = max(0, peak_of(run, device).peak_bytes - _new_bytes(run(), given))
     seconds: list[float] = []
     began = time.perf_counter()
     while len(seconds) < MOST_RUNS and (
@@ -104,18 +105,23 @@ def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:
     return spread(seconds)[0], workspace
 
 
-def _new_bytes(result: Any) -> int:
+def _new_bytes(result: Any, given: Iterable[Tensor]) -> int:
+    """Bytes of the storages in ``result``, but for those that were ``given`` (in place)."""
     tensors = result if isinstance(result, (tuple, list)) else [result]
     storages = {
         t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
         for t in tensors
         if isinstance(t, Tensor)
     }
-    return sum(storages.values())
+    old = {t.untyped_storage().data_ptr() for t in given}
+    return sum(size for place, size in storages.items() if place not in old)
 
 
-def _stand_in(captured: Captured, call: Call, device: str) -> Callable[[], Any]:
-    tensors: dict[str, Tensor] = {}
+def _stand_in(
+    captured: Captured, call: Call, device: str
+) -> tuple[Callable[[], Any], Iterable[Tensor]]:
+    """(the call on stand-in tensors, these tensors)."""
+    tensors = _encoded(captured, call, device)
     bound = _index_bound(captured, call)
 
     def real(argument: Any) -> Any:
@@ -135,7 +141,32 @@ def _stand_in(captured: Captured, call: Call, device: str) -> Callable[[], Any]:
         with torch.no_grad():
             return call.target(*arguments, **options)
 
-    return run
+    return run, tensors.values()
+
+
+def _encoded(captured: Captured, call: Call, device: str) -> dict[str, Tensor]:
+    """Stand-ins for sparse encodings: random bytes would be no encoding, and empty ones free."""
+    made: dict[str, Tensor] = {}
+    for name in sorted({*call_reads(call), *filter(None, call.outs)}):
+        op = next((op for op in captured.graph.ops if name in op.writes), None)
+        traits = None if op is None else captured.traits.get((op.name, "default"))
+        if name in made or op is None or traits is None or traits.density == 1.0:
+            continue
+        encode = captured.code[op.name]["default"][0]
+        (source,) = call_reads(encode)
+        dense = _sparse(captured.tensors[source], traits.density, device)
+        if encode is call:
+            return {source: dense}
+        results = encode.target(dense, *encode.args[1:])
+        made |= {out: result for out, result in zip(encode.outs, results, strict=True) if out}
+    return made
+
+
+def _sparse(spec: TensorSpec, density: float, device: str) -> Tensor:
+    """Random entries, of which at most ``density`` are not zero."""
+    dense = _random(spec, 1, device)
+    kept = torch.rand(dense.shape, device=device) < density * 0.98
+    return dense.mul_(kept)
 
 
 def _random(spec: TensorSpec, bound: int, device: str) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from costmodel import with_costs
-from costmodel.flops import bytes_moved, call_flops
+from costmodel.flops import arithmetic, bytes_moved, estimated_workspace
 from graphs.capture import Captured
 from graphs.errors import ConfigError
 from graphs.ir import Graph
@@ -39,7 +39,9 @@ MACHINES = {
 
 
 def roofline(captured: Captured, preset: str) -> Graph:
-    """The captured graph with modelled seconds on the machine called ``preset``; no workspaces.
+    """The captured graph with modelled seconds on the machine called ``preset``.
+
+    Alternatives have estimated workspaces, which count as traffic; defaults have none.
 
     Raises:
         ConfigError: an unknown machine.
@@ -50,8 +52,10 @@ def roofline(captured: Captured, preset: str) -> Graph:
         raise ConfigError(f"costmodel.preset={preset}: unknown machine; use one of {known}")
     costs = {}
     for op in captured.graph.ops:
-        root = captured.code[op.name]["default"][0]
-        arithmetic = (call_flops(captured, root) or 0.0) / machine.flops
-        traffic = bytes_moved(captured, root) / machine.bandwidth
-        costs[op.name] = (max(arithmetic, traffic), 0)
+        for way in op.implementations:
+            workspace = estimated_workspace(op, way)
+            computing = (arithmetic(captured, op.name, way.name) or 0.0) / machine.flops
+            # A workspace is written and read once.
+            moved = bytes_moved(captured, captured.code[op.name][way.name][0]) + 2 * workspace
+            costs[op.name, way.name] = (max(computing, moved / machine.bandwidth), workspace)
     return with_costs(captured.graph, costs, "second")

@@ -7,6 +7,10 @@ from graphs.ir import Graph
 
 
 def unit(graph: Graph) -> Graph:
-    """``graph`` with cost 1 for every op; workspaces stay as they are."""
-    costs = {op.name: (1.0, op.implementations[0].workspace_bytes) for op in graph.ops}
+    """``graph`` with cost 1 for every op, however implemented; workspaces stay as they are."""
+    costs = {
+        (op.name, way.name): (1.0, way.workspace_bytes)
+        for op in graph.ops
+        for way in op.implementations
+    }
     return with_costs(graph, costs, "unit")

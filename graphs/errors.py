@@ -76,6 +76,12 @@ class Thrashed(Infeasible):
     status = "thrashed"
 
 
+class Stopped(Infeasible):
+    """The time limit ended the search before there was a plan."""
+
+    status = "time_limit"
+
+
 class BudgetError(RematbenchError):
     """A budget that is neither a fraction in (0, 1] nor a positive number of bytes."""
 

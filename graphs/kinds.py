@@ -60,12 +60,15 @@ class ImplementationTraits:
             to the largest entry of each; 0 means that every bit is equal.
         flops: floating-point operations, or None: bound by memory.
         replays: the random op whose draws it repeats, or None.
-        density: of a sparse encoding: the share of entries that are not zero, as measured.
+        runs_default: it decodes, and then runs the default implementation.
+        density: of an op that encodes sparsely: the share of its input's entries that are not
+            zero, as measured.
     """
 
     tolerance: float = 0.0
     flops: float | None = None
     replays: str | None = None
+    runs_default: bool = False
     density: float = 1.0
 
 

@@ -20,7 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from graphs.errors import ConfigError, RematbenchError
-from graphs.stream import EventStream, write_log
+from graphs.stream import EventStream
+from graphs.stream_log import write_log
 from rematbench.mistakes import explain
 from rematbench.settings import TORCH_KINDS
 from rematbench.sources import make_workload

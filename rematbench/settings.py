@@ -18,6 +18,8 @@ from rematbench.provenance import source_hash, versions
 
 DEVICES = ("none", "cpu", "cuda")
 TORCH_KINDS = ("zoo", "python")
+# Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
+STREAM_KINDS = ("simrd_log", "toy_chain")
 _NUMBERS = {"batch_size": 1, "length": 1}
 
 

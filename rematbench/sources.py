@@ -11,10 +11,11 @@ from graphs import synthetic
 from graphs.errors import ConfigError
 from graphs.files import read_graph
 from graphs.ir import Graph
-from graphs.stream import EventStream, read_log
+from graphs.stream import EventStream
 from graphs.stream_graph import graph_of_stream
+from graphs.stream_log import read_log
 from rematbench.accounting import account
-from rematbench.settings import Settings
+from rematbench.settings import STREAM_KINDS, Settings
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
@@ -98,30 +99,32 @@ def _plain(settings: Settings) -> Graph:
         graph = synthetic.unit_chain(model["length"])
     elif model["kind"] == "join":
         graph = synthetic.join(model["lengths"])
-    elif model["kind"] == "simrd_log":
-        graph = graph_of_stream(_read_stream(settings))
+    elif model["kind"] in STREAM_KINDS:
+        graph = graph_of_stream(_stream(settings))
     else:
         raise ConfigError(f"model.kind={model['kind']}: unknown; choose a model by model=NAME")
-    if model["kind"] != "simrd_log" and model.get("backward", True):
+    if model["kind"] not in STREAM_KINDS and model.get("backward", True):
         graph = synthetic.with_backward(graph)
     return account(settings.accounting, costmodel.apply(settings.costmodel, graph, None))
 
 
 def load_stream(settings: Settings) -> EventStream | None:
-    """The events of a log, which online strategies play; None for all other models.
+    """The events of a log or a toy chain, which online strategies play; None for other models.
 
     Raises:
         ConfigError: the log's own costs or sizes are asked to be others.
     """
-    if settings.model["kind"] != "simrd_log":
+    if settings.model["kind"] not in STREAM_KINDS:
         return None
     for key, own in (("costmodel", "given"), ("accounting", "full")):
         if getattr(settings, key) != own:
             raise ConfigError(f"{key}={getattr(settings, key)}: a log has its own; use {key}={own}")
-    return _read_stream(settings)
+    return _stream(settings)
 
 
-def _read_stream(settings: Settings) -> EventStream:
+def _stream(settings: Settings) -> EventStream:
+    if settings.model["kind"] == "toy_chain":
+        return synthetic.toy_chain(settings.model["length"])
     path = Path(settings.model["path"])
     changed = path.stat().st_mtime_ns if path.exists() else 0
     stream: EventStream = _remember("stream", [str(path), changed], lambda: read_log(path))

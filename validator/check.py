@@ -52,6 +52,7 @@ class Measurement:
             ``measured_repeats`` runs, interleaved with as many eager steps.
         eager_seconds, eager_peak_bytes: the same of eager training.
         gradient_max_error, gradient_bitwise, verdict: see :class:`Comparison`.
+        gradient_tolerance: what the plan's implementations allow; 0: they are all exact.
         device: name of the hardware.
         steady_allocator: were malloc's thresholds fixed (CPU)?
         measurement_reused: the same statements had been measured before, on the same bench.
@@ -66,17 +67,21 @@ class Measurement:
     eager_peak_bytes: int
     gradient_max_error: float
     gradient_bitwise: bool
+    gradient_tolerance: float
     verdict: str
     device: str
     steady_allocator: bool
     measurement_reused: bool = False
 
 
-def compare(found: StepResult, expected: StepResult, exact: bool) -> Comparison:
+def compare(
+    found: StepResult, expected: StepResult, exact: bool, tolerance: float = 0.0
+) -> Comparison:
     """Compare loss, every gradient and every buffer.
 
     Args:
         exact: demand equal bits; otherwise :data:`TOLERANCE` by dtype.
+        tolerance: added to what ``exact`` allows: that of the plan's implementations.
     """
     pairs = [("loss", found.loss, expected.loss)]
     for what, ours, theirs in (
@@ -91,7 +96,9 @@ def compare(found: StepResult, expected: StepResult, exact: bool) -> Comparison:
     errors = {name: _error(a, b) for name, a, b in pairs}
     worst = max(errors, key=lambda name: errors[name])
     bitwise = all(torch.equal(a, b) for _, a, b in pairs)
-    allowed = {name: 0.0 if exact else TOLERANCE.get(b.dtype, 0.0) for name, _, b in pairs}
+    allowed = {
+        name: tolerance + (0.0 if exact else TOLERANCE.get(b.dtype, 0.0)) for name, _, b in pairs
+    }
     wrong = [name for name in errors if not errors[name] <= allowed[name]]
     verdict = "ok"
     if wrong:
@@ -146,7 +153,7 @@ class Validator:
         """Run once and compare with eager training."""
         found = self.bench.result_of(self.bench.run(program))
         exact = self.device == "cpu" and self.deterministic
-        return compare(found, self.reference, exact)
+        return compare(found, self.reference, exact, program.tolerance)
 
     def times(self, program: Program, repeats: int) -> tuple[list[float], list[float]]:
         """Seconds of ``repeats`` plan steps and as many eager steps, interleaved."""
@@ -185,6 +192,7 @@ class Validator:
             eager_peak_bytes=self.eager_peak_bytes,
             gradient_max_error=comparison.max_error,
             gradient_bitwise=comparison.bitwise,
+            gradient_tolerance=program.tolerance,
             verdict=comparison.verdict,
             device=device_name(self.device),
             steady_allocator=self.steady,

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from graphs.capture import Call, Captured, Ref
+from graphs.capture import Call, Captured, Ref, target_name
 from graphs.errors import ExecutionError
+from graphs.kinds import plan_tolerance
 from graphs.plan import Plan
+from graphs.simulate import simulate
 
 _WORD = re.compile(r"\W+")
 
@@ -31,20 +33,26 @@ class Program:
         step: ``step(residents, rng)`` returns loss, gradients and buffer updates in one tuple,
             in the order of ``results``.
         results: tensor names.
+        tolerance: how far its results may be off, relative to the largest entry of each; 0: all
+            its implementations are exact.
     """
 
     source: str
     step: Callable[..., tuple[Any, ...]]
     results: tuple[str, ...]
+    tolerance: float = 0.0
 
 
 def generate(captured: Captured, plan: Plan) -> Program:
     """Compile ``plan`` to a function over the captured ops.
 
     Raises:
+        InvalidPlan: as for :func:`graphs.simulate.simulate`; a value that was overwritten in
+            place, say, is read again.
         ExecutionError: a random op is first computed out of program order, so that it would
             draw other numbers than eager training does; names the op.
     """
+    simulate(captured.graph, plan)
     writer = _Writer(captured)
     lines = writer.body(plan.codes(captured.graph))
     results = (captured.loss, *captured.gradients.values(), *captured.updates.values())
@@ -59,7 +67,8 @@ def generate(captured: Captured, plan: Plan) -> Program:
     )
     scope = dict(writer.scope)
     exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
-    return Program(source, scope["step"], results)
+    tolerance = plan_tolerance(captured.traits, captured.graph, plan)
+    return Program(source, scope["step"], results, tolerance)
 
 
 class _Writer:
@@ -78,13 +87,7 @@ class _Writer:
     def body(self, codes: np.ndarray[Any, Any]) -> list[str]:
         graph, tables = self.captured.graph, self.captured.graph.tables
         lines = [self._call(call) for call in self.captured.prologue]
-        again = {
-            op
-            for op, count in zip(
-                *np.unique(tables.op_of[codes[codes >= 0]], return_counts=True), strict=True
-            )
-            if count > 1
-        }
+        recorded = self._recorded(codes)
         done: set[int] = set()
         last_random = -1
         for code in codes.tolist():
@@ -95,6 +98,7 @@ class _Writer:
             op = graph.ops[number]
             chosen = op.implementations[code - int(tables.op_first[number])]
             calls = [self._call(call) for call in self.captured.code[op.name][chosen.name]]
+            replayed = self._replayed(op.name, chosen.name)
             random = op.name in self.captured.random_ops
             if random and number not in done:
                 if number < last_random:
@@ -103,13 +107,34 @@ class _Writer:
                         "order; it would draw other numbers than eager training"
                     )
                 last_random = number
-                lines += [f"rng.record({number})"] * (number in again)
-            elif random:
-                calls = [f"rng.replay({number})", *calls, "rng.resume()"]
+                lines += [f"rng.record({number})"] * (number in recorded)
+            elif random or replayed is not None:
+                source = number if replayed is None else replayed
+                calls = [f"rng.replay({source})", *calls, "rng.resume()"]
             done.add(number)
             lines += calls
             lines += [f"del {', '.join(self.names[name])}" for name in chosen.overwrites]
         return lines
+
+    def _recorded(self, codes: np.ndarray[Any, Any]) -> set[int]:
+        """Ops that run more than once, or whose draws another op repeats."""
+        graph, tables = self.captured.graph, self.captured.graph.tables
+        computes = codes[codes >= 0]
+        ops, counts = np.unique(tables.op_of[computes], return_counts=True)
+        found = set(ops[counts > 1].tolist())
+        for code in set(computes.tolist()):
+            number = int(tables.op_of[code])
+            way = graph.ops[number].implementations[code - int(tables.op_first[number])]
+            source = self._replayed(graph.ops[number].name, way.name)
+            found |= set() if source is None else {source}
+        return found
+
+    def _replayed(self, op: str, implementation: str) -> int | None:
+        """The random op whose draws an implementation repeats."""
+        traits = self.captured.traits.get((op, implementation))
+        if traits is None or traits.replays is None:
+            return None
+        return self.captured.graph.op_index[traits.replays]
 
     def _call(self, call: Call) -> str:
         target = self._target(call.target)
@@ -120,7 +145,7 @@ class _Writer:
         return f"{outs}{comma} = {target}({', '.join(arguments)})"
 
     def _target(self, target: Callable[..., Any]) -> str:
-        name = _WORD.sub("_", str(target)).strip("_")
+        name = _WORD.sub("_", target_name(target)).strip("_")
         name = name if self.scope.get(name, target) is target else f"{name}_{len(self.scope)}"
         self.scope[name] = target
         return name

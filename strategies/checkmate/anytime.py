@@ -62,7 +62,7 @@ class Anytime:
         report: Callable[[str], None],
     ) -> None:
         self._graph = graph
-        self.budget, self.deadline, self.gap = budget, deadline, gap
+        self.budget, self.deadline, self.gap = budget, deadline, max(gap, EXACT_TOLERANCE)
         self.threads, self.seed, self.report = threads, seed, report
         self.started = perf_counter()
         self.best: Schedule | None = None
@@ -78,7 +78,11 @@ class Anytime:
 
     def run(self) -> None:
         """First F; then (9), for the bound, and for the plans that only it has."""
-        reduced, full = Space.reduced(self._graph), Space.full(self._graph)
+        full = Space.full(self._graph)
+        if self._graph.loss_index is None:
+            self.improve(full, self.deadline)
+            return
+        reduced = Space.reduced(self._graph)
         is_small = len(full.ops) ** 2 <= LINEAR_COLUMNS
         now = perf_counter()
         self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))

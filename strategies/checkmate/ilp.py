@@ -139,7 +139,7 @@ def _named_bound(search: Anytime, graph: Graph) -> tuple[float, BoundOf]:
     """
     assert search.best is not None
     cost, least = search.best.trace.cost, cost_of_once(graph)
-    reduced, full = search.bounds["F"], search.bounds.get("9", 0.0)
+    reduced, full = search.bounds.get("F", 0.0), search.bounds.get("9", 0.0)
     if max(full, least) >= reduced * (1 - EXACT_TOLERANCE) or cost < reduced:
         return (full, "9") if full > least else (least, "any")
     return reduced, "F"
@@ -148,7 +148,7 @@ def _named_bound(search: Anytime, graph: Graph) -> tuple[float, BoundOf]:
 def _details(search: Anytime) -> dict[str, Any]:
     """What goes into the row's ``extra``."""
     assert search.best is not None
-    linear = search.linear_bounds["F"]
+    linear = next(iter(search.linear_bounds.values()))
     return {
         **search.size,
         "nodes": search.nodes,

@@ -189,7 +189,7 @@ class Relaxation:
             yield solved
             if solved.x is None or perf_counter() > deadline:
                 return
-            cuts = self._violated(solved.x)
+            cuts = self.violated(solved.x)
             if not len(cuts.upper):
                 return
             self._add(cuts)
@@ -211,7 +211,7 @@ class Relaxation:
         x = np.array(highs.getSolution().col_value) if there else None
         return Solved(float(bound) * self._unit, x if done or self._is_integral else None, nodes)
 
-    def _violated(self, x: FloatArray) -> Cuts:
+    def violated(self, x: FloatArray) -> Cuts:
         return violated(self.memory, self.layout, x, SCALE, TOLERANCE)
 
     def _add(self, cuts: Cuts) -> None:

@@ -33,8 +33,8 @@ def smallest_peak(problem: Problem) -> Solution:
     check(graph, floor)
     random = np.random.default_rng(problem.seed)
     full = Space.full(graph)
-    best = Space.reduced(graph).everything()
-    for space in (Space.reduced(graph), full):
+    best = full.everything()
+    for space in (full,) if graph.loss_index is None else (Space.reduced(graph), full):
         best = _leanest(space, best, floor, random, started + 0.7 * problem.time_limit)
         problem.report(f"peak {best.trace.peak_bytes}")
     bound = _peak_bound(full, floor, best.trace.peak_bytes, deadline)

@@ -42,13 +42,17 @@ _KERNELS = ("program", "state", "components", "regions", "banish", "scores", "ma
 COMPUTE, TAKE, RELEASE = int(Kind.COMPUTE), int(Kind.TAKE), int(Kind.RELEASE)
 
 
+# Storage accesses after which a run pauses, a fraction of a second, so that time limits hold.
+_MOST_ACCESSES = 2**24
+
+
 @kernel
 def _play(s, ticks):
     """Play until the end, a fault, ``ticks`` more ticks, or until an array needs room."""
     now = s.now
-    until = now.ticks + ticks
+    until, accesses = now.ticks + ticks, now.accesses + _MOST_ACCESSES
     room = 2 * s.storages.size + 8  # the most records or nodes that one tick can add
-    while now.ticks < until and now.records + room < s.records.size:
+    while now.ticks < until and now.accesses < accesses and now.records + room < s.records.size:
         if now.nodes + room >= s.nodes.size:
             break
         now.ticks += 1

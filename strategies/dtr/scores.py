@@ -30,6 +30,8 @@ def choose(s):
         now.accesses += 1
         pool_compact(s)
         return s.pool[_below(s.twister, now.pooled)]
+    if now.pooled > 2 * now.evictable + 64:
+        pool_compact(s)
     best, chosen = math.inf, -1
     for i in range(now.pooled):
         g = s.pool[i]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from streams import streams
 
 from graphs.errors import GraphError
-from graphs.stream import EventStream, read_log, write_log
+from graphs.stream import EventStream
 from graphs.stream_ids import resolve
+from graphs.stream_log import read_log, write_log
 
 START = '{"ANNOTATION":"START","INSTRUCTION":"ANNOTATE"}'
 X = ['{"INSTRUCTION":"CONSTANT","NAME":"x"}', '{"INSTRUCTION":"MEMORY","MEMORY":"4","NAME":"x"}']

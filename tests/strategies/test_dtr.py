@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from streams import streams
 
 from graphs.errors import ConfigError, GraphError
-from graphs.stream import Call, Constant, EventStream, Release, Result, read_log
+from graphs.stream import Call, Constant, EventStream, Release, Result
 from graphs.stream_ids import Kind
+from graphs.stream_log import read_log
 from strategies.dtr.program import SEMANTICS, Program, Semantics, compile_stream, semantics_named
 from strategies.dtr.reference import play_slowly
 from strategies.dtr.rules import HEURISTICS, Happened, Heuristic, Rules, Run, heuristic_named

@@ -25,11 +25,10 @@ from graphs.stream import (
     Mutate,
     Release,
     Result,
-    read_log,
-    write_log,
 )
 from graphs.stream_graph import graph_of_stream, stream_of_graph
 from graphs.stream_ids import resolve
+from graphs.stream_log import read_log, write_log
 from graphs.synthetic import join, random_graph, unit_chain
 from strategies.base import Problem, Solution
 from strategies.chen import ApSqrt

@@ -26,6 +26,7 @@ bench: $(READY)
 benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.spine
 	$(BIN)/python -m benchmarks.planners
+	$(BIN)/python -m benchmarks.dtr
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2

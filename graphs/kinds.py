@@ -6,11 +6,13 @@ A name is ``kind`` or ``kind:detail``, and ``+`` joins two kinds: ``conv:winogra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from graphs.ir import Graph
+import numpy as np
+
+from graphs.ir import Graph, Op, Phase
 from graphs.plan import Plan
 
 
@@ -57,7 +59,9 @@ class ImplementationTraits:
 
     Attributes:
         tolerance: largest error of its results against the default implementation's, relative
-            to the largest entry of each; 0 means that every bit is equal.
+            to the largest entry of each; 0 means that every bit is equal. Where a result is what
+            large terms leave of each other (batch norm's input gradient, of a few samples), it is
+            relative to these terms, as rounding is.
         flops: floating-point operations, or None: bound by memory.
         replays: the random op whose draws it repeats, or None.
         runs_default: it decodes, and then runs the default implementation.
@@ -90,21 +94,38 @@ class Refusal:
     reason: str
 
 
+def perturbs_forward(traits: TraitsTable, graph: Graph, plan: Plan) -> bool:
+    """Does the plan run an inexact implementation of a forward op?
+
+    Such a plan is a step from slightly other activations, some of which may be on the other side
+    of a ReLU: how far its gradients are off is a property of the model, not of the plan.
+    """
+    if not traits:
+        return False
+    return any(
+        found.tolerance > 0 and op.phase is not Phase.BACKWARD
+        for op, found in _chosen(traits, graph, plan)
+    )
+
+
+def _chosen(
+    traits: TraitsTable, graph: Graph, plan: Plan
+) -> Iterator[tuple[Op, ImplementationTraits]]:
+    """Each distinct implementation that a plan runs and that has traits."""
+    codes = plan.codes(graph)
+    tables = graph.tables
+    for code in np.unique(codes[codes >= 0]).tolist():
+        number = int(tables.op_of[code])
+        op = graph.ops[number]
+        found = traits.get((op.name, op.implementations[code - int(tables.op_first[number])].name))
+        if found is not None:
+            yield op, found
+
+
 def plan_tolerance(traits: TraitsTable, graph: Graph, plan: Plan) -> float:
     """How far a plan's gradients may be off, relative to the largest entry of each.
 
     The sum over the distinct implementations that it runs: errors of first order add up. 0 means
     that all of them are exact.
     """
-    if not traits:
-        return 0.0
-    codes = plan.codes(graph)
-    chosen = set(codes[codes >= 0].tolist())
-    tables = graph.tables
-    total = 0.0
-    for code in chosen:
-        op = graph.ops[int(tables.op_of[code])]
-        name = op.implementations[code - int(tables.op_first[graph.op_index[op.name]])].name
-        found = traits.get((op.name, name))
-        total += 0.0 if found is None else found.tolerance
-    return total
+    return sum((found.tolerance for _, found in _chosen(traits, graph, plan)), 0.0)

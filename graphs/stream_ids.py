@@ -107,6 +107,22 @@ class Resolved:
         """Of every op once."""
         return sum(op.cost for op in self.ops)
 
+    def sizes(self) -> dict[str, int]:
+        """What no budget can undercut (the shaded areas of simrd's figure 4).
+
+        ``constant_bytes``: of all constants. ``largest_op_bytes``: of the op that needs the
+        most, its arguments, results and workspace, without constants.
+        """
+        constants = {op.outputs[0] for op in self.ops if op.name is None}
+        fixed = {self.tensors[t].storage for t in constants}
+        largest = 0
+        for op in self.ops:
+            held = {self.tensors[t].storage for t in (*op.arguments, *op.outputs)} - fixed
+            needs = sum(self.storages[s].bytes for s in held) + op.workspace_bytes
+            largest = max(largest, needs)
+        constant = sum(self.storages[s].bytes for s in fixed)
+        return {"constant_bytes": constant, "largest_op_bytes": largest}
+
     def kept(self) -> list[int]:
         """Tensors with references at the end, that are no constants; simrd's output condition."""
         last = [what for kind, what in self.steps if kind == Kind.KEEP]

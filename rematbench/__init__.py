@@ -29,10 +29,18 @@ from strategies.base import Problem, Solution, Strategy, Traits
 
 _LAZY = {
     "Captured": "graphs.capture",
+    "Dtr": "strategies.dtr",
+    "EventStream": "graphs.stream",
     "capture": "graphs.capture",
+    "graph_of_stream": "graphs.stream_graph",
     "Workload": "graphs.zoo.workload",
     "make_model": "graphs.zoo",
     "measure": "validator",
+    "read_log": "graphs.stream_log",
+    "record_workload": "graphs.record",
+    "stream_of_graph": "graphs.stream_graph",
+    "toy_chain": "graphs.synthetic",
+    "write_log": "graphs.stream_log",
 }
 
 __all__ = [

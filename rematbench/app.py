@@ -22,6 +22,7 @@ from graphs.errors import RematbenchError
 from rematbench import cache, terminal
 from rematbench.mistakes import bad_row, explain
 from rematbench.plugins import register_strategies
+from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, format_row, write_row
 from rematbench.settings import Settings, settings_from
 from rematbench.terminal import announce, working
@@ -90,6 +91,7 @@ def command(name: str, hydra_main: Callable[[], Any]) -> None:
     _mistakes.clear()
     try:
         register_strategies()
+        register_resolvers()
         hydra_main()
         if _mistakes:
             raise _mistakes[0]

@@ -37,6 +37,7 @@ def first_row(settings: Settings) -> Row:
     """What is known of a row before anything ran."""
     budget = settings.parsed_budget()
     resolution = settings.model.get("resolution")
+    lengths = {key: settings.model[key] for key in ("length", "lengths") if key in settings.model}
     return make_row(
         model=settings.label,
         batch_size=settings.model.get("batch_size"),
@@ -50,7 +51,7 @@ def first_row(settings: Settings) -> Row:
         versions=versions(),
         commit=commit(),
         utc=now(),
-        extra={"accounting": settings.accounting},
+        extra={"accounting": settings.accounting, **lengths},
     )
 
 

@@ -34,7 +34,7 @@ def explain(error: BaseException) -> str:
     """One line for a user: what is wrong, the nearest valid name, the remedy."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is missing; give {error.full_key}=..."
-    text = one_line(error)
+    text = re.sub(r"^\w+ raised while resolving interpolation: ", "", one_line(error))
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)
     if key:
         return f"{key['key']}: there is no such key; `rematbench ... --cfg job` lists them"

@@ -100,7 +100,7 @@ def _plain(settings: Settings) -> Graph:
     elif model["kind"] == "join":
         graph = synthetic.join(model["lengths"])
     elif model["kind"] in STREAM_KINDS:
-        graph = graph_of_stream(_stream(settings))
+        graph = _remember("stream_graph", _key(model), lambda: graph_of_stream(_stream(settings)))
     else:
         raise ConfigError(f"model.kind={model['kind']}: unknown; choose a model by model=NAME")
     if model["kind"] not in STREAM_KINDS and model.get("backward", True):
@@ -123,12 +123,17 @@ def load_stream(settings: Settings) -> EventStream | None:
 
 
 def _stream(settings: Settings) -> EventStream:
-    if settings.model["kind"] == "toy_chain":
-        return synthetic.toy_chain(settings.model["length"])
-    path = Path(settings.model["path"])
-    changed = path.stat().st_mtime_ns if path.exists() else 0
-    stream: EventStream = _remember("stream", [str(path), changed], lambda: read_log(path))
+    model = settings.model
+    if model["kind"] == "toy_chain":
+        return synthetic.toy_chain(model["length"])
+    stream: EventStream = _remember("stream", _key(model), lambda: read_log(model["path"]))
     return stream
+
+
+def _key(model: dict[str, Any]) -> list[Any]:
+    """What tells one stream from another: a file's time of change, too."""
+    path = Path(model.get("path", ""))
+    return [model, path.stat().st_mtime_ns if path.exists() else 0]
 
 
 def banishing_peak(stream: EventStream) -> int:

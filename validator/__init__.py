@@ -2,5 +2,15 @@
 
 from validator.check import Comparison, Measurement, Validator, compare, measure
 from validator.codegen import Program, generate
+from validator.sparsity import densities
 
-__all__ = ["Comparison", "Measurement", "Program", "Validator", "compare", "generate", "measure"]
+__all__ = [
+    "Comparison",
+    "Measurement",
+    "Program",
+    "Validator",
+    "compare",
+    "densities",
+    "generate",
+    "measure",
+]

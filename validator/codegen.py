@@ -17,7 +17,7 @@ import numpy as np
 
 from graphs.capture import Call, Captured, Ref, target_name
 from graphs.errors import ExecutionError
-from graphs.kinds import plan_tolerance
+from graphs.kinds import perturbs_forward, plan_tolerance
 from graphs.plan import Plan
 from graphs.simulate import simulate
 
@@ -35,12 +35,14 @@ class Program:
         results: tensor names.
         tolerance: how far its results may be off, relative to the largest entry of each; 0: all
             its implementations are exact.
+        perturbs_forward: is an inexact one among the forward ops?
     """
 
     source: str
     step: Callable[..., tuple[Any, ...]]
     results: tuple[str, ...]
     tolerance: float = 0.0
+    perturbs_forward: bool = False
 
 
 def generate(captured: Captured, plan: Plan) -> Program:
@@ -68,7 +70,8 @@ def generate(captured: Captured, plan: Plan) -> Program:
     scope = dict(writer.scope)
     exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
     tolerance = plan_tolerance(captured.traits, captured.graph, plan)
-    return Program(source, scope["step"], results, tolerance)
+    perturbs = perturbs_forward(captured.traits, captured.graph, plan)
+    return Program(source, scope["step"], results, tolerance, perturbs)
 
 
 class _Writer:

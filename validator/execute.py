@@ -138,3 +138,17 @@ class Bench:
         }
         self.clear(before)
         return StepResult(loss, gradients, changed)
+
+    def perturbed_reference(self, relative: float) -> StepResult:
+        """An eager step with every parameter off by about ``relative`` of itself."""
+        parameters = list(self.module.parameters())
+        kept = [p.detach().clone() for p in parameters]
+        torch.manual_seed(self.seed + 2)
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.mul_(1 + relative * torch.randn_like(parameter))
+        result = self.reference()
+        with torch.no_grad():
+            for parameter, old in zip(parameters, kept, strict=True):
+                parameter.copy_(old)
+        return result

@@ -80,13 +80,17 @@ class DtrRuntime(TorchDispatchMode):
         residents: tensors that take memory from the start (parameters, buffers, the batch).
             Others are counted when an op first reads them.
         device: ``cpu`` or ``cuda``: whose memory.
+        costs: of an op, for the heuristic: its ``measured`` seconds, or ``modelled`` ones (memory
+            traffic), with which every run evicts the same.
         evict_gradients: evict what the backward pass makes, too. To repeat an op of it takes
             much of the forward pass, whose saved tensors autograd has let go by then.
+        thrash_limit: give up when so many ops were repeated for each one that ran.
 
     Raises:
-        ConfigError: an unknown heuristic or device, or a budget that is no positive integer.
+        ConfigError: an unknown heuristic, device or costs, or a budget that is no positive integer.
         OutOfBudget: from any op inside that cannot be made to fit.
-        ExecutionError: an op cannot be tracked (it changes a tensor's shape in place).
+        ExecutionError: an op cannot be tracked (it changes a tensor's shape in place), or the
+            step thrashes.
     """
 
     def __init__(
@@ -96,7 +100,9 @@ class DtrRuntime(TorchDispatchMode):
         heuristic: str = "eqclass",
         residents: Iterable[Tensor] = (),
         device: str = "cpu",
+        costs: str = "measured",
         evict_gradients: bool = False,
+        thrash_limit: float = 50.0,
     ) -> None:
         super().__init__()
         require(device)
@@ -104,7 +110,7 @@ class DtrRuntime(TorchDispatchMode):
             raise ConfigError(f"budget_bytes={budget_bytes}: give a whole number of bytes above 0")
         self.device, self.evict_gradients = device, evict_gradients
         self.memory = Memory(budget_bytes, heuristic)
-        self.engine = Engine(self.memory, device, self._sweep)
+        self.engine = Engine(self.memory, device, costs, thrash_limit, self._sweep)
         self.profiles = profiles_of(device)
         self._residents = list(residents)
         self._constants: dict[int, tuple[Cell, StorageWeakRef]] = {}
@@ -113,7 +119,6 @@ class DtrRuntime(TorchDispatchMode):
         self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self._hooks: dict[int, Any] = {}
         self._active = False
-        self._ops = 0
         self._seconds = 0.0
 
     def __enter__(self) -> DtrRuntime:
@@ -143,7 +148,7 @@ class DtrRuntime(TorchDispatchMode):
         return Report(
             budget_bytes=self.memory.budget,
             peak_bytes=self.memory.peak,
-            ops=self._ops,
+            ops=engine.runs,
             rematerializations=engine.repeats,
             evictions=engine.evictions,
             op_seconds=engine.seconds,
@@ -173,7 +178,6 @@ class DtrRuntime(TorchDispatchMode):
                 if len(self._constants) > self._sweep_at:
                     self._sweep()
                     self._sweep_at = 2 * len(self._constants) + 1024
-                self._ops += 1
                 return FirstCall(self, func, args, kwargs).run()
         finally:
             self._seconds += time.perf_counter() - began

@@ -138,7 +138,7 @@ class FirstCall:
         result = self._wrap(out)
         for cell in op.written:
             if cell.op is not None:
-                after = Cell(self.memory, cell.bytes, op, cell.cost + op.profile.seconds)
+                after = Cell(self.memory, cell.bytes, op, cell.cost + op.cost)
                 op.becomes.append((cell, weakref.ref(after)))
                 self.memory.take_over(cell, after)
                 self.buffers[cell].cell = after
@@ -211,7 +211,7 @@ class FirstCall:
         op = self.op
         size = rounded(item.untyped_storage().nbytes(), self.runtime.device)
         kept = self.kept or size <= (512 if self.runtime.device == "cuda" else _SMALL)
-        cell = Cell(self.memory, size, None if kept else op, op.profile.seconds)
+        cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
             op.made.append((self.position, weakref.ref(cell)))
         self.memory.hold(cell, item)

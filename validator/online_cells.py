@@ -118,7 +118,7 @@ class Op:
         made: position among the flat outputs, and the new cell, if still there.
         becomes: a written cell, and its next version, if still there.
         random: each generator that it may draw from, and its state before.
-        profile: what it takes.
+        profile: what it takes; ``cost``: seconds, as far as eviction is concerned.
     """
 
     __slots__ = (
@@ -126,6 +126,7 @@ class Op:
         "args",
         "becomes",
         "cells",
+        "cost",
         "function",
         "kwargs",
         "made",
@@ -145,6 +146,7 @@ class Op:
         self.random: list[tuple[torch.Generator, Tensor]] = []
         self.random_bytes = 0
         self.profile = Profile(0, 0)
+        self.cost = 0.0
 
     def enrol(self) -> None:
         """Tell its cells that it reads them."""

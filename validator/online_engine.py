@@ -9,10 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphs.errors import ExecutionError
+from graphs.errors import ConfigError, ExecutionError
 from graphs.record import tensors_in
 from validator.online_cells import At, Cell, Memory, Op, Scalar
 from validator.online_profiles import run
+
+COSTS = ("measured", "modelled")
+_FEW_RUNS = 100  # thrashing is not judged by fewer
 
 
 class OutOfBudget(ExecutionError):
@@ -89,14 +92,24 @@ class Engine:
     """Runs ops within the budget.
 
     Attributes:
-        evictions, repeats: so far.
+        runs, repeats, evictions: first executions, repeated ones, and evictions so far.
         seconds, repeat_seconds: inside operators: first executions, repeated ones.
         sweep: called when nothing can be evicted; True when that freed something.
     """
 
-    def __init__(self, memory: Memory, device: str, sweep: Callable[[], bool]) -> None:
-        self.memory, self.device, self.sweep = memory, device, sweep
-        self.evictions = self.repeats = 0
+    def __init__(
+        self,
+        memory: Memory,
+        device: str,
+        costs: str,
+        thrash_limit: float,
+        sweep: Callable[[], bool],
+    ) -> None:
+        if costs not in COSTS:
+            raise ConfigError(f"costs={costs}: unknown; use one of {', '.join(COSTS)}")
+        self.memory, self.device, self.costs, self.sweep = memory, device, costs, sweep
+        self.thrash_limit = thrash_limit
+        self.runs = self.evictions = self.repeats = 0
         self.seconds = self.repeat_seconds = 0.0
 
     def make_room(self, need: int, what: Any) -> None:
@@ -160,14 +173,16 @@ class Engine:
         profile = op.profile
         start = self.memory.live
         out, seconds = run(lambda: op.function(*args, **kwargs), profile, self.device)
+        op.cost = op.profile.seconds if self.costs == "measured" else _modelled(op)
         self._account(start, op)
+        self.runs += 1
         self.seconds += seconds
         return out
 
     def _account(self, start: int, op: Op) -> None:
         taken = start + op.profile.output_bytes + op.profile.workspace_bytes
         self.memory.peak = max(self.memory.peak, taken)
-        self.memory.clock += op.profile.seconds
+        self.memory.clock += op.cost
 
     def _repeat(self, op: Op) -> None:
         """Run an op again, its cells being resident and locked."""
@@ -190,6 +205,11 @@ class Engine:
         self._account(start, op)
         self.repeats += 1
         self.repeat_seconds += seconds
+        if self.repeats > self.thrash_limit * max(self.runs, _FEW_RUNS):
+            raise ExecutionError(
+                f"thrashing: {self.repeats} ops repeated for {self.runs} that ran (thrash_limit "
+                f"{self.thrash_limit:g}); give a larger budget or heuristic='eqclass'"
+            )
         self._place(op, list(tensors_in(out)), copies)
 
     def _place(self, op: Op, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
@@ -205,6 +225,11 @@ class Engine:
                 self.memory.take_over(source, after)
             elif source is before:
                 self.memory.drop(before)  # it has been changed
+
+
+def _modelled(op: Op) -> float:
+    """Seconds as of memory traffic at 10 GB/s and a launch: the same in every run."""
+    return 5e-6 + (sum(cell.bytes for cell in op.cells) + op.profile.output_bytes) / 1e10
 
 
 def generators(op: Op, device: str) -> list[torch.Generator]:

@@ -18,7 +18,7 @@ How to tell them apart: by name, :func:`graphs.kinds.kinds_of`, which works on g
 =====================  ==========================================================================
 name                   of which ops
 =====================  ==========================================================================
-``conv:channels_last`` ``conv:chunk2|4|8`` ``conv:im2col`` ``conv:im2col_image`` ``conv:fft``
+``conv:channels_last`` ``conv:chunk2|8`` ``conv:im2col`` ``conv:im2col_image`` ``conv:fft``
                        ``conv:winograd``: 2-d convolutions and their gradients (no transforms of
                        the parameter gradient); on CUDA also ``conv:cudnn<n>``, see
                        :mod:`graphs.alternatives.cudnn`
@@ -51,13 +51,13 @@ References: MONeT (Shah et al., 2021), sections 3 and 4; Gist (Jain et al., 2018
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from graphs.alternatives import convolution_rules, cudnn, norm_rules, pointwise_rules
 from graphs.alternatives.encoding_rules import encodings_of
-from graphs.alternatives.scene import Declined, Extra, Offer, Rule, Scene
+from graphs.alternatives.scene import Declined, Extra, Offer, Rule, Scene, entries
 from graphs.capture import Call, Captured, call_reads
 from graphs.errors import CaptureError
 from graphs.ir import Graph, Implementation, Op, Phase, Value
@@ -143,9 +143,7 @@ class _Builder:
         extras = self._needed()
         new = {name: spec for extra in extras for name, spec in extra.outs.items()}
         value_of = {**self.captured.value_of, **{name: name for name in new}}
-        sizes = [
-            Value(name, spec.dtype.itemsize * _entries(spec.shape)) for name, spec in new.items()
-        ]
+        sizes = [Value(name, spec.dtype.itemsize * entries(spec)) for name, spec in new.items()]
         after: dict[str, list[Extra]] = {}
         for extra in extras:
             after.setdefault(extra.after, []).append(extra)
@@ -212,19 +210,7 @@ class _Builder:
         return found | {(extra.name, "default"): extra.traits for extra in extras}
 
 
-def _entries(shape: tuple[int, ...]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
-
-
 def _optional(extra: Extra, value_of: Mapping[str, str]) -> Op:
     reads = tuple(sorted({value_of[ref] for ref in call_reads(extra.call)}))
     implementation = Implementation("default", reads, 1.0, extra.workspace_bytes)
     return Op(extra.name, Phase.FORWARD, tuple(extra.outs), (implementation,))
-
-
-def refusals(captured: Captured, op: str) -> Iterator[Refusal]:
-    """What ``op`` could not have, and why."""
-    return (refusal for refusal in captured.refused if refusal.op == op)

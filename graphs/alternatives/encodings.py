@@ -7,6 +7,7 @@ the measured density, so that a plan's memory is known; a batch that does not fi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -20,8 +21,11 @@ _BLOCK = 1 << 10  # rows at a time: temporaries stay below a few megabytes
 
 
 def capacity(entries: int, density: float) -> int:
-    """Entries to make room for: two per cent above the measured density."""
-    return min(entries, int(entries * density * 1.02) + 64)
+    """Entries to make room for: half a per cent above the measured density, in steps of 1/64.
+
+    Steps, so that values alike in size and sparsity share a profile.
+    """
+    return min(entries, math.ceil((density + 0.005) * 64) * entries // 64 + 64)
 
 
 def _overflow(kept: int, room: int) -> ExecutionError:

@@ -50,9 +50,7 @@ def batch_norm(scene: Scene, op: Op, call: Call) -> Found:
     yield inplace_offer(scene, call, x.name, "inplace", root)
     saved = tuple(scene.captured.value_of[out] for out in call.outs[1:] if out is not None)
     refs = [type(x)(out) for out in call.outs[1:3] if out is not None]
-    again = replace(
-        like(call, norms.batch_norm_again, x, weight, bias, *refs), outs=call.outs[:1]
-    )
+    again = replace(like(call, norms.batch_norm_again, x, weight, bias, *refs), outs=call.outs[:1])
     # The new running statistics stay as they are, so they must be there.
     yield Offer("statistics", again, needs=saved)
     root = replace(again, target=norms.batch_norm_again_inplace)

@@ -223,7 +223,7 @@ def max_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
         return
     spec = scene.spec(indices.name)
     offsets = pools.Window(*window).entries
-    share = -(-entries(spec) // 16)
+    share = -(-entries(spec) // 8)
     for bits_each in (8, 4):
         name = f"intermediate:offsets{bits_each}"
         if offsets > 2**bits_each:
@@ -245,6 +245,16 @@ def max_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
         yield Offer(name, code, workspace_bytes=32 * share)
 
 
+def average_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
+    """Average-pool: the default asks for the input and only looks at its shape."""
+    grad, source, *geometry = call.args
+    spec = scene.spec(source.name)
+    if not contiguous(spec) or len(spec.shape) != 4 or not entries(spec):
+        yield Declined("shape", "the pool's input is not a contiguous batch of images")
+        return
+    yield Offer("shape", like(call, pools.average_backward, grad, list(spec.shape), *geometry))
+
+
 def relu(scene: Scene, op: Op, call: Call) -> Found:
     """ReLU into its input."""
     (x,) = call.args[:1]
@@ -253,8 +263,9 @@ def relu(scene: Scene, op: Op, call: Call) -> Found:
 
 def hardtanh(scene: Scene, op: Op, call: Call) -> Found:
     """Hardtanh (ReLU6) into its input."""
-    x, low, high = (*call.args, *(-1, 1)[len(call.args) - 1 :])
-    root = like(call, bits.clamp_inplace, x, low, high)
+    x = call.args[0]
+    limits = (*call.args[1:], *(-1, 1)[len(call.args) - 1 :])
+    root = like(call, bits.clamp_inplace, x, *limits)
     yield inplace_offer(scene, call, x.name, "inplace", root)
 
 
@@ -286,6 +297,7 @@ RULES: dict[Any, Rule] = {
     aten.gelu_backward.default: gelu_backward,
     aten.native_dropout_backward.default: dropout_backward,
     aten.max_pool2d_with_indices_backward.default: max_pool_backward,
+    aten.avg_pool2d_backward.default: average_pool_backward,
     aten.relu.default: relu,
     aten.hardtanh.default: hardtanh,
     aten.leaky_relu.default: leaky_relu,

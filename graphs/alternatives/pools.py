@@ -45,9 +45,9 @@ class Window:
 
 
 def _images(tensor: Tensor) -> Iterator[slice]:
-    """At most sixteen slices of the batch, so that temporaries stay small."""
+    """At most eight slices of the batch, so that temporaries stay small."""
     count = tensor.shape[0]
-    step = max(1, -(-count // 16))
+    step = max(1, -(-count // 8))
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
 
@@ -137,6 +137,25 @@ def backward_from_indices(
     window = Window(kernel, stride, padding, dilation)
     if result.numel():
         _scatter(grad, indices, result, window, ceil_mode)
+    return result
+
+
+def average_backward(
+    grad: Tensor,
+    shape: list[int],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Tensor:
+    """Average-pool's gradient: only the input's shape was needed."""
+    result = torch.empty(shape, dtype=grad.dtype, device=grad.device)
+    aten.avg_pool2d_backward.grad_input(
+        grad, result, kernel, stride, padding, ceil_mode, count_include_pad, divisor,
+        grad_input=result,
+    )  # fmt: skip
     return result
 
 

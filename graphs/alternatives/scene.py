@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -70,7 +71,7 @@ Rule = Callable[["Scene", Op, Call], Found]
 
 def entries(spec: TensorSpec) -> int:
     """Number of entries of a tensor."""
-    return torch.Size(spec.shape).numel()
+    return math.prod(spec.shape)
 
 
 def contiguous(spec: TensorSpec) -> bool:

@@ -17,10 +17,12 @@ from strategies.checkmate.relaxation import Groups, Relaxation, Solved, merged_s
 from strategies.checkmate.search import give_back, repair, search
 from strategies.checkmate.space import Schedule, Space
 
-LINEAR_COLUMNS = 35_000
-"""Most columns of a linear relaxation."""
-INTEGRAL_COLUMNS = (3_000, 10_000, 35_000)
-"""Most columns of the mixed-integer programs, which are solved one after the other."""
+COLUMNS = (3_000, 10_000, 35_000)
+"""Most columns of the programs, from coarse to fine; one is enough where the second is exact."""
+LINEAR_SHARE = 0.4
+"""Of the time, for linear relaxations."""
+PATHS_CLOSE = 0.2
+"""Share of the gap that path rows must close to stay."""
 FULL_SECONDS = 10.0
 """For (9), once F is done: this, or as long as F took."""
 EXACT_TOLERANCE = 1e-6
@@ -83,7 +85,7 @@ class Anytime:
             self.improve(full, self.deadline)
             return
         reduced = Space.reduced(self._graph)
-        is_small = len(full.ops) ** 2 <= LINEAR_COLUMNS
+        is_small = len(full.ops) ** 2 <= COLUMNS[-1]
         now = perf_counter()
         self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
         now = perf_counter()
@@ -113,10 +115,10 @@ class Anytime:
         self._searching = search(space, self.budget, random, deadline)
         for _ in range(2):  # the first repair, and what can be given back
             self._search_on()
-        self._bound(space, deadline)
+        programs = self._linear(space, deadline)
         if self.threads == 1:
             self._search_until(space, begun + 0.3 * (deadline - begun))
-        self._solve(space, deadline)
+        self._integral(space, programs, deadline)
         if self.best is not None:
             self._search_until(space, deadline)
 
@@ -140,14 +142,6 @@ class Anytime:
     def _idle(self) -> bool:
         return self.threads > 1 and self._search_on()
 
-    def _bound(self, space: Space, deadline: float) -> None:
-        """A lower bound from a linear relaxation."""
-        groups = merged_stages(space, self.budget, LINEAR_COLUMNS)
-        relaxation = self._build(space, groups)
-        for solved in relaxation.linear(deadline, self._idle):
-            self._learn(space, relaxation, solved)
-        self.linear_bounds[space.name] = self.bounds[space.name]
-
     def _build(self, space: Space, groups: Groups) -> Relaxation:
         started = perf_counter()
         relaxation = Relaxation(space, self.budget, groups, self.seed)
@@ -156,37 +150,57 @@ class Anytime:
             self.size, self.build_seconds = size, perf_counter() - started
         return relaxation
 
-    def _solve(self, space: Space, deadline: float) -> None:
+    def _linear(self, space: Space, deadline: float) -> list[Relaxation]:
+        """Lower bounds from linear relaxations, from coarse groups to fine ones."""
+        begun, programs = perf_counter(), []
+        for groups in self._groupings(space):
+            now = perf_counter()
+            if programs and (
+                self._closed(space) or now > begun + LINEAR_SHARE * (deadline - begun)
+            ):
+                break
+            program = self._build(space, groups)
+            for solved in program.linear(now + LINEAR_SHARE * (deadline - now), self._idle):
+                self._learn(space, program, solved)
+            self._paths(space, program, now + LINEAR_SHARE * (deadline - now))
+            programs.append(program)
+        self.linear_bounds[space.name] = self.bounds[space.name]
+        return programs
+
+    def _paths(self, space: Space, program: Relaxation, deadline: float) -> None:
+        """Path rows, which stay only where they help: they slow the solver down."""
+        rows, before = program.size["rows"], program.bound
+        for solved in program.linear(deadline, self._idle, paths=True):
+            self._learn(space, program, solved)
+        if self.best is not None and before < np.inf:
+            gap = self.best.trace.cost - before
+            if program.bound - before < PATHS_CLOSE * gap:
+                program.drop_rows(rows)
+
+    def _integral(self, space: Space, programs: list[Relaxation], deadline: float) -> None:
         """Better bounds and schedules from mixed-integer programs."""
-        for groups, is_last in self._groupings(space):
+        for number, program in enumerate(programs):
             now = perf_counter()
             if self._closed(space) or now > deadline:
                 break
-            until = deadline if is_last else now + (deadline - now) / 3
-            relaxation = self._build(space, groups)
-            for solved in relaxation.linear(until, self._idle):
-                self._learn(space, relaxation, solved)
-            rounds = relaxation.integral(
-                until,
+            rounds = program.integral(
+                now + (deadline - now) / (len(programs) - number),
                 self._idle,
                 self.gap / 2,
                 best=partial(self._start, space),
                 enough=partial(self._closed, space),
             )
             for solved in rounds:
-                self._learn(space, relaxation, solved)
+                self._learn(space, program, solved)
                 if solved.x is not None:
-                    self._polish(space, relaxation.decode(solved.x), deadline)
+                    self._polish(space, program.decode(solved.x), deadline)
                 if self._closed(space):
                     break
 
-    def _groupings(self, space: Space) -> Iterator[tuple[Groups, bool]]:
-        """Groups to solve with, from coarse to fine, and whether they are the last."""
-        found = [merged_stages(space, self.budget, columns) for columns in INTEGRAL_COLUMNS]
-        if len(found[1]) == len(space.stages):
-            found = found[1:2]
-        for number, groups in enumerate(found, 1):
-            yield groups, number == len(found)
+    def _groupings(self, space: Space) -> list[Groups]:
+        """Groups to solve with, from coarse to fine."""
+        found = [merged_stages(space, self.budget, columns) for columns in COLUMNS]
+        return found[1:2] if len(found[1]) == len(space.stages) else found
 
     def _start(self, space: Space) -> Schedule | None:
         return None if self.best is None else space.adopt(self.best, self._home)

@@ -55,26 +55,17 @@ def violated(memory: Memory, layout: Layout, x: FloatArray, budget: float, by: f
 @numba.njit(cache=True)
 def _violated(memory, layout, x, budget, by):
     groups = layout.low.size
-    rows = _Rows(
-        np.zeros(x.size),
-        np.empty(x.size, dtype=np.int64),
-        np.zeros(1024, dtype=np.int64),
-        np.empty(1 << 16, dtype=np.int64),
-        np.empty(1 << 16),
-        np.empty(1024),
-        np.zeros(3, dtype=np.int64),
-        np.zeros(2),
-    )
+    rows = new_rows(x.size)
     mark = np.full(memory.size.size, -1, dtype=np.int64)
     if memory.first.size and memory.first.min() < 0:
         for k in range(memory.transient.size):
             _prefix_row(memory, layout, x, rows, k)
-            rows = _finish(rows, budget, by)
+            rows = finish(rows, budget, by)
     for g in range(groups):
         last_use = _last_uses(memory, layout, g)
         for s in range(layout.low[g], layout.high[g]):
             _stage_row(memory, layout, x, rows, g, s, last_use, mark)
-            rows = _finish(rows, budget, by)
+            rows = finish(rows, budget, by)
         mark[:] = -1
         for k in range(memory.transient.size):
             if x[layout.recompute[g, k]] > 1e-6:
@@ -82,7 +73,7 @@ def _violated(memory, layout, x, budget, by):
                     _exact_row(memory, layout, x, rows, g, k, last_use)
                 else:
                     _group_row(memory, layout, x, rows, g, k, mark)
-                rows = _finish(rows, budget, by)
+                rows = finish(rows, budget, by)
     count, end = rows.counts[0], rows.counts[1]
     return rows.start[: count + 1], rows.column[:end], rows.value[:end], rows.upper[:count]
 
@@ -108,13 +99,30 @@ class _Rows(NamedTuple):
 
 
 @numba.njit(cache=True)
-def _constant(rows, amount):
+def new_rows(columns):
+    """No rows yet."""
+    return _Rows(
+        np.zeros(columns),
+        np.empty(columns, dtype=np.int64),
+        np.zeros(1024, dtype=np.int64),
+        np.empty(1 << 16, dtype=np.int64),
+        np.empty(1 << 16),
+        np.empty(1024),
+        np.zeros(3, dtype=np.int64),
+        np.zeros(2),
+    )
+
+
+@numba.njit(cache=True)
+def constant(rows, amount):
+    """Add a constant to the row in the making."""
     rows.total[0] += amount
     rows.total[1] += amount
 
 
 @numba.njit(cache=True)
-def _term(rows, x, column, amount):
+def term(rows, x, column, amount):
+    """Add a term to the row in the making; column -1 is zero."""
     if column < 0 or amount == 0.0:
         return
     if rows.dense[column] == 0.0:
@@ -125,7 +133,7 @@ def _term(rows, x, column, amount):
 
 
 @numba.njit(cache=True)
-def _finish(rows, budget, by):
+def finish(rows, budget, by):
     """Keep the row in the making if it is violated, and begin another."""
     count, end, touched = rows.counts[0], rows.counts[1], rows.counts[2]
     if rows.total[1] > budget + by:
@@ -176,9 +184,9 @@ def _kept(memory, layout, x, g, v):
 def _add_kept(rows, x, column, present, amount):
     """Add ``amount`` for a value of :func:`_kept`, which may be a constant."""
     if column >= 0:
-        _term(rows, x, column, amount)
+        term(rows, x, column, amount)
     elif present > 0:
-        _constant(rows, amount)
+        constant(rows, amount)
 
 
 @numba.njit(cache=True)
@@ -194,7 +202,7 @@ def _last_uses(memory, layout, g):
 @numba.njit(cache=True)
 def _prefix_row(memory, layout, x, rows, k):
     """While op k runs in the first forward pass."""
-    _constant(rows, memory.resident + memory.transient[k])
+    constant(rows, memory.resident + memory.transient[k])
     for v in range(memory.size.size):
         if memory.writer[v] > k or memory.first[v] >= 0:
             continue
@@ -202,22 +210,22 @@ def _prefix_row(memory, layout, x, rows, k):
         if memory.reader_at[v + 1] > memory.reader_at[v]:
             last = memory.readers[memory.reader_at[v + 1] - 1]
         if last >= k or memory.final[v]:
-            _constant(rows, memory.size[v])
+            constant(rows, memory.size[v])
         else:
-            _term(rows, x, layout.keep[0, v], memory.size[v])
+            term(rows, x, layout.keep[0, v], memory.size[v])
 
 
 @numba.njit(cache=True)
 def _stage_row(memory, layout, x, rows, g, s, last_use, mark):
     """While the op of stage s runs."""
-    _constant(rows, memory.during[s])
+    constant(rows, memory.during[s])
     for k in range(memory.use_at[s], memory.use_at[s + 1]):
-        _constant(rows, memory.size[memory.uses[k]])
+        constant(rows, memory.size[memory.uses[k]])
         mark[memory.uses[k]] = s
     place = memory.stage_place[s]
     if place >= 0:
         for k in range(memory.write_at[place], memory.write_at[place + 1]):
-            _constant(rows, memory.size[memory.writes[k]])
+            constant(rows, memory.size[memory.writes[k]])
     for v in range(memory.size.size):
         if mark[v] == s or memory.first[v] >= s:
             continue
@@ -226,29 +234,29 @@ def _stage_row(memory, layout, x, rows, g, s, last_use, mark):
         if s == layout.high[g] - 1:
             _add_kept(rows, x, kept, present, size)
         elif last_use[v] > s:
-            _constant(rows, size)
-            _term(rows, x, again, -size)
+            constant(rows, size)
+            term(rows, x, again, -size)
         elif present - x[again] > SMALL:
             _add_kept(rows, x, kept, present, size)
-            _term(rows, x, again, -size)
+            term(rows, x, again, -size)
 
 
 @numba.njit(cache=True)
 def _exact_row(memory, layout, x, rows, g, k, last_use):
     """While op k runs again, in a group of one stage."""
     s = layout.low[g]
-    _constant(rows, memory.before[s])
-    _term(rows, x, layout.recompute[g, k], memory.transient[k])
+    constant(rows, memory.before[s])
+    term(rows, x, layout.recompute[g, k], memory.transient[k])
     for v in range(memory.size.size):
         if memory.first[v] >= s:
             continue
         size, writer = memory.size[v], memory.writer[v]
         if writer >= k:
-            _term(rows, x, layout.keep[g, v], size)
+            term(rows, x, layout.keep[g, v], size)
             if writer == k:
-                _term(rows, x, layout.recompute[g, k], size)
+                term(rows, x, layout.recompute[g, k], size)
         elif last_use[v] == s:
-            _constant(rows, size)
+            constant(rows, size)
         else:
             reason, most = _kept(memory, layout, x, g, v)
             for i in range(memory.reader_at[v], memory.reader_at[v + 1]):
@@ -266,13 +274,13 @@ def _group_row(memory, layout, x, rows, g, k, mark):
     least = np.inf
     for s in range(layout.low[g], layout.high[g]):
         least = min(least, memory.before[s])
-    _constant(rows, least)
-    _term(rows, x, again, memory.transient[k])
+    constant(rows, least)
+    term(rows, x, again, memory.transient[k])
     for i in range(memory.write_at[k], memory.write_at[k + 1]):
-        _term(rows, x, again, memory.size[memory.writes[i]])
+        term(rows, x, again, memory.size[memory.writes[i]])
         mark[memory.writes[i]] = k
     for i in range(memory.read_at[k], memory.read_at[k + 1]):
-        _term(rows, x, again, memory.size[memory.reads[i]])
+        term(rows, x, again, memory.size[memory.reads[i]])
         mark[memory.reads[i]] = k
     for v in range(memory.size.size):
         if mark[v] == k or memory.first[v] >= layout.low[g]:
@@ -281,4 +289,4 @@ def _group_row(memory, layout, x, rows, g, k, mark):
         kept, present = _kept(memory, layout, x, g, v)
         if present - x[column] > SMALL:
             _add_kept(rows, x, kept, present, memory.size[v])
-            _term(rows, x, column, -memory.size[v])
+            term(rows, x, column, -memory.size[v])

@@ -148,7 +148,7 @@ def _named_bound(search: Anytime, graph: Graph) -> tuple[float, BoundOf]:
 def _details(search: Anytime) -> dict[str, Any]:
     """What goes into the row's ``extra``."""
     assert search.best is not None
-    linear = next(iter(search.linear_bounds.values()))
+    linear = next(iter(search.linear_bounds.values()), 0.0)
     return {
         **search.size,
         "nodes": search.nodes,

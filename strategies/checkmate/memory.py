@@ -15,10 +15,11 @@ from strategies.stages import BoolArray
 class Memory(NamedTuple):
     """A space in arrays, for the kernels of :mod:`~strategies.checkmate.cuts`.
 
-    Values are those whose keeping is a choice: written by a repeatable op, read by some op or an
-    output of the graph, and not negligible. Negligible ones are taken to be always there and to
-    take no space, which only relaxes the space. Sizes are in units of ``unit`` bytes. The tables
-    come in pairs: ``read_at[i]:read_at[i + 1]`` is the part of ``reads`` that belongs to i.
+    Values, in program order, are those whose keeping is a choice: written by a repeatable op,
+    read by some op or an output of the graph, and not negligible. Negligible ones are taken to
+    be always there and to take no space, which only relaxes the space. Sizes are in units of
+    ``unit`` bytes. The tables come in pairs: ``read_at[i]:read_at[i + 1]`` is the part of
+    ``reads`` that belongs to i.
 
     Attributes:
         size: per value.
@@ -67,7 +68,10 @@ class Memory(NamedTuple):
         read = np.zeros(len(graph.values), dtype=bool)
         read[[v for op in [*space.ops, *space.stages] for v in op_reads[op]]] = True
         chosen = (writer >= 0) & (read | is_output) & (tables.value_bytes > negligible)
-        number = np.cumsum(chosen) - 1
+        picked = np.flatnonzero(chosen)
+        picked = picked[np.argsort(writer[picked], kind="stable")]
+        number = np.full(len(chosen), -1, dtype=np.int64)
+        number[picked] = np.arange(len(picked))
 
         def rows(lists: Iterable[Iterable[int]]) -> tuple[IntArray, IntArray]:
             kept = [sorted(number[v] for v in row if chosen[v]) for row in lists]
@@ -84,11 +88,11 @@ class Memory(NamedTuple):
         resident = float(size[tables.resident].sum())
         before = resident + _unchosen(space, size, is_output, op_reads)
         return cls(
-            size[chosen],
-            writer[chosen],
-            space.stage[writer[chosen]],
-            is_output[chosen],
-            *_transposed(*reads, int(chosen.sum())),
+            size[picked],
+            writer[picked],
+            space.stage[writer[picked]],
+            is_output[picked],
+            *_transposed(*reads, len(picked)),
             *reads,
             *writes,
             *rows(op_reads[op] for op in space.stages),

@@ -19,12 +19,15 @@ import numpy as np
 from strategies.checkmate.cuts import Cuts, violated
 from strategies.checkmate.lowering import new_solver, run_beside
 from strategies.checkmate.memory import Memory
+from strategies.checkmate.paths import violated_paths
 from strategies.checkmate.rows import make_layout, static_rows, value_liveness
 from strategies.checkmate.space import FloatArray, Schedule, Space
 
 SCALE = 100.0
 """What the budget, and the cost without recomputation, are scaled to."""
 TOLERANCE = 1e-6 * SCALE
+STALL = 3
+"""Rounds without a better bound after which no more path rows are added; twice as many end it."""
 NEGLIGIBLE = 1e-5
 """Values below this fraction of the budget take no space in a bound."""
 
@@ -90,6 +93,11 @@ class Solved:
     nodes: int = 0
 
 
+def _stalled(bounds: list[float], rounds: int) -> bool:
+    """Has the bound hardly moved in the last rounds?"""
+    return len(bounds) > rounds and bounds[-1] <= bounds[-1 - rounds] * (1 + TOLERANCE)
+
+
 class Relaxation:
     """The program of one space, budget and grouping, inside HiGHS.
 
@@ -98,6 +106,10 @@ class Relaxation:
         budget: in bytes.
         groups: see :func:`single_stages` and :func:`merged_stages`.
         seed: of HiGHS.
+
+    Attributes:
+        bound: the best so far, in the graph's cost unit.
+        exact: has every group one stage?
     """
 
     def __init__(self, space: Space, budget: int, groups: Groups, seed: int = 0) -> None:
@@ -106,9 +118,11 @@ class Relaxation:
         self.memory = Memory.of(space, budget / SCALE, negligible=budget * NEGLIGIBLE)
         self.layout, self.columns = make_layout(self.memory, space, groups)
         self._unit = (space.base_cost or 1.0) / SCALE
+        self._scaled_cost = space.cost / self._unit
         self._highs = new_solver(1, seed)
         self._highs.passModel(self._program())
         self._is_integral = False
+        self.bound = 0.0
 
     @property
     def size(self) -> dict[str, int]:
@@ -120,7 +134,7 @@ class Relaxation:
     def _program(self) -> highspy.HighsLp:
         cost = np.zeros(self.columns)
         g, i = np.nonzero(self.layout.recompute >= 0)
-        cost[self.layout.recompute[g, i]] = self.space.cost[i] / self._unit
+        cost[self.layout.recompute[g, i]] = self._scaled_cost[i]
         rows = static_rows(self.memory, self.layout)
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = self.columns, len(rows.upper)
@@ -133,17 +147,23 @@ class Relaxation:
         lp.a_matrix_.value_ = rows.value
         return lp
 
-    def linear(self, deadline: float, idle: Idle) -> Iterator[Solved]:
-        """Solve the linear relaxation, adding memory rows until it violates none.
+    def linear(self, deadline: float, idle: Idle, paths: bool = False) -> Iterator[Solved]:
+        """Solve the linear relaxation, adding rows until it violates none.
 
         Args:
+            paths: add path rows as well as memory rows.
             deadline: on the clock of ``perf_counter``.
             idle: called again and again while HiGHS works in a thread of its own.
 
         Yields:
             What each round of rows came to.
         """
-        yield from self._rounds(deadline, idle)
+        yield from self._rounds(deadline, idle, paths)
+
+    def drop_rows(self, first: int) -> None:
+        """Forget the rows from ``first`` on."""
+        every = np.arange(first, self._highs.getNumRow(), dtype=np.int32)
+        self._highs.deleteRows(len(every), every)
 
     def integral(
         self,
@@ -172,11 +192,16 @@ class Relaxation:
         self._highs.changeColsIntegrality(self.columns, every, kinds)
         self._highs.setOptionValue("mip_rel_gap", gap)
         self._is_integral = True
-        yield from self._rounds(deadline, idle, best)
+        yield from self._rounds(deadline, idle, best=best)
 
     def _rounds(
-        self, deadline: float, idle: Idle, best: Callable[[], Schedule | None] = lambda: None
+        self,
+        deadline: float,
+        idle: Idle,
+        paths: bool = False,
+        best: Callable[[], Schedule | None] = lambda: None,
     ) -> Iterator[Solved]:
+        bounds: list[float] = []
         while True:
             start = best()
             if start is not None:
@@ -186,13 +211,18 @@ class Relaxation:
             if not run_beside(self._highs, deadline, idle):
                 return
             solved = self._solved()
+            self.bound = max(self.bound, solved.bound)
+            bounds.append(solved.bound)
             yield solved
             if solved.x is None or perf_counter() > deadline:
                 return
-            cuts = self.violated(solved.x)
-            if not len(cuts.upper):
+            more = self._add(self.violated(solved.x))
+            if paths and not _stalled(bounds, STALL):
+                more += self._add(
+                    violated_paths(self.memory, self.layout, solved.x, self._scaled_cost)
+                )
+            if not more or (paths and _stalled(bounds, 2 * STALL)):
                 return
-            self._add(cuts)
 
     def _solved(self) -> Solved:
         highs, status = self._highs, self._highs.getModelStatus()
@@ -214,7 +244,8 @@ class Relaxation:
     def violated(self, x: FloatArray) -> Cuts:
         return violated(self.memory, self.layout, x, SCALE, TOLERANCE)
 
-    def _add(self, cuts: Cuts) -> None:
+    def _add(self, cuts: Cuts) -> int:
+        """Add rows, and say how many."""
         count = len(cuts.upper)
         self._highs.addRows(
             count,
@@ -225,6 +256,7 @@ class Relaxation:
             cuts.column.astype(np.int32),
             cuts.value,
         )
+        return count
 
     def encode(self, schedule: Schedule) -> FloatArray:
         """The columns' values for a schedule of the space."""

@@ -35,17 +35,17 @@ def check(graph: Graph, budget: int) -> None:
         Infeasible: the budget is below what some op, or the outputs, need.
         NotApplicable: an op overwrites what it reads.
     """
+    for op in graph.ops:
+        if op.implementations[0].overwrites:
+            raise NotApplicable(
+                f"op {op.name!r} overwrites what it reads, which (9) does not model"
+            )
     floor, what = graph.floor()
     if budget < floor:
         besides = f", {graph.resident_bytes} of them residents" if graph.resident_bytes else ""
         raise Infeasible(
             f"{what} alone must have {floor} bytes{besides}; the budget is {budget}", proven=True
         )
-    for op in graph.ops:
-        if op.implementations[0].overwrites:
-            raise NotApplicable(
-                f"op {op.name!r} overwrites what it reads, which (9) does not model"
-            )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from graphs.errors import Infeasible, OutOfMemory, Thrashed
+from graphs.errors import OutOfMemory, Stopped, Thrashed
 from graphs.plan import Plan, with_frees
 from graphs.stream_graph import GraphStream, stream_of_graph
 from strategies.base import Problem, Solution, Traits, Verdict
@@ -22,6 +22,7 @@ from strategies.dtr.rules import (
 from strategies.dtr.runtime import baseline_peak, play, warm_up
 
 _STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
+_LONGEST_TRACE = 2_000_000  # events, some 50 MB of CSV; longer ones are left out
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,14 @@ class Dtr:
         warm_up()
 
     def plan(self, problem: Problem) -> Solution:
-        """On ``problem.stream`` where there is one, else on ``problem.graph``."""
+        """On ``problem.stream`` where there is one, else on ``problem.graph``.
+
+        Raises:
+            OutOfMemory: on a graph, nothing is left to evict.
+            Thrashed: on a graph, rematerialization costs more than ``thrash_limit`` allows.
+            Stopped: on a graph, ``problem.time_limit`` is over.
+            GraphError: the stream or graph cannot be played.
+        """
         if problem.stream is not None:
             return self._judge(problem)
         return self._plan(problem)
@@ -101,7 +109,8 @@ class Dtr:
             base_peak_bytes=baseline_peak(program),
             trace=_trace(program, run),
         )
-        details = {"judge": "dtr", **_facts(run)}
+        details = {"judge": "dtr", **self._told(), **_facts(run), **program.source.sizes()}
+        details["trace_omitted"] = len(run.records) > _LONGEST_TRACE
         return Solution(None, variant=self._variant(), details=details, verdict=verdict)
 
     def _plan(self, problem: Problem) -> Solution:
@@ -110,11 +119,19 @@ class Dtr:
         run = self._play(problem, program)
         reason = _reason(self, program, run, problem.budget)
         if run.status != "ok":
-            kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Infeasible}
+            kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
         computes = _computes(program, made, run)
         plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
-        return Solution(plan, variant=self._variant(), details=_facts(run))
+        details = {**self._told(), **_facts(run)}
+        return Solution(plan, variant=self._variant(), details=details)
+
+    def _told(self) -> dict[str, Any]:
+        """The options that tell one curve of a figure from another."""
+        rules = self._rules(0)
+        parts = {key: getattr(rules.heuristic, key) for key in ("staleness", "size", "cost")}
+        told = {"heuristic": self.heuristic, "dealloc": self.dealloc, "semantics": self.semantics}
+        return told | parts | {"thrash_limit": self.thrash_limit}
 
     def _variant(self) -> str:
         parts = [self.heuristic]
@@ -142,8 +159,10 @@ def _facts(run: Run) -> dict[str, Any]:
         "evictions": run.evictions,
         "rematerializations": run.rematerializations,
         "storage_accesses": run.storage_accesses,
-        "events_crc32": run.events_crc32,
+        # Where the clock on the wall stopped it, the events are an accident.
+        "events_crc32": None if run.status == "stopped" else run.events_crc32,
         "total_compute": run.total_compute,
+        "additional_compute": run.remat_compute,
     }
 
 
@@ -168,6 +187,8 @@ def _reason(strategy: Dtr, program: Program, run: Run, budget: int | None) -> st
 
 
 def _trace(program: Program, run: Run) -> tuple[tuple[str, str, int], ...]:
+    if len(run.records) > _LONGEST_TRACE:
+        return ()
     names = program.source.names
     kinds = {kind.value: kind.name.lower() for kind in Happened}
     rows = run.records.tolist()

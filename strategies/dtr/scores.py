@@ -32,6 +32,8 @@ def choose(s):
         return s.pool[_below(s.twister, now.pooled)]
     if now.pooled > 2 * now.evictable + 64:
         pool_compact(s)
+    if now.rule == BY_LRU:
+        return _oldest(s)
     best, chosen = math.inf, -1
     for i in range(now.pooled):
         g = s.pool[i]
@@ -57,11 +59,25 @@ def choose(s):
 
 
 @kernel
+def _oldest(s):
+    """What LRU evicts: simrd's score is the time of the last access itself."""
+    best, chosen = s.now.clock, -1
+    for i in range(s.now.pooled):
+        g = s.pool[i]
+        if g < 0:
+            continue
+        s.now.accesses += 1
+        if s.storages[g].last <= best:
+            best, chosen = s.storages[g].last, g
+        if best == 0:
+            break
+    return chosen
+
+
+@kernel
 def _cost(s, g):
     """The score's numerator, and the last access that staleness counts from."""
     storage, kind = s.storages[g], s.now.cost
-    if s.now.rule == BY_LRU:
-        return storage.last, storage.last
     if kind == COST_NONE:
         return 1, storage.last
     if kind == COST_CLASSES:

@@ -1,0 +1,139 @@
+"""The online runtime beside eager training: bits, peak, evictions, what its bookkeeping costs.
+
+``python -m benchmarks.online`` trains one step of each model at 60 % of eager training's peak
+above what is resident, and writes ``runs/benchmarks/online.json``. ``--device cuda`` for a GPU,
+``--fraction 0.5`` for another budget, ``--heuristic lru`` for another heuristic.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks.figures import Figure, publish
+from costmodel.device import peak_of, seconds_of, spread, steady_allocator
+from graphs.zoo import make_model
+from validator.online import DtrRuntime, Report
+from validator.online_cells import HEURISTICS
+
+# Sizes at which an operator takes longer than Python does, and activations outweigh gradients.
+MODELS = {
+    "tree_lstm": {
+        "batch_size": 512,
+        "depth": 4,
+        "hidden": 128,
+        "embedding": 128,
+        "vocabulary": 1000,
+    },
+    "lstm_lm": {"batch_size": 128, "sequence_length": 16, "hidden": 256, "vocabulary": 500},
+    "transformer_lm": {
+        "batch_size": 8,
+        "layers": 4,
+        "width": 256,
+        "heads": 8,
+        "sequence_length": 128,
+        "vocabulary": 1000,
+    },
+}
+REPEATS = 3
+
+
+class Step:
+    """One training step of a model, eager or within a budget, always from the same seed."""
+
+    def __init__(self, name: str, device: str, heuristic: str) -> None:
+        torch.manual_seed(0)
+        self.device, self.heuristic = device, heuristic
+        self.workload = make_model(name, **MODELS[name])
+        self.module = self.workload.module.to(device)
+        self.batch = [tensor.to(device) for tensor in self.workload.make_batch()]
+        self.residents = [*self.module.parameters(), *self.module.buffers(), *self.batch]
+        self.resident_bytes = sum(t.untyped_storage().nbytes() for t in self.residents)
+        self.report: Report | None = None
+
+    def eager(self) -> None:
+        torch.manual_seed(1)
+        self.workload(*self.batch).backward()
+
+    def online(self, budget: int) -> None:
+        torch.manual_seed(1)
+        with DtrRuntime(
+            budget, heuristic=self.heuristic, residents=self.residents, device=self.device
+        ) as runtime:
+            self.workload(*self.batch).backward()
+        self.report = runtime.report()
+
+    def gradients(self) -> list[Tensor]:
+        """Those of the last step, which the module gives away."""
+        found = [p.grad for p in self.module.parameters() if p.grad is not None]
+        self.module.zero_grad()
+        return found
+
+
+def measure(name: str, device: str, heuristic: str, fraction: float, table: Table) -> list[Figure]:
+    """One model: check, then peak, then time, eager and online in turn."""
+    step = Step(name, device, heuristic)
+    step.eager()
+    expected = step.gradients()
+    eager_peak = peak_of(step.eager, device).peak_bytes
+    step.gradients()
+    budget = step.resident_bytes + int(fraction * eager_peak)
+    step.online(budget)
+    found = step.gradients()
+    wrong = sum(not torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    del found, expected
+    peak = peak_of(lambda: step.online(budget), device).peak_bytes + step.resident_bytes
+    step.gradients()
+    eager, online = [], []
+    for _ in range(REPEATS):
+        eager.append(seconds_of(step.eager, device))
+        step.gradients()
+        online.append(seconds_of(lambda: step.online(budget), device))
+        step.gradients()
+    report = step.report
+    assert report is not None
+    table.add_row(
+        name,
+        f"{(eager_peak + step.resident_bytes) / 1e6:.1f}",
+        f"{budget / 1e6:.1f}",
+        f"{peak / 1e6:.1f}",
+        *(str(n) for n in (report.ops, report.evictions, report.rematerializations)),
+        f"{spread(eager)[0]:.3f}",
+        f"{spread(online)[0]:.3f}",
+        f"{report.op_seconds:.3f}",
+        f"{report.rematerialization_seconds:.3f}",
+        f"{report.bookkeeping_seconds:.3f}",
+    )
+    return [
+        Figure(f"{name}: gradients off by a bit", wrong, 0, ""),
+        Figure(f"{name}: measured peak / budget", peak / budget, 1.0, "x"),
+        Figure(f"{name}: time / eager", spread(online)[0] / spread(eager)[0], 2.0, "x"),
+    ]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--heuristic", default="eqclass", choices=HEURISTICS)
+    parser.add_argument("--fraction", default=0.6, type=float)
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    given = parser.parse_args()
+    if given.device == "cpu":
+        steady_allocator()
+    table = Table("model", "eager MB", "budget MB", "peak MB", "ops", "evicted", "repeated")
+    for column in ("eager s", "online s", "ops s", "repeated s", "bookkeeping s"):
+        table.add_column(column)
+    figures = []
+    for name in given.models:
+        figures += measure(name, given.device, given.heuristic, given.fraction, table)
+    Console(width=140).print(table)
+    publish("online", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""How sparse a step's values are, measured by running its forward pass once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphs.capture import Call, Captured, Ref
+from graphs.ir import Phase
+from graphs.plan import Compute, program_order
+from validator.execute import Bench
+
+DENSE = 0.95  # above it, no sparse encoding is worth its trouble
+
+
+def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float]:
+    """Share of entries that are not zero in each forward value, with the batch of ``seed``.
+
+    Only values in single precision below :data:`DENSE` are listed: those are what Gist's sparse
+    encodings (:mod:`graphs.alternatives`) are for.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    bench = Bench(captured, device, seed)
+    graph = captured.graph
+    tensors = {
+        r.tensor: tensor for r, tensor in zip(captured.residents, bench.residents, strict=True)
+    }
+    found: dict[str, float] = {}
+    torch.manual_seed(seed + 1)
+    with torch.no_grad():
+        for call in captured.prologue:
+            _run(call, tensors)
+        for statement in program_order(graph).statements:
+            if not isinstance(statement, Compute):
+                gone = [n for n in tensors if captured.value_of[n] == statement.value]
+                for name in gone:
+                    del tensors[name]
+                continue
+            op = graph.ops[graph.op_index[statement.op]]
+            if op.phase is not Phase.FORWARD:
+                break
+            for call in captured.code[op.name]["default"]:
+                _run(call, tensors)
+            for value in op.writes:
+                density = _density(tensors.get(value))
+                if density < DENSE:
+                    found[value] = density
+    return found
+
+
+def _density(tensor: Tensor | None) -> float:
+    if tensor is None or tensor.dtype is not torch.float32 or not tensor.numel():
+        return 1.0
+    return float(tensor.count_nonzero()) / tensor.numel()
+
+
+def _run(call: Call, tensors: dict[str, Tensor]) -> None:
+    result = call.target(*_filled(call.args, tensors), **_filled(dict(call.kwargs), tensors))
+    results = result if call.unpack else [result]
+    tensors |= {n: t for n, t in zip(call.outs, results, strict=False) if n is not None}
+
+
+def _filled(argument: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(argument, Ref):
+        return tensors[argument.name]
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(_filled(item, tensors) for item in argument)
+    if isinstance(argument, dict):
+        return {key: _filled(item, tensors) for key, item in argument.items()}
+    return argument

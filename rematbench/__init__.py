@@ -29,7 +29,10 @@ from strategies.base import Problem, Solution, Strategy, Traits
 
 _LAZY = {
     "Captured": "graphs.capture",
+    "CheckmateIlp": "strategies.checkmate.ilp",
+    "CheckmateRounding": "strategies.checkmate.rounding",
     "Dtr": "strategies.dtr",
+    "DtrRuntime": "validator.online",
     "EventStream": "graphs.stream",
     "capture": "graphs.capture",
     "graph_of_stream": "graphs.stream_graph",

@@ -189,7 +189,7 @@ _running: list[Thread] = []
 def run_beside(highs: highspy.Highs, deadline: float, idle: Callable[[], bool]) -> bool:
     """Run HiGHS in a thread of its own; False where it did not stop in time.
 
-    Then it is left behind, and the next solver waits for it.
+    Then it is left behind, to end by itself; nobody may touch it.
 
     Args:
         deadline: on the clock of ``perf_counter``.
@@ -208,9 +208,9 @@ def run_beside(highs: highspy.Highs, deadline: float, idle: Callable[[], bool]) 
 
 def new_solver(threads: int, seed: int) -> highspy.Highs:
     """HiGHS, silent."""
-    while _running:  # all share one scheduler
-        _running.pop().join()
-    highspy.Highs.resetGlobalScheduler(True)  # or another number of threads would be refused
+    _running[:] = [thread for thread in _running if thread.is_alive()]
+    if not _running:  # all share one scheduler, which has the threads that it began with
+        highspy.Highs.resetGlobalScheduler(True)
     highs = highspy.Highs()
     highs.silent()
     highs.setOptionValue("threads", threads)

@@ -121,13 +121,15 @@ class Relaxation:
         self._scaled_cost = space.cost / self._unit
         self._highs = new_solver(1, seed)
         self._highs.passModel(self._program())
-        self._is_integral = False
+        self._is_integral = self._left_behind = False
         self.bound = 0.0
 
     @property
     def size(self) -> dict[str, int]:
-        """Rows, columns and non-zeros, as they are now."""
+        """Rows, columns and non-zeros, as they are now (none while HiGHS is left behind)."""
         highs = self._highs
+        if self._left_behind:
+            return {"rows": 0, "columns": 0, "nonzeros": 0}
         sizes = highs.getNumRow(), highs.getNumCol(), highs.getNumNz()
         return dict(zip(("rows", "columns", "nonzeros"), sizes, strict=True))
 
@@ -162,6 +164,8 @@ class Relaxation:
 
     def drop_rows(self, first: int) -> None:
         """Forget the rows from ``first`` on."""
+        if self._left_behind:
+            return
         every = np.arange(first, self._highs.getNumRow(), dtype=np.int32)
         self._highs.deleteRows(len(every), every)
 
@@ -181,6 +185,9 @@ class Relaxation:
             best: a schedule to start from.
             enough: asked now and then whether to stop.
         """
+
+        if self._left_behind:
+            return
 
         def check(event: highspy.HighsCallbackEvent) -> None:
             if enough():
@@ -202,13 +209,15 @@ class Relaxation:
         best: Callable[[], Schedule | None] = lambda: None,
     ) -> Iterator[Solved]:
         bounds: list[float] = []
-        while True:
+        while not self._left_behind:
             start = best()
             if start is not None:
                 solution = highspy.HighsSolution()
                 solution.col_value = self.encode(start).tolist()
                 self._highs.setSolution(solution)
-            if not run_beside(self._highs, deadline, idle):
+            # Nobody may touch a model while HiGHS still works on it.
+            self._left_behind = not run_beside(self._highs, deadline, idle)
+            if self._left_behind:
                 return
             solved = self._solved()
             self.bound = max(self.bound, solved.bound)

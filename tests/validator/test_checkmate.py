@@ -34,10 +34,3 @@ def test_the_simulated_peak_is_measured(name: str, batch_size: int, share: float
     peak, found = executed(captured, graph, share)
     assert found.gradient_bitwise
     assert found.measured_peak_bytes == pytest.approx(peak, rel=0.01)
-
-
-def test_unet_at_half_the_memory() -> None:
-    captured = capture(make_model("unet", batch_size=24, resolution=96))
-    graph = costmodel.apply("flops", captured.graph, captured)  # without workspaces
-    _, found = executed(captured, graph, 0.5)
-    assert found.gradient_bitwise

@@ -1,0 +1,179 @@
+"""What a plan may choose: the ways to run each op, pruned, and grouped by what they read.
+
+A variant allows some kinds of implementations (MONeT, section 5, ablation; appendix D). Ways of an
+op that read the same values differ only in what they need while they run; which one is best
+depends on the room at that statement alone. So the planner chooses a *group* of ways per op, and
+the way within the group follows from the schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs.errors import NotApplicable
+from graphs.ir import Graph, IntArray, Rows
+from graphs.kinds import Kind, kinds_of
+from graphs.structure import BoolArray
+
+ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
+"""Every variant has these: gradients are split, in-place operators enabled, and convolution
+algorithms at least chosen afterwards (appendix D; appendix G, first paragraph)."""
+
+OUTPUT = frozenset({Kind.OUTPUT, Kind.INPUT})
+INTERMEDIATE = frozenset({Kind.INTERMEDIATE, Kind.REPLAY})
+VARIANTS: dict[str, frozenset[Kind]] = {
+    "full": ALWAYS | OUTPUT | INTERMEDIATE,
+    "noop": ALWAYS,
+    "conv": ALWAYS,
+    "output": ALWAYS | OUTPUT,
+    "intermediate": ALWAYS | INTERMEDIATE,
+}
+JOINT = frozenset({"full", "conv"})
+"""Variants that weigh convolution algorithms against memory while they search."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The allowed ways of a graph.
+
+    Groups are numbered through, in op order; the first group of an op is the one with its
+    default's reads, or with fewer.
+
+    Attributes:
+        graph: the graph.
+        everything: are all of the graph's implementations allowed (pruned ones count as such)?
+        group_at: per op, its first group; one longer than the ops.
+        members: per group, implementation numbers.
+        again: per op, the group that recomputes it by values of its own, or -1.
+        extra: per implementation, bytes that it needs beside what is live before it: workspace,
+            and outputs that take over no storage.
+    """
+
+    graph: Graph
+    everything: bool
+    group_at: IntArray
+    members: Rows
+    again: IntArray
+    extra: IntArray
+
+    @classmethod
+    def of(cls, graph: Graph, kinds: frozenset[Kind]) -> Ways:
+        """The ways of ``graph`` that are of ``kinds``.
+
+        Raises:
+            NotApplicable: an op's default overwrites what it reads.
+        """
+        for op in graph.ops:
+            if op.implementations[0].overwrites:
+                raise NotApplicable(
+                    f"op {op.name!r} overwrites what it reads in each of its ways; MONeT needs a "
+                    "default that does not"
+                )
+        tables = graph.tables
+        extra = _extra(graph)
+        movable = [
+            frozenset(row[~tables.resident[row]].tolist())
+            for row in map(tables.reads.__getitem__, range(len(tables.op_of)))
+        ]
+        everything, starts, again = True, [0], []
+        groups: list[list[int]] = []
+        for number, op in enumerate(graph.ops):
+            first = int(tables.op_first[number])
+            allowed = [
+                first + i for i, way in enumerate(op.implementations) if kinds_of(way.name) <= kinds
+            ]
+            everything &= len(allowed) == len(op.implementations)
+            own = frozenset(tables.writes[number].tolist())
+            kept = _pruned([w for w in allowed if not movable[w] & own], movable, extra, graph)
+            ours = _grouped(kept, movable)
+            by_itself = [w for w in allowed if movable[w] & own]
+            cheaper = [w for w in by_itself if tables.cost[w] <= tables.cost[first]]
+            again.append(len(groups) + len(ours) if cheaper else -1)
+            groups += [*ours, cheaper] if cheaper else ours
+            starts.append(len(groups))
+        return cls(
+            graph,
+            everything,
+            np.array(starts, dtype=np.int64),
+            Rows.of(groups),
+            np.array(again, dtype=np.int64),
+            extra,
+        )
+
+    def groups(self, op: int) -> range:
+        """The groups that may compute ``op`` the first time."""
+        end = int(self.group_at[op + 1]) - (self.again[op] >= 0)
+        return range(int(self.group_at[op]), end)
+
+    def reads(self, group: int) -> IntArray:
+        """What the ways of a group read; residents included."""
+        return self.graph.tables.reads[int(self.members[group][0])]
+
+    def first_ways(self, op: int) -> list[int]:
+        """Every way to compute ``op`` the first time."""
+        return [int(way) for group in self.groups(op) for way in self.members[group]]
+
+    def least_again(self, op: int) -> float:
+        """What recomputing ``op`` costs at least."""
+        ways = [*self.first_ways(op)]
+        if self.again[op] >= 0:
+            ways += self.members[int(self.again[op])].tolist()
+        return float(self.graph.tables.cost[ways].min())
+
+    def surely_read(self, op: int) -> frozenset[int]:
+        """Values that every way of ``op`` reads, whenever it runs."""
+        groups = [*self.groups(op)] + ([int(self.again[op])] if self.again[op] >= 0 else [])
+        rows = [frozenset(self.reads(group).tolist()) for group in groups]
+        return frozenset.intersection(*rows)
+
+    def surely_needed(self) -> BoolArray:
+        """Per op: does every plan compute it?"""
+        tables = self.graph.tables
+        wanted = np.zeros(len(self.graph.values), dtype=bool)
+        wanted[tables.outputs] = True
+        needed = np.zeros(len(self.graph.ops), dtype=bool)
+        for op in range(len(needed) - 1, -1, -1):
+            if wanted[tables.writes[op]].any():
+                needed[op] = True
+                wanted[list(self.surely_read(op))] = True
+        return needed
+
+
+def _extra(graph: Graph) -> IntArray:
+    tables = graph.tables
+    extra = tables.workspace.copy()
+    for way, op in enumerate(tables.op_of.tolist()):
+        sizes = tables.value_bytes[tables.writes[op]]
+        taken = tables.overwritten_by[way]
+        extra[way] += int(sizes[taken < 0].sum() if len(taken) else sizes.sum())
+    return extra
+
+
+def _pruned(
+    ways: list[int], movable: list[frozenset[int]], extra: IntArray, graph: Graph
+) -> list[int]:
+    """Without ways that another beats in cost, in extra bytes and in what it reads."""
+    cost, taken = graph.tables.cost, graph.tables.overwritten_by
+    kept: list[int] = []
+    for way in sorted(ways, key=lambda w: (cost[w], extra[w], len(movable[w]))):
+        overwritten = {v for v in taken[way].tolist() if v >= 0}
+        beaten = any(
+            movable[other] <= movable[way]
+            and cost[other] <= cost[way]
+            and extra[other] <= extra[way]
+            and {v for v in taken[other].tolist() if v >= 0} <= overwritten
+            for other in kept
+        )
+        if not beaten:
+            kept.append(way)
+    return kept
+
+
+def _grouped(ways: list[int], movable: list[frozenset[int]]) -> list[list[int]]:
+    """By what they read, fewest bytes of ways first come first."""
+    groups: dict[frozenset[int], list[int]] = {}
+    for way in sorted(ways):
+        groups.setdefault(movable[way], []).append(way)
+    return list(groups.values())

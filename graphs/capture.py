@@ -145,18 +145,21 @@ class _Step(nn.Module):
         return loss.reshape(())
 
 
-def capture(workload: Workload, device: str = "cpu") -> Captured:
+def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> Captured:
     """Trace one training step of ``workload`` (forward, loss, backward).
 
     Args:
         workload: module, batch and loss. The module keeps its parameters and is moved to
             ``device``; the batch is only imitated.
         device: ``cpu`` or ``cuda``.
+        train: put the module into training mode; False leaves each submodule in its own.
 
     Raises:
         CaptureError: there is no scalar loss, or the step cannot be traced; says why.
     """
-    workload.module.to(device).train()
+    workload.module.to(device)
+    if train:
+        workload.module.train()
     if not any(p.requires_grad for p in workload.module.parameters()):
         raise CaptureError(f"model {workload.name!r} has no parameter to train")
     try:
@@ -188,6 +191,16 @@ def _trace(workload: Workload, device: str) -> list[Node]:
                 node.meta["constant"] = getattr(joint.graph_module, str(node.target))
     torch.set_rng_state(state)
     return nodes
+
+
+def _first_names(module: nn.Module) -> dict[str, str]:
+    """Each parameter's and buffer's name to the first one of the same tensor."""
+    first: dict[int, str] = {}
+    named = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named}
 
 
 def _storage(fake: Tensor) -> int:
@@ -243,6 +256,8 @@ class _Builder:
         self.prologue: list[Call] = []
         self.drafts: dict[str, _Draft] = {}
         self.owner: dict[str, _Draft] = {}  # value -> the op that makes it
+        self.first_name = _first_names(workload.module)
+        self.parameter: dict[str, str] = {}  # first name -> tensor
 
     def build(self) -> Captured:
         results: dict[Any, str] = {}
@@ -277,6 +292,11 @@ class _Builder:
         }.get(type(description).__name__, lambda d: ("unknown", str(d)))(description)
         if kind == "unknown":
             raise CaptureError(f"the trace has an input of unknown kind: {target}")
+        if kind == "parameter":
+            first = self.parameter.setdefault(self.first_name[target], node.name)
+            if first != node.name:  # a tied parameter: the trace gives it an input per name
+                self.name[node] = first
+                return
         self.name[node] = node.name
         self._tensor(node.name, node.meta["val"])
         self.residents.append(Resident(node.name, kind, target))
@@ -367,13 +387,14 @@ class _Builder:
         return results
 
     def _assemble(self, results: dict[Any, str]) -> Captured:
-        gradients: dict[str, str] = {}
+        parts: dict[str, list[str]] = {}
         updates: dict[str, str] = {}
         loss = ""
         for description, name in results.items():
             kind = type(description).__name__
             if kind == "GradAOTOutput":
-                gradients[description.grad_of.target.removeprefix("model.")] = name
+                target = description.grad_of.target.removeprefix("model.")
+                parts.setdefault(self.first_name[target], []).append(name)
             elif kind == "InputMutationAOTOutput":
                 source = description.mutated_input
                 if not hasattr(source, "target"):
@@ -381,6 +402,13 @@ class _Builder:
                 updates[source.target.removeprefix("model.")] = name
             elif kind == "PlainAOTOutput":
                 loss = name
+        for name in updates:
+            if self.first_name[name] != name:
+                raise CaptureError(
+                    f"the step changes buffer {name}, which is {self.first_name[name]} too; "
+                    "register it under one name"
+                )
+        gradients = {name: self._sum(tensors) for name, tensors in parts.items()}
         ends = list(dict.fromkeys([loss, *gradients.values(), *updates.values()]))
         self._prune(ends)
         self.owner[self.value_of[loss]].phase = Phase.LOSS
@@ -403,6 +431,27 @@ class _Builder:
             random_ops=frozenset(n for n, d in self.drafts.items() if _draws(d.calls[0])),
             constants=self.constants,
         )
+
+    def _sum(self, parts: list[str]) -> str:
+        """The gradient of a tied parameter, added up as autograd does: as its parts are made."""
+        order = {name: position for position, name in enumerate(self.tensors)}
+        total, *rest = sorted(parts, key=order.__getitem__)
+        for part in rest:
+            specs = [self.tensors[name] for name in (total, part)]
+            like = [
+                torch.empty_strided(s.shape, s.stride, dtype=s.dtype, device="meta") for s in specs
+            ]
+            name = f"tied_{part}"
+            call = Call(aten.add.Tensor, (Ref(total), Ref(part)), {}, (name,), False)
+            self._tensor(name, like[0] + like[1])
+            draft = _Draft(Phase.BACKWARD, [call], [name])
+            maker = self.owner[self.value_of[part]]
+            ops = list(self.drafts.items())
+            after = 1 + next(i for i, (_, made) in enumerate(ops) if made is maker)
+            self.drafts = dict([*ops[:after], (name, draft), *ops[after:]])
+            self.owner[name] = draft
+            total = name
+        return total
 
     def _prune(self, ends: list[str]) -> None:
         """Drop ops and views that nothing needs; ops that draw random numbers stay in the draw."""

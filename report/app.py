@@ -1,4 +1,4 @@
-"""``rematbench-report``: rows into a leaderboard and figures."""
+"""``rematbench-report``: rows into a leaderboard, pages and figures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import argparse
 import difflib
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
-from rematbench.row import Row, find_rows, write_leaderboard
+from rematbench.row import Row, write_leaderboard
+from report.collect import Problem, collect
+from report.pages import write_pages
 
 # Each figure is a module of this package with ``draw(rows, out) -> paths``.
 FIGURES = ("overhead",)
+_MOST_TOLD = 20  # problems on the screen
 
 
 def draw(name: str, rows: list[Row], out: Path) -> list[Path]:
@@ -30,6 +34,15 @@ def draw(name: str, rows: list[Row], out: Path) -> list[Path]:
     return paths
 
 
+def _tell(problems: Sequence[Problem]) -> None:
+    """Name what was skipped, on the screen; the page lists more of it."""
+    for problem in problems[:_MOST_TOLD]:
+        print(f"rematbench-report: {problem} (skipped)", file=sys.stderr)
+    if len(problems) > _MOST_TOLD:
+        rest = len(problems) - _MOST_TOLD
+        print(f"rematbench-report: and {rest} more: see index.html", file=sys.stderr)
+
+
 def main() -> None:
     """The command. Exits 2 for a bad argument, with one line that says what."""
     parser = argparse.ArgumentParser(prog="rematbench-report", description=__doc__)
@@ -40,9 +53,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/report"), help="output folder")
     given = parser.parse_args()
     try:
-        rows = find_rows(given.runs)
+        collected = collect(given.runs)
+        rows = collected.rows
         written = [given.out / "leaderboard.csv"]
         write_leaderboard(written[0], rows)
+        pages = write_pages(collected, given.out)
+        _tell(pages.problems)
+        written.append(pages.index)
         for name in FIGURES if given.all else given.figure:
             written += draw(name, rows, given.out)
     except RematbenchError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import seaborn as sns
+from matplotlib.colors import to_hex
 
 # Known strategies first, so that adding one never recolours another.
 _ORDER = (
@@ -33,6 +34,20 @@ _ORDER = (
     "torch_checkpoint",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+_SYMBOLS = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "D": "diamond",
+    "v": "triangle-down",
+    "P": "cross",
+    "X": "x",
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "p": "pentagon",
+    "h": "hexagon",
+    "*": "star",
+}
 _COLOURS = sns.color_palette("colorblind", 10)
 
 
@@ -51,6 +66,16 @@ def colour(strategy: str) -> tuple[float, float, float]:
 def marker(strategy: str) -> str:
     """The strategy's marker, which tells apart those that share a colour, and prints in grey."""
     return _MARKERS[_place(strategy) % len(_MARKERS)]
+
+
+def hex_colour(strategy: str) -> str:
+    """The strategy's colour for a web page."""
+    return to_hex(colour(strategy))
+
+
+def symbol(strategy: str) -> str:
+    """The strategy's marker by the name that plotly has for it."""
+    return _SYMBOLS[marker(strategy)]
 
 
 def order(strategies: set[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Runs plans on a device, and judges them against eager training."""
 
+from validator.apply import Step, apply
 from validator.check import Comparison, Measurement, Validator, compare, measure
 from validator.codegen import Program, generate
 from validator.sparsity import densities
@@ -8,7 +9,9 @@ __all__ = [
     "Comparison",
     "Measurement",
     "Program",
+    "Step",
     "Validator",
+    "apply",
     "compare",
     "densities",
     "generate",

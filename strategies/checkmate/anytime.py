@@ -51,6 +51,7 @@ class Anytime:
         nodes: of all branch-and-bound trees.
         size: rows, columns and non-zeros of the largest program, after presolve.
         build_seconds: time that building it took.
+        interrupted: set it, and ``run`` raises KeyboardInterrupt at the next good moment.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Anytime:
         self.nodes = 0
         self.size: dict[str, int] = {}
         self.build_seconds = 0.0
+        self.interrupted = False
         self._searching: Iterator[Schedule] = iter(())
         self._space = self._home = Space.full(graph)
 
@@ -133,14 +135,22 @@ class Anytime:
         return self.best.trace.cost - bound <= self.gap * self.best.trace.cost
 
     def _search_on(self) -> bool:
-        """One step of local search."""
+        """One step of local search.
+
+        Raises:
+            KeyboardInterrupt: somebody interrupted.
+        """
+        if self.interrupted:
+            raise KeyboardInterrupt
         found = next(self._searching, None)
         if found is not None:
             self._offer(found)
         return found is not None
 
     def _idle(self) -> bool:
-        return self.threads > 1 and self._search_on()
+        if self.threads > 1 or self.interrupted:
+            return self._search_on()
+        return False
 
     def _build(self, space: Space, groups: Groups) -> Relaxation:
         started = perf_counter()
@@ -234,7 +244,7 @@ class Anytime:
 
     def _record(self) -> None:
         cost = None if self.best is None else self.best.trace.cost
-        bound = max(self.bounds.values(), default=0.0)
+        bound = max((b for b in self.bounds.values() if b < np.inf), default=0.0)
         self.incumbents.append((perf_counter() - self.started, cost, bound))
         if cost:
             self.report(f"cost {cost:.6g}, gap {max(0.0, 1 - bound / cost):.2%}")

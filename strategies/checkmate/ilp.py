@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
+from types import FrameType
 from typing import Any, ClassVar
 
 from graphs.errors import ConfigError, Infeasible
@@ -92,11 +97,10 @@ class CheckmateIlp:
         search = Anytime(
             problem.graph, budget, deadline, self.gap, self.threads, problem.seed, problem.report
         )
-        interrupted = False
         try:
-            search.run()
+            with _interruptible(search):
+                search.run()
         except KeyboardInterrupt:
-            interrupted = True
             if search.best is None:
                 raise
         if search.best is None:
@@ -109,7 +113,7 @@ class CheckmateIlp:
             variant="fast",
             solver=SOLVER,
             seconds=perf_counter() - started,
-            details=_details(search) | ({"interrupted": True} if interrupted else {}),
+            details=_details(search),
         )
 
     def _infeasible(self, search: Anytime, time_limit: float) -> Infeasible:
@@ -121,6 +125,26 @@ class CheckmateIlp:
                 "give more time, or ask for strategy.minimise=peak"
             )
         return Infeasible(reason, smallest_peak_found=search.leanest, proven=proven)
+
+
+@contextmanager
+def _interruptible(search: Anytime) -> Iterator[None]:
+    """An interrupt is only noted, since one raised inside a compiled kernel would break it."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if search.interrupted:
+            raise KeyboardInterrupt
+        search.interrupted = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def cost_of_once(graph: Graph) -> float:
@@ -157,5 +181,6 @@ def _details(search: Anytime) -> dict[str, Any]:
         "seconds_to_gap_5": search.seconds_to_gap(0.05),
         "seconds_to_gap_2": search.seconds_to_gap(0.02),
         "bounds": {space: bound for space, bound in search.bounds.items() if bound < inf},
+        "interrupted": search.interrupted,
         "integrality_gap": search.best.trace.cost / linear if 0 < linear < inf else None,
     }

@@ -17,9 +17,9 @@ import numpy as np
 from graphs.ir import Graph, IntArray, Phase, Rows
 from graphs.plan import Plan, with_frees
 from graphs.simulate import simulate
-from graphs.structure import BoolArray
 from strategies.checkmate.space import FloatArray, Schedule, Space, _derive, _sequence
 from strategies.monet.ways import Ways
+from strategies.stages import BoolArray
 
 
 @dataclass(frozen=True)

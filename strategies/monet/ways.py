@@ -15,7 +15,7 @@ import numpy as np
 from graphs.errors import NotApplicable
 from graphs.ir import Graph, IntArray, Rows
 from graphs.kinds import Kind, kinds_of
-from graphs.structure import BoolArray
+from strategies.stages import BoolArray
 
 ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
 """Every variant has these: gradients are split, in-place operators enabled, and convolution
@@ -86,8 +86,7 @@ class Ways:
             ]
             everything &= len(allowed) == len(op.implementations)
             own = frozenset(tables.writes[number].tolist())
-            kept = _pruned([w for w in allowed if not movable[w] & own], movable, extra, graph)
-            ours = _grouped(kept, movable)
+            ours = _grouped([w for w in allowed if not movable[w] & own], movable, extra, graph)
             by_itself = [w for w in allowed if movable[w] & own]
             cheaper = [w for w in by_itself if tables.cost[w] <= tables.cost[first]]
             again.append(len(groups) + len(ours) if cheaper else -1)
@@ -171,9 +170,20 @@ def _pruned(
     return kept
 
 
-def _grouped(ways: list[int], movable: list[frozenset[int]]) -> list[list[int]]:
-    """By what they read, fewest bytes of ways first come first."""
+def _grouped(
+    ways: list[int], movable: list[frozenset[int]], extra: IntArray, graph: Graph
+) -> list[list[int]]:
+    """Groups of what is left after pruning, each with a way that overwrites nothing."""
+    taken = graph.tables.overwritten_by
+    plain = [way for way in ways if (taken[way] < 0).all()]
+    kept = _pruned(ways, movable, extra, graph)
+    legal = {movable[way] for way in kept if way in plain}
+    for way in plain:
+        if movable[way] not in legal and any(movable[way] == movable[other] for other in kept):
+            kept.append(way)
+            legal.add(movable[way])
     groups: dict[frozenset[int], list[int]] = {}
-    for way in sorted(ways):
-        groups.setdefault(movable[way], []).append(way)
+    for way in sorted(kept):
+        if movable[way] in legal:
+            groups.setdefault(movable[way], []).append(way)
     return list(groups.values())

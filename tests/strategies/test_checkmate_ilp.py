@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,6 +38,7 @@ def solved(graph: Graph, budget: int, strategy: CheckmateIlp = EXACT) -> Solutio
     assert trace.peak_bytes <= budget
     assert solution.bound is not None
     assert solution.bound <= trace.cost * (1 + 1e-6)
+    json.dumps(dict(solution.details), allow_nan=False)
     return solution
 
 
@@ -253,16 +257,17 @@ def test_options(option: str, value: object) -> None:
         CheckmateIlp(**{option: value})
 
 
-def test_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted() -> None:
     graph = unit_chain(20)
     told = []
 
     def interrupt(words: str) -> None:
         told.append(words)
         if len(told) == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     solution = CheckmateIlp().plan(Problem(graph, 7, report=interrupt))
     assert solution.details["interrupted"]
     assert simulate(graph, solution.plan).peak_bytes <= 7
     assert "gap" in told[0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

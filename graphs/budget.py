@@ -1,0 +1,54 @@
+"""Budgets: the allowed peak, in bytes or as a fraction of checkpoint-all's simulated peak."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from graphs.errors import BudgetError
+
+_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
+_REMEDY = (
+    "give null, a fraction such as 0.5 (above 0, up to 1.0), or bytes such as 123456789 or 8GiB"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Exactly one of the two is set; neither means no limit."""
+
+    bytes: int | None = None
+    fraction: float | None = None
+
+    def of(self, checkpoint_all_peak: int) -> int | None:
+        """The budget in bytes."""
+        if self.fraction is not None:
+            return int(self.fraction * checkpoint_all_peak)
+        return self.bytes
+
+
+def parse_budget(given: Any) -> Budget:
+    """Read a budget as it stands on the command line.
+
+    >>> parse_budget("8GiB").bytes
+    8589934592
+    >>> parse_budget(0.5).fraction
+    0.5
+
+    Raises:
+        BudgetError: anything but null, a fraction, or a positive number of bytes.
+    """
+    if given is None:
+        return Budget()
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return Budget(bytes=given)
+    if isinstance(given, float) and math.isfinite(given) and 0 < given <= 1:
+        return Budget(fraction=given)
+    if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+        factor = _UNITS.get(match["unit"].lower())
+        if factor and (size := int(float(match["number"]) * factor)) > 0:
+            return Budget(bytes=size)
+    raise BudgetError(f"budget={given}: not a budget; {_REMEDY}")

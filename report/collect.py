@@ -1,0 +1,250 @@
+"""Rows from run folders, good ones apart from bad ones: a report is drawn from what is sound."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from graphs.errors import ConfigError
+from graphs.files import read_json
+from rematbench.row import COLUMNS, STATUSES, Row
+
+_TEXT = frozenset(
+    [
+        "model",
+        "resolution",
+        "graph_hash",
+        "strategy",
+        "variant",
+        "status",
+        "reason",
+        "cost_unit",
+        "bound_of",
+        "device",
+        "costmodel",
+        "solver",
+        "versions",
+        "commit",
+        "utc",
+    ]
+)
+_NUMBERS = tuple(c for c in COLUMNS if c not in _TEXT | {"gradient_bitwise", "extra"})
+_OURS = ("trace.csv", "leaderboard.csv")
+_VERSION = re.compile(r"(?:^|; )rematbench ([^;\s]+)")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A sound row.
+
+    Attributes:
+        row: its columns.
+        path: the file that it came from.
+        id: hex digits of its content, the same in every report.
+    """
+
+    row: Row
+    path: Path
+    id: str
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder; None for a line of a leaderboard."""
+        return self.path.parent if self.path.suffix == ".json" else None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that was skipped, by name, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a report is drawn from."""
+
+    records: tuple[Record, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows alone."""
+        return [record.row for record in self.records]
+
+
+def collect(places: Iterable[Path]) -> Collected:
+    """Read every row under some run or sweep folders, ``row.json`` files or leaderboards.
+
+    Rows that are damaged, of another version of this program or there already are skipped, as
+    are files that are none of ours; each is named among the problems.
+
+    Raises:
+        ConfigError: a place does not exist, or there is no sound row in any of them.
+    """
+    problems: list[Problem] = []
+    records = [record for place in places for record in _read_place(place, problems)]
+    records = _of_one_version(_without_repeats(records, problems), problems)
+    if not records:
+        found = f"{len(problems)} skipped, the first: {problems[0]}" if problems else "none given"
+        raise ConfigError(f"no row to report ({found}); give a run or sweep folder")
+    return Collected(tuple(records), tuple(problems))
+
+
+def _read_place(place: Path, problems: list[Problem]) -> Iterator[Record]:
+    if not place.exists():
+        raise ConfigError(f"{place}: no such folder; give a run or sweep folder")
+    if place.is_file():
+        yield from (
+            _read_leaderboard(place, problems)
+            if place.suffix == ".csv"
+            else _read_files([place], problems)
+        )
+        return
+    paths, foreign = _scan(place)
+    problems += [Problem(path, "not a file of a run, not read") for path in foreign]
+    if not paths:
+        problems.append(Problem(place, "holds no row.json; give a run or sweep folder"))
+    yield from _read_files(paths, problems)
+
+
+def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The ``row.json`` files under a folder, and the CSVs that are neither ours nor a figure's."""
+    rows, foreign = [], []
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".hydra"]
+        names = set(files)
+        if "row.json" in names:
+            rows.append(Path(where, "row.json"))
+        for name in names:
+            figure = f"{name[:-4]}.png" in names or f"{name[:-4]}.pdf" in names
+            if name.endswith(".csv") and name not in _OURS and not figure:
+                foreign.append(Path(where, name))
+    return sorted(rows, key=_natural), sorted(foreign)
+
+
+def _natural(path: Path) -> tuple[Any, ...]:
+    return tuple((part.isdigit(), int(part) if part.isdigit() else part) for part in path.parts)
+
+
+def _read_files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Record]:
+    for path in paths:
+        try:
+            row = read_json(path, ConfigError)
+        except ConfigError as error:
+            problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
+            continue
+        yield from _record(row, path, str(path), problems)
+
+
+def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterator[Record]:
+    fault = _fault(row)
+    if fault:
+        problems.append(Problem(Path(name), fault))
+    else:
+        yield Record(row, path, _identity(row))
+
+
+def _fault(row: Any) -> str | None:
+    """What is wrong with a row; None for a sound one."""
+    if not isinstance(row, dict):
+        return "not a row (no JSON object); remove it or run its job again"
+    lacking = [c for c in COLUMNS if c not in row]
+    if lacking:
+        return f"not a row of this program (lacks {_some(lacking)}); run its job again"
+    unknown = [c for c in row if c not in COLUMNS]
+    if unknown:
+        return f"a row of another version (unknown: {_some(unknown)}); run its job again"
+    if row["status"] not in STATUSES:
+        return f"status is {row['status']!r}; it must be one of {', '.join(STATUSES)}"
+    for column in _NUMBERS:
+        if row[column] is not None and type(row[column]) not in (int, float):
+            return f"{column} is {str(row[column])[:40]!r}; it must be a number or null"
+    for column in _TEXT:
+        if isinstance(row[column], (list, dict)):
+            return f"{column} is a {type(row[column]).__name__}; it must be text or null"
+    if not isinstance(row["extra"], dict):
+        return "extra is no JSON object; remove the row or run its job again"
+    return None
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _identity(row: Row) -> str:
+    # A copy from the cache is the same row, though it says that it is a copy.
+    extra = {key: value for key, value in row["extra"].items() if key != "cached"}
+    text = json.dumps([*(row[c] for c in COLUMNS if c != "extra"), extra], sort_keys=True)
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def _without_repeats(records: Iterable[Record], problems: list[Problem]) -> list[Record]:
+    first: dict[str, Record] = {}
+    for record in records:
+        known = first.setdefault(record.id, record)
+        if known is not record:
+            problems.append(Problem(record.path, f"the same row as {known.path}"))
+    return list(first.values())
+
+
+def _of_one_version(records: list[Record], problems: list[Problem]) -> list[Record]:
+    """The rows of the commonest version of this program, and those that do not tell theirs.
+
+    A column may have changed its meaning between two versions, so that they share no page.
+    """
+    versions = [_VERSION.search(str(record.row["versions"])) for record in records]
+    known = Counter(match[1] for match in versions if match)
+    if len(known) < 2:
+        return records
+    (main, _), *_ = known.most_common(1)
+    kept = []
+    for record, match in zip(records, versions, strict=True):
+        if match is None or match[1] == main:
+            kept.append(record)
+        else:
+            reason = f"of rematbench {match[1]}, most rows are of {main}; report on it separately"
+            problems.append(Problem(record.path, reason))
+    return kept
+
+
+def _read_leaderboard(path: Path, problems: list[Problem]) -> Iterator[Record]:
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        problems.append(Problem(path, f"cannot be read as CSV ({error})"))
+        return
+    if not lines or tuple(lines[0]) != COLUMNS:
+        problems.append(Problem(path, "not a leaderboard of this program (its columns differ)"))
+        return
+    for number, line in enumerate(lines[1:], start=2):
+        name = f"{path}, line {number}"
+        if len(line) != len(COLUMNS):
+            problems.append(Problem(Path(name), f"has {len(line)} cells of {len(COLUMNS)}"))
+            continue
+        row = {c: _from_cell(c, text) for c, text in zip(COLUMNS, line, strict=True)}
+        yield from _record(row, path, name, problems)
+
+
+def _from_cell(column: str, text: str) -> Any:
+    if text == "" or column in _TEXT:
+        return text or None
+    try:
+        return json.loads(text, parse_constant=lambda word: word)
+    except ValueError:
+        return text  # named by _fault

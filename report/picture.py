@@ -1,0 +1,154 @@
+"""The schedule picture of a plan: R and S, as in Checkmate's figures."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphs.ir import Graph, IntArray, Rows
+from graphs.plan import Plan
+
+Image = NDArray[np.uint8]
+LARGEST = 640  # pixels: more stages than these share pixels
+# Seaborn's colour-blind safe blue, orange and green on white, by the cells of R and S.
+COLOURS = {"nothing": "#ffffff", "first": "#0173b2", "again": "#d55e00", "kept": "#029e73"}
+_NOTHING, _FIRST, _AGAIN, _KEPT = range(4)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """R and S of a plan, cells in stages (down) by ops (across), as images.
+
+    Ops and stages count the computed ops in the order of their first computation, so that stage
+    t ends with the first computation of op t.
+
+    Attributes:
+        stages: how many there are, and how many ops.
+        loss: the stage of the loss op; None without one.
+        computed: R: computed for the first time, or again.
+        kept: S: in memory when the stage begins.
+    """
+
+    stages: int
+    loss: int | None
+    computed: Image
+    kept: Image
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The filled cells: one per compute, one vertical strip per copy of a value."""
+
+    computes: list[tuple[int, int]]
+    strips: list[tuple[int, int, int]]
+    column: dict[int, int]
+
+
+def schedule(graph: Graph, plan: Plan) -> Schedule:
+    """R and S of a plan that the simulator accepts.
+
+    Raises:
+        InvalidPlan: the plan names an op or a value that the graph does not have.
+    """
+    cells = _cells(graph, plan.codes(graph))
+    stages = len(cells.column)
+    loss = None if graph.loss_index is None else cells.column.get(graph.loss_index)
+    return Schedule(stages, loss, _draw_computed(cells, stages), _draw_kept(cells, stages))
+
+
+def _cells(graph: Graph, codes: IntArray) -> _Cells:
+    tables = graph.tables
+    op_of, writer = tables.op_of.tolist(), tables.writer.tolist()
+    writes, over = _lists(tables.writes), _lists(tables.overwritten_by)
+    cells = _Cells([], [], {})
+    born: dict[int, int] = {}  # the first stage that begins with the value in memory
+    begun = False  # has the stage computed anything yet?
+
+    def die(value: int) -> None:
+        last = len(cells.column) - (0 if begun else 1)
+        first = born.pop(value, last + 1)
+        if first <= last and writer[value] >= 0:
+            cells.strips.append((first, last, cells.column[writer[value]]))
+
+    for code in codes.tolist():
+        if code < 0:
+            die(~code)
+            continue
+        op, stage = op_of[code], len(cells.column)
+        begun = True
+        for value in over[code]:
+            if value >= 0:
+                die(value)
+        is_first = op not in cells.column
+        if is_first:
+            cells.column[op] = stage
+            begun = False
+        cells.computes.append((stage, cells.column[op]))
+        for value in writes[op]:
+            born.setdefault(value, stage + 1)
+    begun = False
+    for value in list(born):
+        die(value)
+    return cells
+
+
+def _lists(rows: Rows) -> list[list[int]]:
+    return [rows[i].tolist() for i in range(len(rows))]
+
+
+def _pixel(index: IntArray, stages: int) -> IntArray:
+    pixels: IntArray = index * min(stages, LARGEST) // max(stages, 1)
+    return pixels
+
+
+def _draw_computed(cells: _Cells, stages: int) -> Image:
+    side = min(stages, LARGEST)
+    image = np.full((side, side), _NOTHING, dtype=np.uint8)
+    if not stages:
+        return image
+    at = np.array(cells.computes, dtype=np.int64)
+    # After the last first computation there is no further stage: what follows is in its row.
+    rows, columns = _pixel(np.minimum(at[:, 0], stages - 1), stages), _pixel(at[:, 1], stages)
+    colours = np.where(at[:, 0] == at[:, 1], _FIRST, _AGAIN)
+    np.maximum.at(image, (rows, columns), colours.astype(np.uint8))
+    return image
+
+
+def _draw_kept(cells: _Cells, stages: int) -> Image:
+    side = min(stages, LARGEST)
+    steps = np.zeros((side + 1, side), dtype=np.int64)
+    if cells.strips:
+        at = np.array(cells.strips, dtype=np.int64)
+        inside = at[at[:, 0] < stages]
+        columns = _pixel(inside[:, 2], stages)
+        np.add.at(steps, (_pixel(inside[:, 0], stages), columns), 1)
+        last = np.minimum(inside[:, 1], stages - 1)
+        np.add.at(steps, (_pixel(last, stages) + 1, columns), -1)
+    live = np.cumsum(steps, axis=0)[:side] > 0
+    return np.where(live, _KEPT, _NOTHING).astype(np.uint8)
+
+
+def png(image: Image) -> bytes:
+    """An image of colour numbers as a PNG file."""
+    height, width = image.shape
+    palette = b"".join(bytes.fromhex(colour[1:]) for colour in COLOURS.values())
+    lines = np.zeros((height, width + 1), dtype=np.uint8)  # each line begins with its filter: none
+    lines[:, 1:] = image
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", zlib.compress(lines.tobytes(), 6)))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in (*parts, (b"IEND", b"")))
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    check = zlib.crc32(name + content)
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
+
+
+def data_uri(image: Image) -> str:
+    """An image for the ``src`` of an HTML page that needs no other file."""
+    return "data:image/png;base64," + base64.b64encode(png(image)).decode()

@@ -1,0 +1,227 @@
+"""One page per row that has a plan or a trace: schedule, memory timeline, files, every column."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from graphs.errors import GraphError, PlanError, RematbenchError
+from graphs.files import read_graph, read_plan, write_bytes
+from graphs.ir import Graph
+from graphs.simulate import simulate
+from rematbench.row import COLUMNS, Row
+from report.collect import Problem, Record
+from report.compact import source
+from report.picture import COLOURS, Schedule, data_uri, schedule
+from report.timeline import HEIGHT, WIDTH, Timeline, read_timeline
+
+# Lines across the timeline: where from, what they are called, how they look.
+_LINES = (
+    ("budget_bytes", "budget", "#d55e00", "6 3"),
+    ("checkpoint_all_peak_bytes", "checkpoint-all's peak", "#56514c", "2 3"),
+    ("floor_bytes", "floor: no plan is below it", "#029e73", "8 3 2 3"),
+    ("resident_bytes", "residents", "#949494", ""),
+)
+_MOST_GRAPHS = 64  # held in memory
+_EVENT_COLOURS = {
+    "computed": "#0173b2",
+    "recomputed": "#d55e00",
+    "evicted": "#029e73",
+    "banished": "#cc78bc",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A horizontal line of the timeline."""
+
+    name: str
+    colour: str
+    dash: str
+    value: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Files:
+    """Names of the files beside a row's page; None for one that there is not."""
+
+    plan: str | None
+    graph: str | None
+
+
+class RowPages:
+    """Writes the pages of the rows whose run folder holds a plan or a trace.
+
+    Args:
+        out: the folder for them.
+        templates: with ``row.html``.
+
+    Attributes:
+        written: ids of the rows that have a page now.
+        problems: what could not be drawn.
+    """
+
+    def __init__(self, out: Path, templates: Environment) -> None:
+        self.written: list[str] = []
+        self.problems: list[Problem] = []
+        self._out = out
+        self._template = templates.get_template("row.html")
+        self._graphs: dict[str, Graph] = {}  # by digest: the rows of a sweep share a few
+
+    def write(self, record: Record) -> None:
+        """Write the page of one row, if there is anything to draw."""
+        folder = record.folder
+        if folder is None:
+            return
+        has_plan, has_trace = ((folder / name).exists() for name in ("plan.json", "trace.csv"))
+        if not has_plan and not has_trace:
+            return
+        picture, files, timeline = None, Files(None, None), None
+        levels = _levels(record.row)
+        faults = []
+        try:
+            if has_plan:
+                picture, files = self._draw_plan(record, folder)
+        except RematbenchError as error:
+            faults.append(f"no schedule picture: {error}")
+        try:
+            if has_trace:
+                timeline = read_timeline(folder / "trace.csv", [level[-1] for level in levels])
+        except RematbenchError as error:
+            faults.append(f"no timeline: {error}")
+        page = self._template.render(
+            **_described(record),
+            picture=_pictures(picture),
+            timeline=timeline,
+            lines=_drawn(levels, timeline),
+            files=files,
+            faults=faults,
+        )
+        write_bytes(self._out / f"{record.id}.html", page.encode())
+        self.written.append(record.id)
+        self.problems += [Problem(folder, fault) for fault in faults]
+
+    def _draw_plan(self, record: Record, folder: Path) -> tuple[Schedule, Files]:
+        """The picture of ``plan.json``, once the simulator has accepted the plan as the row's.
+
+        Raises:
+            RematbenchError: a file is damaged, or the plan is not the row's.
+        """
+        path = folder / "plan.json"
+        plan = read_plan(path)
+        graph, graph_file = self._graph(folder / "graph.json.gz")
+        trace = simulate(graph, plan)
+        told = record.row["peak_bytes"]
+        if trace.peak_bytes != told:
+            raise PlanError(
+                f"{path}: peaks at {trace.peak_bytes} bytes, its row says {told}; run the job again"
+            )
+        picture = schedule(graph, plan)
+        name = f"{record.id}.plan.json.gz"
+        write_bytes(self._out / name, gzip.compress(path.read_bytes(), 6, mtime=0))
+        return picture, Files(name, graph_file)
+
+    def _graph(self, path: Path) -> tuple[Graph, str]:
+        """A graph, and the name of its copy among the pages: one for all rows that share it."""
+        if not path.exists():
+            raise GraphError(f"{path}: missing, so that the plan's ops are unknown")
+        content = path.read_bytes()
+        digest = sha256(content).hexdigest()[:12]
+        name = f"graph-{digest}.json.gz"
+        if digest not in self._graphs:
+            if len(self._graphs) >= _MOST_GRAPHS:
+                self._graphs.clear()
+            self._graphs[digest] = read_graph(path)
+            write_bytes(self._out / name, content)
+        return self._graphs[digest], name
+
+
+def _described(record: Record) -> dict[str, Any]:
+    row = record.row
+    return {
+        "id": record.id,
+        "title": " · ".join(str(row[c]) for c in ("model", "strategy", "variant") if row[c]),
+        "row": row,
+        "path": record.path,
+        "facts": _facts(row),
+        "extra": json.dumps(row["extra"], indent=1),
+        "colours": COLOURS,
+        "event_colours": _EVENT_COLOURS,
+        "width": WIDTH,
+        "height": HEIGHT,
+    }
+
+
+def _levels(row: Row) -> list[tuple[str, str, str, float]]:
+    numbers = row | row["extra"]
+    found = [(name, colour, dash, numbers.get(key)) for key, name, colour, dash in _LINES]
+    return [level for level in found if type(level[-1]) in (int, float)]  # type: ignore[misc]
+
+
+def _drawn(levels: list[tuple[str, str, str, float]], timeline: Timeline | None) -> list[Line]:
+    if timeline is None or timeline.kind != "bytes":
+        return []
+    return [Line(*level, timeline.height_of(level[-1])) for level in levels]
+
+
+def _pictures(picture: Schedule | None) -> dict[str, Any] | None:
+    if picture is None:
+        return None
+    return {
+        "stages": picture.stages,
+        "loss": picture.loss,
+        "images": [
+            ("R: computed in the stage", data_uri(picture.computed)),
+            ("S: in memory when the stage begins", data_uri(picture.kept)),
+        ],
+    }
+
+
+def _facts(row: Row) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Columns that are not null, by where they come from: name, for people, exactly."""
+    present = [c for c in COLUMNS if row[c] is not None and c != "extra"]
+    starts = [i for i, c in enumerate(present) if i == 0 or source(c) != source(present[i - 1])]
+    return [
+        (source(present[a]), [(c, readable(c, row[c]), str(row[c])) for c in present[a:b]])
+        for a, b in pairwise([*starts, len(present)])
+    ]
+
+
+def readable(column: str, value: Any) -> str:
+    """A cell for people.
+
+    >>> readable("peak_bytes", 1610612736)
+    '1.5 GiB'
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if column.endswith("_bytes"):
+        return human_bytes(value)
+    if column in ("overhead", "measured_overhead", "gap", "peak_error", "budget_fraction"):
+        return f"{value * 100:.3g} %"
+    if column.endswith("_seconds"):
+        return f"{value:.3g} s"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def human_bytes(count: float) -> str:
+    """Bytes in the largest binary unit that they fill."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+def filters() -> dict[str, Any]:
+    """What the templates may call."""
+    return {"human_bytes": human_bytes, "inline": Markup}

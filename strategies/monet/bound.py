@@ -1,0 +1,135 @@
+"""The bound model inside HiGHS: linear first, then mixed-integer, at any budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import highspy
+import numpy as np
+
+from graphs.ir import IntArray
+from strategies.checkmate.lowering import new_solver, run_beside
+from strategies.checkmate.space import FloatArray
+from strategies.monet.model import BoundModel
+from strategies.monet.ways import Ways
+
+SAFETY = 1e-6
+"""Relative part of a bound that is given away for the solver's tolerances."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a solution of the bound model says about schedules.
+
+    Attributes:
+        choice: per op, the group that it favours.
+        stored: per value, how much of it is live when the loss begins; 1 for what is negligible.
+    """
+
+    choice: IntArray
+    stored: FloatArray
+
+
+class Bound:
+    """Lower bounds of the cost of every plan within a budget.
+
+    Args:
+        ways: the allowed ways.
+        budget: in bytes.
+        seed: of HiGHS.
+
+    Attributes:
+        best: the best bound so far, in the graph's cost unit; infinite if there is no plan.
+        build_seconds: time that building the model took.
+        nodes: of the branch-and-bound tree.
+    """
+
+    def __init__(self, ways: Ways, budget: int, seed: int) -> None:
+        started = perf_counter()
+        self.model = BoundModel(ways, budget)
+        self.build_seconds = perf_counter() - started
+        self.budget, self.seed = budget, seed
+        self.best, self.nodes = 0.0, 0
+        self._integral: highspy.Highs | None = None
+        self._linear: highspy.Highs | None = None
+        self._uppers = np.array(self.model.program.lp(integral=False).row_upper_)
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Rows, columns and non-zeros, before presolve."""
+        return self.model.program.size
+
+    def linear(self, deadline: float, idle: Callable[[], bool], share: float = 1.0) -> Advice | None:
+        """Solve the linear relaxation at ``share`` of the budget; None without a solution.
+
+        Args:
+            deadline: on the clock of ``perf_counter``.
+            idle: called again and again while HiGHS works in a thread of its own.
+        """
+        if self._linear is None:
+            self._linear = new_solver(1, self.seed)
+            self._linear.passModel(self.model.program.lp(integral=False))
+        highs, rows = self._linear, np.array(self.model.memory_rows, dtype=np.int32)
+        uppers = self._uppers[rows] - (1 - share) * self.model.scale
+        for row, upper in zip(rows.tolist(), uppers.tolist(), strict=True):
+            highs.changeRowBounds(row, -highspy.kHighsInf, upper)
+        if not run_beside(highs, deadline, idle):
+            self._linear = None  # left behind
+            return None
+        status = highs.getModelStatus()
+        if status == highspy.HighsModelStatus.kOptimal:
+            if share == 1.0:
+                self._learn(highs.getInfo().objective_function_value)
+            return self._advice(highs)
+        if status == highspy.HighsModelStatus.kInfeasible and share == 1.0:
+            self.best = np.inf
+        return None
+
+    def integral(
+        self, deadline: float, idle: Callable[[], bool], gap: float, enough: Callable[[], bool]
+    ) -> Advice | None:
+        """Solve the mixed-integer program; its best solution, or None.
+
+        Args:
+            deadline, idle: as above.
+            gap: relative gap at which to stop.
+            enough: asked now and then, after a better bound, whether to stop.
+        """
+        highs = new_solver(1, self.seed)
+        highs.passModel(self.model.program.lp(integral=True))
+        highs.setOptionValue("mip_rel_gap", gap)
+
+        def look(event: highspy.HighsCallbackEvent) -> None:
+            self._learn(event.data_out.mip_dual_bound)
+            if enough():
+                event.interrupt()
+
+        highs.cbMipInterrupt.subscribe(look)
+        if not run_beside(highs, deadline, idle):
+            return None
+        info = highs.getInfo()
+        self.nodes += max(0, int(info.mip_node_count))
+        if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            self.best = np.inf
+            return None
+        self._learn(info.mip_dual_bound)
+        there = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        return self._advice(highs) if there else None
+
+    def _learn(self, objective: float) -> None:
+        if np.isfinite(objective):
+            self.best = max(self.best, objective * self.model.unit * (1 - SAFETY))
+
+    def _advice(self, highs: highspy.Highs) -> Advice:
+        model, ways = self.model, self.model.ways
+        x = np.append(np.array(highs.getSolution().col_value), 0.0)
+        choice = ways.group_at[:-1].copy()
+        for op in np.flatnonzero(model.needed).tolist():
+            groups = ways.groups(op)
+            if len(groups) > 1:
+                weight = [x[model.way[ways.members[group]]].sum() for group in groups]
+                choice[op] = groups[int(np.argmax(weight))]
+        stored = np.where(model.stored >= 0, x[model.stored], 1.0)
+        return Advice(choice, stored)

@@ -1,0 +1,241 @@
+"""monet: the cheapest schedule and implementations within a budget (Shah et al., ICLR 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphs.errors import ConfigError, Infeasible, NotApplicable
+from graphs.kinds import Kind
+from graphs.plan import Plan
+from graphs.simulate import simulate
+from graphs.synthetic import unit_chain
+from strategies.base import Problem, Solution, Traits
+from strategies.checkmate.lowering import SOLVER
+from strategies.monet.bound import Advice, Bound
+from strategies.monet.schedule import Chosen, cheapest_choice, graph_can_be_planned
+from strategies.monet.search import Point, advised, everything, improved, repaired, search
+from strategies.monet.ways import JOINT, VARIANTS, Ways
+
+SHARES = (1.0, 0.9, 0.8, 0.7)
+"""Of the budget, at which the bound model's advice is taken: it knows of fewer bytes than there
+are, so that what it stores at a smaller budget often fits the whole one."""
+TRIES = 8
+"""Randomized repairs of each start before it is given up."""
+UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True)
+class Monet:
+    """The cheapest plan within a budget, implementations included, with a proven bound.
+
+    Attributes:
+        variant: ``full``; or the ablation of Figures 4 and 6: ``noop``, ``conv``, ``output``,
+            ``intermediate``. Those that do not weigh convolution algorithms choose the fastest
+            that fit afterwards (appendix G).
+        gap: relative gap (cost - bound) / cost at which to stop.
+
+    Raises:
+        ConfigError: an option is out of its range.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
+    variant: str = "full"
+    gap: float = 0.005
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            names = ", ".join(VARIANTS)
+            raise ConfigError(f"strategy.variant is {self.variant!r}; choose {names}")
+        if not 0 <= self.gap < 1:
+            raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What it chooses from (:class:`strategies.base.Choosy`)."""
+        return VARIANTS[self.variant]
+
+    def warm_up(self) -> None:
+        """Compile the kernels."""
+        self.plan(Problem(unit_chain(4), 6, time_limit=5))
+
+    def plan(self, problem: Problem) -> Solution:
+        """The plan, and a bound for every plan of the graph with first computes in order.
+
+        Raises:
+            NotApplicable: a graph without a loss, or whose ops overwrite by default.
+            Infeasible: no plan was found; ``proven`` where there is none.
+        """
+        graph, budget = problem.graph, problem.budget
+        if not graph_can_be_planned(graph):
+            raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
+        started = perf_counter()
+        ways = Ways.of(graph, self.kinds)
+        floor, what = graph.floor()
+        if budget is not None and budget < floor:
+            raise Infeasible(
+                f"{what} alone must have {floor} bytes; the budget is {budget}", proven=True
+            )
+        run = _Run(self, problem, ways, started)
+        run.run()
+        if run.best is None:
+            proven = run.bound == inf and ways.everything
+            raise Infeasible(
+                f"no plan within {budget} bytes "
+                + ("exists" if proven else f"was found in {problem.time_limit:g} s"),
+                smallest_peak_found=run.leanest,
+                proven=proven,
+            )
+        cost, plan = run.best
+        return Solution(
+            plan,
+            min(run.bound, cost) if ways.everything else None,
+            "any" if ways.everything else None,
+            variant=self.variant,
+            solver=SOLVER,
+            seconds=perf_counter() - started,
+            details=run.details(),
+        )
+
+
+class _Run:
+    """One planning run: what was found so far.
+
+    Attributes:
+        best: cost and plan, or None.
+        bound: proven lower bound of the cost; infinite: there is no plan.
+        leanest: the smallest peak found, in bytes.
+    """
+
+    def __init__(self, strategy: Monet, problem: Problem, ways: Ways, started: float) -> None:
+        self.problem, self.ways, self.started = problem, ways, started
+        self.gap, self.joint = strategy.gap, strategy.variant in JOINT
+        self.deadline = started + problem.time_limit
+        self.random = np.random.default_rng(problem.seed)
+        self.best: tuple[float, Plan] | None = None
+        self.point: Point | None = None
+        self.leanest: int | None = None
+        self.incumbents: list[tuple[float, float | None, float]] = []
+        self.model: Bound | None = None
+        tables = problem.graph.tables
+        least = [tables.cost[ways.first_ways(op)].min() for op in np.flatnonzero(ways.surely_needed())]
+        self.bound = float(sum(least))
+        self._steps: Iterator[Point] = iter(())
+
+    def run(self) -> None:
+        """First without a model, then with its advice, then both side by side."""
+        limit = UNLIMITED if self.problem.budget is None else self.problem.budget
+        space = Chosen.start(self.ways, cheapest_choice(self.ways), limit, self.joint)
+        start = everything(space)
+        self._try(start)
+        if self.problem.budget is None or self._closed():
+            return
+        self.model = Bound(self.ways, limit, self.problem.seed)
+        for share in SHARES:
+            advice = self.model.linear(self.deadline, lambda: False, share)
+            self._learn()
+            if self.bound == inf:
+                return
+            self._follow(space, advice)
+            if self._closed():
+                return
+        if self.point is None:
+            self._insist(start)
+        advice = self.model.integral(self.deadline, self._step, self.gap / 4, self._enough)
+        self._learn()
+        self._follow(space, advice)
+        while perf_counter() < self.deadline and not self._closed() and self._step():
+            pass
+
+    def details(self) -> dict[str, Any]:
+        """What goes into the row's ``extra``."""
+        model = self.model
+        sizes = {} if model is None else model.size
+        return {
+            **sizes,
+            "nodes": 0 if model is None else model.nodes,
+            "build_seconds": 0.0 if model is None else model.build_seconds,
+            "incumbents": self.incumbents,
+            "seconds_to_gap_5": self._seconds_to_gap(0.05),
+            "seconds_to_gap_2": self._seconds_to_gap(0.02),
+        }
+
+    def _seconds_to_gap(self, gap: float) -> float | None:
+        for seconds, cost, bound in self.incumbents:
+            if cost is not None and cost - bound <= gap * cost:
+                return seconds
+        return None
+
+    def _closed(self) -> bool:
+        if self.best is None:
+            return self.bound == inf
+        return self.best[0] - self.bound <= self.gap * self.best[0]
+
+    def _enough(self) -> bool:
+        """Asked by the solver, in its own thread."""
+        assert self.model is not None
+        return self.best is not None and self.best[0] - self.model.best <= self.gap * self.best[0]
+
+    def _learn(self) -> None:
+        assert self.model is not None
+        if self.model.best > self.bound:
+            self.bound = self.model.best
+            self._record()
+
+    def _follow(self, space: Chosen, advice: Advice | None) -> None:
+        if advice is not None:
+            self._try(advised(space, advice))
+
+    def _try(self, start: Point) -> None:
+        """Repair and improve a start, and keep what comes of it."""
+        found = repaired(start, self.random, self.deadline)
+        if found.peak <= found.space.limit:
+            self._offer(found)
+            found = improved(found, self.random, self.deadline)
+        self._offer(found)
+
+    def _insist(self, start: Point) -> None:
+        """No plan so far: repair again and again, with more and more noise."""
+        for number in range(1, TRIES):
+            if self.point is not None or perf_counter() > self.deadline:
+                return
+            noisy = repaired(start, self.random, self.deadline, noise=0.3 * number)
+            if noisy.peak <= noisy.space.limit:
+                noisy = improved(noisy, self.random, self.deadline)
+            self._offer(noisy)
+
+    def _step(self) -> bool:
+        """One step of local search; False if there is nothing to start from."""
+        if self.point is None:
+            return False
+        found = next(self._steps, None)
+        if found is None:
+            self._steps = search(self.point, self.random, self.deadline)
+            found = next(self._steps, None)
+        if found is not None:
+            self._offer(found)
+        return found is not None
+
+    def _offer(self, found: Point) -> None:
+        self.leanest = found.peak if self.leanest is None else min(self.leanest, found.peak)
+        if found.peak > found.space.limit:
+            return
+        if self.point is not None and found.cost >= self.point.cost:
+            return
+        self.point = found
+        plan = found.space.finished(found.schedule)
+        cost = simulate(self.problem.graph, plan).cost
+        if self.best is None or cost < self.best[0]:
+            self.best = cost, plan
+            self._record()
+
+    def _record(self) -> None:
+        cost = None if self.best is None else self.best[0]
+        self.incumbents.append((perf_counter() - self.started, cost, min(self.bound, 1e300)))
+        if cost:
+            self.problem.report(f"cost {cost:.6g}, gap {max(0.0, 1 - self.bound / cost):.2%}")

@@ -1,0 +1,143 @@
+"""Schedules and groups of ways together: repair, then moves that are kept if they save cost.
+
+The repair is the planner of the notes: evict at the peak what is cheapest to recompute per byte
+and statement, and recompute lazily. Then values are given back, backward ops switched to other
+groups (output- or mask-activated, say), and values dropped where the room makes a faster
+convolution possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from strategies.checkmate.search import Random, _perturb, give_back, repair
+from strategies.checkmate.space import Schedule
+from strategies.monet.bound import Advice
+from strategies.monet.schedule import Chosen
+
+WARM = 0.002
+"""How much worse, relative to its cost, a schedule may be to go on from, typically."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A schedule and the space that it is of."""
+
+    space: Chosen
+    schedule: Schedule
+
+    @property
+    def cost(self) -> float:
+        return self.schedule.trace.cost
+
+    @property
+    def peak(self) -> int:
+        return self.schedule.trace.peak_bytes
+
+
+def everything(space: Chosen) -> Point:
+    """Recompute nothing."""
+    return Point(space, space.everything())
+
+
+def advised(space: Chosen, advice: Advice) -> Point:
+    """What a solution of the bound model stores, and how it computes."""
+    space = space.choosing(advice.choice)
+    keep = np.ones(space.shape, dtype=bool)
+    for i, op in enumerate(space.ops.tolist()):
+        keep[0, i] = advice.stored[space.graph.tables.writes[op]].max() >= 0.5
+    return Point(space, space.evaluate(keep))
+
+
+def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) -> Point:
+    """Within the budget, unless nothing more can be evicted or time is up."""
+    space = point.space
+    found = repair(space, point.schedule, space.limit, random, deadline, noise)
+    return Point(space, found)
+
+
+def improved(point: Point, random: Random, deadline: float) -> Point:
+    """Give back, switch and drop, once each, while it saves cost."""
+    space = point.space
+    point = Point(space, give_back(space, point.schedule, space.limit, random, deadline))
+    point = _switched(point, random, deadline)
+    return _dropped(point, random, deadline)
+
+
+def _better(found: Point, point: Point) -> bool:
+    fits = found.peak <= point.space.limit
+    return fits and (found.cost, found.peak) < (point.cost, point.peak)
+
+
+def _switched(point: Point, random: Random, deadline: float) -> Point:
+    """Try the other groups of each op, in random order."""
+    for op in random.permutation(_undecided(point.space)).tolist():
+        for group in point.space.ways.groups(op):
+            if perf_counter() > deadline:
+                return point
+            if group == point.space.choice[op]:
+                continue
+            found = _with_group(point, op, group)
+            if _better(found, point):
+                point = found
+    return point
+
+
+def _undecided(space: Chosen) -> list[int]:
+    """Ops of stages that have several groups."""
+    return [op for op in space.stages.tolist() if len(space.ways.groups(op)) > 1]
+
+
+def _with_group(point: Point, op: int, group: int) -> Point:
+    choice = point.space.choice.copy()
+    choice[op] = group
+    space = point.space.choosing(choice)
+    return Point(space, space.evaluate(point.schedule.keep))
+
+
+def _dropped(point: Point, random: Random, deadline: float, most: int = 100) -> Point:
+    """Drop values, at random, where that makes room for faster ways."""
+    if not point.space.joint:
+        return point
+    schedule = point.schedule
+    stages, ops = np.nonzero(schedule.keep & schedule.available)
+    first = np.diff(schedule.available, axis=0, prepend=False)[stages, ops] | (stages == 0)
+    picked = np.flatnonzero(first)
+    for k in random.permutation(picked)[:most].tolist():
+        if perf_counter() > deadline:
+            break
+        keep = point.schedule.keep.copy()
+        keep[stages[k], ops[k]] = False
+        found = Point(point.space, point.space.evaluate(keep))
+        if _better(found, point):
+            point = found
+    return point
+
+
+def perturbed(point: Point, random: Random) -> Point:
+    """Other groups for a few ops, and a stretch of what is dropped given back."""
+    space, choice = point.space, point.space.choice.copy()
+    undecided = _undecided(space)
+    if undecided and random.random() < 0.5:
+        count = 1 + int(random.integers(1 + len(undecided) // 10))
+        for op in random.choice(undecided, size=count).tolist():
+            choice[op] = random.choice(space.ways.groups(op))
+        space = space.choosing(choice)
+    return Point(space, _perturb(space, space.evaluate(point.schedule.keep), random))
+
+
+def search(start: Point, random: Random, deadline: float) -> Iterator[Point]:
+    """Iterated local search from ``start``, which fits the budget."""
+    current = start
+    while perf_counter() < deadline:
+        found = repaired(perturbed(current, random), random, deadline, noise=0.2)
+        if found.peak <= found.space.limit:
+            found = improved(found, random, deadline)
+            excess = found.cost - current.cost
+            if excess <= 0 or random.random() < np.exp(-excess / (WARM * current.cost)):
+                current = found
+        yield found

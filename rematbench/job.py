@@ -24,7 +24,7 @@ from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import banishing_peak, load, load_stream
-from strategies.base import Problem, Solution, Strategy, Warmed
+from strategies.base import Choosy, Problem, Solution, Strategy, Warmed
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
@@ -65,7 +65,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     """
     row = first_row(settings)
     strategy = make_strategy(settings)
-    graph, captured = load(settings, say)
+    graph, captured = load(settings, say, strategy if isinstance(strategy, Choosy) else None)
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
     try:

@@ -16,6 +16,7 @@ from graphs.stream_graph import graph_of_stream
 from graphs.stream_log import read_log
 from rematbench.accounting import account
 from rematbench.settings import STREAM_KINDS, Settings
+from strategies.base import Choosy
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
@@ -24,22 +25,41 @@ if TYPE_CHECKING:
 _memo: dict[str, Any] = {}
 
 
-def load(settings: Settings, say: Any = lambda phase: None) -> tuple[Graph, Captured | None]:
+def load(
+    settings: Settings, say: Any = lambda phase: None, choosy: Choosy | None = None
+) -> tuple[Graph, Captured | None]:
     """The graph to plan for, and what it was captured from.
 
     The latest model and its costs are kept, since a sweep plans many times for each.
 
     Args:
         say: called with the name of each phase that takes long.
+        choosy: a strategy that wants other implementations; files have them, or have none.
     """
     if not settings.captured:
         return _plain(settings), None
-    captured = _remember(
-        "captured", [settings.model, settings.device], lambda: _capture(settings, say)
-    )
-    chosen = [settings.model, settings.device, settings.costmodel, settings.preset]
+    model = [settings.model, settings.device]
+    captured = _remember("captured", model, lambda: _capture(settings, say))
+    if choosy is not None:
+        model = [*model, sorted(choosy.kinds), choosy.wants_density, settings.seed]
+        plain = captured
+        captured = _remember("attached", model, lambda: _attach(settings, plain, choosy, say))
+    chosen = [*model, settings.costmodel, settings.preset]
     costed = _remember("costed", chosen, lambda: _cost(settings, captured, say))
     return account(settings.accounting, costed, captured.kinds, captured.gradient_values), captured
+
+
+def _attach(settings: Settings, captured: Captured, choosy: Choosy, say: Any) -> Captured:
+    """The same model with implementations to choose from; its defaults stay as they are."""
+    from graphs.alternatives import with_alternatives
+
+    density = None
+    if choosy.wants_density and settings.device != "none":
+        from validator import densities
+
+        say("measure sparsity")
+        density = densities(captured, settings.device, settings.seed)
+    return with_alternatives(captured, choosy.kinds, density)
 
 
 def _remember(slot: str, key: Any, make: Any) -> Any:

@@ -37,7 +37,7 @@ def draw(name: str, rows: list[Row], out: Path) -> list[Path]:
 def _tell(problems: Sequence[Problem]) -> None:
     """Name what was skipped, on the screen; the page lists more of it."""
     for problem in problems[:_MOST_TOLD]:
-        print(f"rematbench-report: {problem} (skipped)", file=sys.stderr)
+        print(f"rematbench-report: {problem}", file=sys.stderr)
     if len(problems) > _MOST_TOLD:
         rest = len(problems) - _MOST_TOLD
         print(f"rematbench-report: and {rest} more: see index.html", file=sys.stderr)

@@ -155,7 +155,7 @@ def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterato
     if fault:
         problems.append(Problem(Path(name), fault))
     else:
-        yield Record(row, path, _identity(row))
+        yield Record(row, path, _identity(row, name))
 
 
 def _fault(row: Any) -> str | None:
@@ -185,10 +185,12 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _identity(row: Row) -> str:
-    # A copy from the cache is the same row, though it says that it is a copy.
+def _identity(row: Row, name: str) -> str:
+    # A copy from the cache is the same row, though it says that it is a copy. A job whose
+    # configuration was bad knows little of itself: two such rows may be alike, and are two.
     extra = {key: value for key, value in row["extra"].items() if key != "cached"}
-    text = json.dumps([*(row[c] for c in COLUMNS if c != "extra"), extra], sort_keys=True)
+    place = name if extra.get("bad_config") else None
+    text = json.dumps([*(row[c] for c in COLUMNS if c != "extra"), extra, place], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:12]
 
 

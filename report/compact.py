@@ -78,7 +78,7 @@ def problems(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
 
 def _problem(row: Row) -> tuple[Any, ...]:
     extra = row["extra"]
-    # Measured costs differ from run to run: the graph's hash would tear apart what belongs together.
+    # Measured costs differ from run to run, and so does the graph's hash.
     profiled = row["costmodel"] == "profiled"
     graph = f"of {row['ops']} ops" if profiled else row["graph_hash"]
     sizes = (row["batch_size"], row["resolution"], extra.get("length"), extra.get("lengths"))

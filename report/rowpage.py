@@ -58,6 +58,10 @@ class Files:
     graph: str | None
 
 
+class _Stale(PlanError):
+    """A plan that is not its row's."""
+
+
 class RowPages:
     """Writes the pages of the rows whose run folder holds a plan or a trace.
 
@@ -91,6 +95,9 @@ class RowPages:
         try:
             if has_plan:
                 picture, files = self._draw_plan(record, folder)
+        except _Stale as error:
+            self.problems.append(Problem(folder, str(error)))
+            return
         except RematbenchError as error:
             faults.append(f"no schedule picture: {error}")
         try:
@@ -98,6 +105,9 @@ class RowPages:
                 timeline = read_timeline(folder / "trace.csv", [level[-1] for level in levels])
         except RematbenchError as error:
             faults.append(f"no timeline: {error}")
+        self.problems += [Problem(folder, fault) for fault in faults]
+        if picture is None and timeline is None:
+            return
         page = self._template.render(
             **_described(record),
             picture=_pictures(picture),
@@ -108,7 +118,6 @@ class RowPages:
         )
         write_bytes(self._out / f"{record.id}.html", page.encode())
         self.written.append(record.id)
-        self.problems += [Problem(folder, fault) for fault in faults]
 
     def _draw_plan(self, record: Record, folder: Path) -> tuple[Schedule, Files]:
         """The picture of ``plan.json``, once the simulator has accepted the plan as the row's.
@@ -122,8 +131,9 @@ class RowPages:
         trace = simulate(graph, plan)
         told = record.row["peak_bytes"]
         if trace.peak_bytes != told:
-            raise PlanError(
-                f"{path}: peaks at {trace.peak_bytes} bytes, its row says {told}; run the job again"
+            raise _Stale(
+                f"plan.json peaks at {trace.peak_bytes} bytes and its row says {told}: it is of "
+                "an earlier run, so that neither it nor trace.csv is drawn; run the job again"
             )
         picture = schedule(graph, plan)
         name = f"{record.id}.plan.json.gz"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import seaborn as sns
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 
 # Known strategies first, so that adding one never recolours another.
 _ORDER = (
@@ -48,7 +48,8 @@ _SYMBOLS = {
     "h": "hexagon",
     "*": "star",
 }
-_COLOURS = sns.color_palette("colorblind", 10)
+# The palette's yellow is hardly seen on white, so that it is darker here.
+_COLOURS = [*sns.color_palette("colorblind", 8), to_rgb("#b8ab00"), to_rgb("#56b4e9")]
 
 
 def _place(strategy: str) -> int:

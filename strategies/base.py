@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from graphs.simulate import Trace, simulate
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
+    from graphs.kinds import Kind
     from graphs.stream import EventStream
 
 Degree = Literal["yes", "partly", "no"]
@@ -128,6 +129,22 @@ class Warmed(Protocol):
     """A strategy with something to do before planning time counts: compiling, say."""
 
     def warm_up(self) -> None: ...
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """A strategy that chooses among implementations: it plans for a graph that has them.
+
+    Attributes:
+        kinds: which ones it wants, see :class:`graphs.kinds.Kind`.
+        wants_density: of sparse encodings, too, which needs a forward pass on the device.
+    """
+
+    @property
+    def kinds(self) -> Collection[Kind]: ...
+
+    @property
+    def wants_density(self) -> bool: ...
 
 
 def cheapest_within(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -49,9 +49,14 @@ class _Reach(torch.autograd.Function):
 class _StandIn(nn.Module):
     """Takes the model's place while DDP believes that a forward pass runs."""
 
-    def __init__(self, reached: Sequence[nn.Parameter]) -> None:
+    def __init__(self, model: nn.Module, reached: Sequence[nn.Parameter]) -> None:
         super().__init__()
-        self.reached = tuple(reached)  # a tuple, so that they are not registered here
+        # Tuples, so that nothing is registered here.
+        self.model, self.reached = (model,), tuple(reached)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+        """The model's: DDP asks for them anew before each broadcast."""
+        return self.model[0].named_buffers(*args, **kwargs)
 
     def forward(self, device: Tensor) -> Tensor:
         out: Tensor = _Reach.apply(*self.reached)
@@ -65,7 +70,7 @@ def announce(parallel: DistributedDataParallel, reached: Sequence[nn.Parameter])
         reached: the parameters that will get a gradient.
     """
     model = parallel.module
-    parallel.module = _StandIn(reached)
+    parallel.module = _StandIn(model, reached)
     try:
         with torch.enable_grad():
             parallel(reached[0].new_zeros(()))

@@ -67,14 +67,36 @@ class Place:
         if not isinstance(found, Tensor):
             raise ExecutionError(f"{self._what} {self.name} of the model is gone; {_REMEDY}")
         look = self.look
-        if (
-            found.dtype is not look.dtype
-            or found.requires_grad is not look.needs_gradient
-            or found.shape != look.shape
-        ) or (change := look.change(Look.of(found))) is not None:
-            change = look.change(Look.of(found))
+        change = look.change(Look.of(found))
+        if change is not None:
             raise ExecutionError(f"{self._what} {self.name}: {change}; {_REMEDY}")
         return found
+
+
+class Ties:
+    """Which names of parameters are one tensor: a plan sees each tensor once."""
+
+    def __init__(self, module: nn.Module) -> None:
+        first: dict[int, str] = {}
+        places = {
+            name: Place(module, name, "parameter")
+            for name, tensor in module.named_parameters(remove_duplicate=False)
+            if first.setdefault(id(tensor), name) != name
+        }
+        names = dict(module.named_parameters(remove_duplicate=False))
+        self.pairs = [
+            (place, Place(module, first[id(names[name])], "parameter"))
+            for name, place in places.items()
+        ]
+
+    def check(self) -> None:
+        """Raises ExecutionError when two names are no longer one tensor."""
+        for place, first in self.pairs:
+            if place.tensor() is not first.tensor():
+                raise ExecutionError(
+                    f"parameters {first.name} and {place.name} were one tensor when the plan was "
+                    f"made and are two (load_state_dict(assign=True)?); tie them, or {_REMEDY}"
+                )
 
 
 class Conditions:
@@ -85,6 +107,7 @@ class Conditions:
         self.modules = list(module.named_modules())
         self.training = [module.training for _, module in self.modules]
         self.autocast = _autocast(device)
+        self.ties = Ties(module)
 
     def check(self) -> None:
         """Raises ExecutionError when one of them has changed."""
@@ -96,6 +119,7 @@ class Conditions:
                 f"{name or 'the model'} was in {words[not now]} mode when the plan was made and is "
                 f"in {words[now]} mode; call model.{words[not now]}(), or apply() again in this one"
             )
+        self.ties.check()
         if (now := _autocast(self.device)) != self.autocast:
             raise ExecutionError(
                 f"autocast was {_word(self.autocast or 'off')} when the plan was made and is "

@@ -79,15 +79,19 @@ class Curves {
   }
 
   draw(panel) {
-    const axis = { gridcolor: "#e6e6e6", linecolor: "#777", zeroline: false, automargin: true };
+    const traces = this.traces(panel.rows);
+    const names = new Set(panel.rows.map((row) => cell("strategy", row)));
+    const variants = traces.length > names.size; // one colour, several lines: name them
+    const axis = { rangemode: "tozero", gridcolor: "#e6e6e6", linecolor: "#777", zeroline: false, automargin: true };
     const layout = {
-      height: 290, margin: { l: 58, r: 10, t: 8, b: 40 }, showlegend: false, hovermode: "closest",
+      height: 290, margin: { l: 58, r: 10, t: 8, b: 40 }, hovermode: "closest",
+      showlegend: variants, legend: { orientation: "h", y: -0.28, font: { size: 10 } },
       xaxis: { ...axis, title: { text: "budget fraction" }, tickformat: ".0%" },
       yaxis: { ...axis, title: { text: this.kind.title }, tickformat: this.kind.format },
     };
     if (this.kind.format === ".0%") Object.assign(layout.yaxis, { zeroline: true, zerolinecolor: "#777" });
-    Plotly.newPlot(panel.plot, this.traces(panel.rows), layout,
-      { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+    Plotly.newPlot(panel.plot, traces, layout,
+      { responsive: true, displayModeBar: false });
     panel.plot.on("plotly_click", (event) => this.onOpen(event.points[0].customdata));
   }
 

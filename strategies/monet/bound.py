@@ -25,10 +25,12 @@ class Advice:
 
     Attributes:
         choice: per op, the group that it favours.
+        wish: per op, the way that it favours in that group.
         stored: per value, how much of it is live when the loss begins; 1 for what is negligible.
     """
 
     choice: IntArray
+    wish: IntArray
     stored: FloatArray
 
 
@@ -126,10 +128,12 @@ class Bound:
         model, ways = self.model, self.model.ways
         x = np.append(np.array(highs.getSolution().col_value), 0.0)
         choice = ways.group_at[:-1].copy()
+        wish = np.full_like(choice, -1)
         for op in np.flatnonzero(model.needed).tolist():
             groups = ways.groups(op)
-            if len(groups) > 1:
-                weight = [x[model.way[ways.members[group]]].sum() for group in groups]
-                choice[op] = groups[int(np.argmax(weight))]
+            weight = [x[model.way[ways.members[group]]].sum() for group in groups]
+            choice[op] = groups[int(np.argmax(weight))]
+            members = ways.members[int(choice[op])]
+            wish[op] = members[int(np.argmax(x[model.way[members]]))]
         stored = np.where(model.stored >= 0, x[model.stored], 1.0)
-        return Advice(choice, stored)
+        return Advice(choice, wish, stored)

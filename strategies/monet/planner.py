@@ -57,8 +57,13 @@ class Monet:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~strategies.base.Choosy`)."""
         return VARIANTS[self.variant]
+
+    @property
+    def wants_density(self) -> bool:
+        """MONeT is lossless and dense."""
+        return False
 
     def warm_up(self) -> None:
         """Compile the kernels."""

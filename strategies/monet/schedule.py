@@ -34,12 +34,15 @@ class Chosen(Space):
         choice: per op, the group that computes it.
         limit: bytes that the fastest ways must fit.
         joint: do the fastest ways count while searching?
+        wish: per op, a way to run it instead of the leanest, or -1. It counts as what the op
+            needs, so that a repair makes room for it.
     """
 
     ways: Ways
     choice: IntArray
     limit: int
     joint: bool
+    wish: IntArray
 
     @classmethod
     def start(cls, ways: Ways, choice: IntArray, limit: int, joint: bool) -> Chosen:
@@ -49,11 +52,16 @@ class Chosen(Space):
         forward = [n for n, op in enumerate(graph.ops[:loss]) if op.phase is Phase.FORWARD]
         later = [n for n in np.flatnonzero(graph.needed_ops()).tolist() if n not in set(forward)]
         ops, stages = np.array(forward, dtype=np.int64), np.array(later, dtype=np.int64)
-        return cls("F", graph, ops, stages, ways, choice, limit, joint)
+        none = np.full(len(graph.ops), -1, dtype=np.int64)
+        return cls("F", graph, ops, stages, ways, choice, limit, joint, none)
 
     def choosing(self, choice: IntArray) -> Chosen:
         """The same with other groups."""
         return replace(self, choice=choice)
+
+    def wishing(self, wish: IntArray | None) -> Chosen:
+        """The same with other wishes; None: with none."""
+        return replace(self, wish=np.full_like(self.wish, -1) if wish is None else wish)
 
     @cached_property
     def _again(self) -> IntArray:
@@ -98,12 +106,15 @@ class Chosen(Space):
 
     def finished(self, schedule: Schedule) -> Plan:
         """The schedule's plan with the fastest ways that fit."""
-        lean = schedule.plan.codes(self.graph)
-        ops = self.graph.tables.op_of[lean[lean >= 0]]
-        again, legal = self._lowered(ops)
-        during = schedule.trace.bytes_during[lean >= 0]
-        fast = self._fastest(again, legal, during)
+        fast = self.fastest(schedule)
         return Plan.from_codes(self.graph, with_frees(self.graph, fast))
+
+    def fastest(self, schedule: Schedule) -> IntArray:
+        """Per compute of the schedule, the fastest way that fits."""
+        codes = schedule.plan.codes(self.graph)
+        computes = codes >= 0
+        lean, legal = self._lowered(self.graph.tables.op_of[codes[computes]])
+        return self._fastest(lean, legal, schedule.trace.bytes_during[computes])
 
     @cached_property
     def _all_ops(self) -> IntArray:
@@ -112,7 +123,7 @@ class Chosen(Space):
     def _lowered(self, ops: IntArray) -> tuple[IntArray, IntArray]:
         tables, members = self.graph.tables, self.ways.members
         return _lower(
-            ops, self.choice, self._again, members.start, members.items, self.ways.extra,
+            ops, self.choice, self._again, self.wish, members.start, members.items, self.ways.extra,
             tables.cost, tables.overwritten_by.start, tables.overwritten_by.items,
             tables.reads.start, tables.reads.items, tables.writes.start, tables.writes.items,
             tables.outputs, tables.value_bytes.size,
@@ -136,7 +147,7 @@ class Chosen(Space):
 
 @numba.njit(cache=True)
 def _lower(
-    ops, choice, again, member_at, members, extra, cost, over_at, over,
+    ops, choice, again, wish, member_at, members, extra, cost, over_at, over,
     read_at, reads, write_at, writes, outputs, values,
 ):  # fmt: skip
     """Per compute, its leanest legal way (-1: nobody reads what it writes) and a mask of all.
@@ -171,10 +182,14 @@ def _lower(
             if not allowed:
                 continue
             legal[p] |= np.int64(1) << (m - member_at[group])
-            if (
-                best < 0
-                or extra[way] < extra[best]
-                or (extra[way] == extra[best] and cost[way] < cost[best])
+            if way == wish[op]:
+                best = way
+            elif best < 0 or (
+                best != wish[op]
+                and (
+                    extra[way] < extra[best]
+                    or (extra[way] == extra[best] and cost[way] < cost[best])
+                )
             ):
                 best = way
         lean[p] = best

@@ -14,6 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
+from graphs.ir import IntArray
 from strategies.checkmate.search import Random, _perturb, give_back, repair
 from strategies.checkmate.space import Schedule
 from strategies.monet.bound import Advice
@@ -47,6 +48,8 @@ def everything(space: Chosen) -> Point:
 def advised(space: Chosen, advice: Advice) -> Point:
     """What a solution of the bound model stores, and how it computes."""
     space = space.choosing(advice.choice)
+    if space.joint:
+        space = space.wishing(advice.wish)
     keep = np.ones(space.shape, dtype=bool)
     for i, op in enumerate(space.ops.tolist()):
         keep[0, i] = advice.stored[space.graph.tables.writes[op]].max() >= 0.5
@@ -54,10 +57,17 @@ def advised(space: Chosen, advice: Advice) -> Point:
 
 
 def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) -> Point:
-    """Within the budget, unless nothing more can be evicted or time is up."""
-    space = point.space
-    found = repair(space, point.schedule, space.limit, random, deadline, noise)
-    return Point(space, found)
+    """Within the budget, unless nothing more can be evicted or time is up.
+
+    First with what the space wishes for, then without: wishes that do not come true are given up.
+    """
+    space, schedule = point.space, point.schedule
+    schedule = repair(space, schedule, space.limit, random, deadline, noise)
+    if (space.wish >= 0).any():
+        space = space.wishing(None)
+        schedule = space.evaluate(schedule.keep)
+        schedule = repair(space, schedule, space.limit, random, deadline, noise)
+    return Point(space, schedule)
 
 
 def improved(point: Point, random: Random, deadline: float) -> Point:
@@ -119,15 +129,38 @@ def _dropped(point: Point, random: Random, deadline: float, most: int = 100) -> 
 
 
 def perturbed(point: Point, random: Random) -> Point:
-    """Other groups for a few ops, and a stretch of what is dropped given back."""
-    space, choice = point.space, point.space.choice.copy()
+    """Other groups for a few ops, wishes for faster ways, or what is dropped given back."""
+    space, choice, kind = point.space, point.space.choice.copy(), random.random()
     undecided = _undecided(space)
-    if undecided and random.random() < 0.5:
+    if kind < 0.3 and undecided:
         count = 1 + int(random.integers(1 + len(undecided) // 10))
         for op in random.choice(undecided, size=count).tolist():
             choice[op] = random.choice(space.ways.groups(op))
         space = space.choosing(choice)
+    elif kind < 0.7 and space.joint:
+        slow = _slow(point)
+        if len(slow):
+            wish = space.wish.copy()
+            count = 1 + int(random.integers(min(4, len(slow))))
+            for op, way in slow[random.choice(len(slow), size=count)].tolist():
+                wish[op] = way
+            space = space.wishing(wish)
+            return Point(space, space.evaluate(point.schedule.keep))
     return Point(space, _perturb(space, space.evaluate(point.schedule.keep), random))
+
+
+def _slow(point: Point) -> IntArray:
+    """Rows (op, way): a faster way of what the schedule computes, which does not fit."""
+    tables, members = point.space.graph.tables, point.space.ways.members
+    found = []
+    for way in np.unique(point.space.fastest(point.schedule)).tolist():
+        rivals = members[int(point.space.ways_group[way])]
+        found += [
+            (int(tables.op_of[way]), int(other))
+            for other in rivals
+            if tables.cost[other] < 0.99 * tables.cost[way]
+        ]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
 def search(start: Point, random: Random, deadline: float) -> Iterator[Point]:

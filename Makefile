@@ -22,11 +22,13 @@ bench: $(READY)
 	$(BIN)/rematbench -m experiment=quickstart hydra.sweep.dir=runs/quickstart
 	$(BIN)/rematbench-report runs/quickstart --figure overhead --out runs/quickstart/report
 
-# Our own speed and exactness, beside eager training (several minutes).
+# Our own speed and exactness, beside eager training (up to an hour; each runs by itself, too).
 benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.spine
 	$(BIN)/python -m benchmarks.planners
 	$(BIN)/python -m benchmarks.dtr
+	$(BIN)/python -m benchmarks.online
+	$(BIN)/python -m benchmarks.checkmate
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2

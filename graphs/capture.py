@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from graphs.errors import CaptureError
 from graphs.ir import Graph, Implementation, Op, Phase, Value
@@ -176,6 +176,16 @@ def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> C
 
 
 def _trace(workload: Workload, device: str) -> list[Node]:
+    joint = trace_joint(workload, device)
+    nodes = list(joint.graph.nodes)
+    for node in nodes:
+        if node.op == "get_attr":
+            node.meta["constant"] = getattr(joint, str(node.target))
+    return nodes
+
+
+def trace_joint(workload: Workload, device: str) -> GraphModule:
+    """Forward and backward as one functional ATen graph; ops have the names of their nodes."""
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
         batch = workload.make_batch()
     # oneDNN's fused LSTM has no trace on the CPU.
@@ -185,12 +195,8 @@ def _trace(workload: Workload, device: str) -> list[Node]:
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
-        nodes = list(joint.graph_module.graph.nodes)
-        for node in nodes:
-            if node.op == "get_attr":
-                node.meta["constant"] = getattr(joint.graph_module, str(node.target))
     torch.set_rng_state(state)
-    return nodes
+    return joint.graph_module
 
 
 def _first_names(module: nn.Module) -> dict[str, str]:

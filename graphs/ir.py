@@ -212,6 +212,13 @@ class Graph:
         return _build_tables(self)
 
     @cached_property
+    def forward_values(self) -> NDArray[np.bool_]:
+        """Per value: is it written by a forward op?"""
+        forward = np.array([op.phase is Phase.FORWARD for op in self.ops] + [False])
+        mask: NDArray[np.bool_] = forward[self.tables.writer]
+        return mask
+
+    @cached_property
     def hash(self) -> str:
         """16 hex digits that change with anything that a planner or the simulator looks at."""
         content = [

@@ -60,7 +60,7 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
         after,
         tables.value_bytes,
         tables.resident,
-        _forward_values(graph),
+        graph.forward_values,
         loss,
         graph.resident_bytes,
         tables.op_of,
@@ -84,15 +84,8 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
                 f"{graph.ops[tables.writer[output]].name!r} and do not free it",
             )
     peak = max(graph.resident_bytes, int(during.max(initial=0)))
-    distinct = len(np.unique(tables.op_of[codes[codes >= 0]]))
-    return Trace(peak, cost, computed - distinct, checkpoints, codes, during, after)
-
-
-def _forward_values(graph: Graph) -> NDArray[np.bool_]:
-    """Per value: is it written by a forward op?"""
-    forward = np.array([op.phase == "forward" for op in graph.ops] + [False])
-    mask: NDArray[np.bool_] = forward[graph.tables.writer]
-    return mask
+    distinct = np.count_nonzero(np.bincount(tables.op_of[codes[codes >= 0]]))
+    return Trace(peak, cost, computed - int(distinct), checkpoints, codes, during, after)
 
 
 def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: int) -> str:

@@ -12,26 +12,42 @@ from pathlib import Path
 from graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
 from rematbench.row import Row, write_leaderboard
-from report.collect import Problem, collect
+from report import figures
+from report.collect import Collected, Problem, collect
 from report.pages import write_pages
 
-# Each figure is a module of this package with ``draw(rows, out) -> paths``.
+# Each of ours is a module of this package with ``draw(rows, out) -> paths``; the papers' figures
+# are in report.figures.
 FIGURES = ("overhead",)
 _MOST_TOLD = 20  # problems on the screen
 
 
-def draw(name: str, rows: list[Row], out: Path) -> list[Path]:
+def draw(name: str, collected: Collected, out: Path) -> list[Path]:
     """Draw one figure.
 
     Raises:
         ConfigError: there is no such figure, or the rows hold nothing to draw.
     """
+    if name in figures.NAMES:
+        return figures.draw(name, collected.records, out)
     if name not in FIGURES:
-        near = difflib.get_close_matches(name, FIGURES, n=1)
+        there = [*FIGURES, *figures.NAMES]
+        near = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ConfigError(f"--figure {name}: unknown; {hint}there are: {', '.join(FIGURES)}")
-    paths: list[Path] = importlib.import_module(f"report.{name}").draw(rows, out)
+        raise ConfigError(f"--figure {name}: unknown; {hint}there are: {', '.join(there)}")
+    paths: list[Path] = importlib.import_module(f"report.{name}").draw(collected.rows, out)
     return paths
+
+
+def draw_all(collected: Collected, out: Path) -> list[Path]:
+    """Draw every figure that the rows allow; of the others, say how to make their rows."""
+    written = []
+    for name in (*FIGURES, *figures.NAMES):
+        try:
+            written += draw(name, collected, out)
+        except ConfigError as error:
+            print(f"rematbench-report: {one_line(error)}", file=sys.stderr)
+    return written
 
 
 def _tell(problems: Sequence[Problem]) -> None:
@@ -48,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="rematbench-report", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run or sweep folders")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--figure", action="append", default=[], help=", ".join(FIGURES))
+    which.add_argument("--figure", action="append", default=[], help="overhead, simrd_fig4, ...")
     which.add_argument("--all", action="store_true", help="every figure that the rows allow")
     parser.add_argument("--out", type=Path, default=Path("runs/report"), help="output folder")
     given = parser.parse_args()
@@ -60,8 +76,10 @@ def main() -> None:
         pages = write_pages(collected, given.out)
         _tell(pages.problems)
         written.append(pages.index)
-        for name in FIGURES if given.all else given.figure:
-            written += draw(name, rows, given.out)
+        if given.all:
+            written += draw_all(collected, given.out)
+        for name in given.figure:
+            written += draw(name, collected, given.out)
     except RematbenchError as error:
         print(f"rematbench-report: {one_line(error)}", file=sys.stderr)
         sys.exit(2)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,6 +20,7 @@ from report.compact import dump, page_data
 from report.rowpage import RowPages, filters
 
 ROWS = "rows"  # folder of the rows' own pages
+_SHARE = 500  # rows that a process draws at a time
 _MOST_PROBLEMS = 500  # told on the page
 
 
@@ -35,10 +40,8 @@ def write_pages(collected: Collected, out: Path) -> Written:
         With the problems: those of collecting, and plans and traces that could not be drawn.
     """
     templates = _templates()
-    pages = RowPages(out / ROWS, templates)
-    for record in collected.records:
-        pages.write(record)
-    problems = (*collected.problems, *pages.problems)
+    ids, faults = _write_row_pages(collected.records, out / ROWS)
+    problems = (*collected.problems, *faults)
     rows = collected.rows
     text = templates.get_template("index.html").render(
         count=len(rows),
@@ -52,10 +55,29 @@ def write_pages(collected: Collected, out: Path) -> Written:
         problem_count=len(problems),
         folder=ROWS,
         plotly=get_plotlyjs(),
-        data=dump(page_data(collected.records, frozenset(pages.written))),
+        data=dump(page_data(collected.records, frozenset(ids))),
     )
     write_bytes(out / "index.html", text.encode())
-    return Written(out / "index.html", len(pages.written), problems)
+    return Written(out / "index.html", len(ids), problems)
+
+
+def _write_row_pages(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
+    """The rows' own pages, on all cores where they are many: ids, and what could not be drawn."""
+    shares = [records[i : i + _SHARE] for i in range(0, len(records), _SHARE)]
+    workers = min(os.cpu_count() or 1, len(shares))
+    if workers < 2:
+        parts = [_write_share(share, out) for share in shares]
+    else:
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            parts = list(pool.map(_write_share, shares, repeat(out)))
+    return [i for ids, _ in parts for i in ids], [p for _, problems in parts for p in problems]
+
+
+def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
+    pages = RowPages(out, _templates())
+    for record in records:
+        pages.write(record)
+    return pages.written, pages.problems
 
 
 def _templates() -> Environment:

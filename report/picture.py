@@ -49,52 +49,60 @@ class _Cells:
     column: dict[int, int]
 
 
-def schedule(graph: Graph, plan: Plan) -> Schedule:
-    """R and S of a plan that the simulator accepts.
+class Painter:
+    """Draws the schedules of plans for one graph.
 
-    Raises:
-        InvalidPlan: the plan names an op or a value that the graph does not have.
+    Args:
+        graph: the plans' graph.
     """
-    cells = _cells(graph, plan.codes(graph))
-    stages = len(cells.column)
-    loss = None if graph.loss_index is None else cells.column.get(graph.loss_index)
-    return Schedule(stages, loss, _draw_computed(cells, stages), _draw_kept(cells, stages))
 
+    def __init__(self, graph: Graph) -> None:
+        tables = graph.tables
+        self.graph = graph
+        self._op_of, self._writer = tables.op_of.tolist(), tables.writer.tolist()
+        self._writes, self._over = _lists(tables.writes), _lists(tables.overwritten_by)
 
-def _cells(graph: Graph, codes: IntArray) -> _Cells:
-    tables = graph.tables
-    op_of, writer = tables.op_of.tolist(), tables.writer.tolist()
-    writes, over = _lists(tables.writes), _lists(tables.overwritten_by)
-    cells = _Cells([], [], {})
-    born: dict[int, int] = {}  # the first stage that begins with the value in memory
-    begun = False  # has the stage computed anything yet?
+    def schedule(self, plan: Plan) -> Schedule:
+        """R and S of a plan that the simulator accepts.
 
-    def die(value: int) -> None:
-        last = len(cells.column) - (0 if begun else 1)
-        first = born.pop(value, last + 1)
-        if first <= last and writer[value] >= 0:
-            cells.strips.append((first, last, cells.column[writer[value]]))
+        Raises:
+            InvalidPlan: the plan names an op or a value that the graph does not have.
+        """
+        cells = self._cells(plan.codes(self.graph))
+        stages, loss = len(cells.column), self.graph.loss_index
+        at = None if loss is None else cells.column.get(loss)
+        return Schedule(stages, at, _draw_computed(cells, stages), _draw_kept(cells, stages))
 
-    for code in codes.tolist():
-        if code < 0:
-            die(~code)
-            continue
-        op, stage = op_of[code], len(cells.column)
-        begun = True
-        for value in over[code]:
-            if value >= 0:
-                die(value)
-        is_first = op not in cells.column
-        if is_first:
-            cells.column[op] = stage
-            begun = False
-        cells.computes.append((stage, cells.column[op]))
-        for value in writes[op]:
-            born.setdefault(value, stage + 1)
-    begun = False
-    for value in list(born):
-        die(value)
-    return cells
+    def _cells(self, codes: IntArray) -> _Cells:
+        cells = _Cells([], [], {})
+        born: dict[int, int] = {}  # the first stage that begins with the value in memory
+        begun = False  # has the stage computed anything yet?
+
+        def die(value: int) -> None:
+            last = len(cells.column) - (0 if begun else 1)
+            first = born.pop(value, last + 1)
+            if first <= last:
+                cells.strips.append((first, last, cells.column[self._writer[value]]))
+
+        for code in codes.tolist():
+            if code < 0:
+                die(~code)
+                continue
+            op, stage = self._op_of[code], len(cells.column)
+            begun = True
+            for value in self._over[code]:
+                if value >= 0:
+                    die(value)
+            if op not in cells.column:
+                cells.column[op] = stage
+                begun = False  # the next stage is about to
+            cells.computes.append((stage, cells.column[op]))
+            for value in self._writes[op]:
+                born.setdefault(value, stage + 1)
+        begun = False
+        for value in list(born):
+            die(value)
+        return cells
 
 
 def _lists(rows: Rows) -> list[list[int]]:

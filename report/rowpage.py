@@ -15,12 +15,11 @@ from markupsafe import Markup
 
 from graphs.errors import GraphError, PlanError, RematbenchError
 from graphs.files import read_graph, read_plan, write_bytes
-from graphs.ir import Graph
 from graphs.simulate import simulate
 from rematbench.row import COLUMNS, Row
 from report.collect import Problem, Record
 from report.compact import source
-from report.picture import COLOURS, Schedule, data_uri, schedule
+from report.picture import COLOURS, Painter, Schedule, data_uri
 from report.timeline import HEIGHT, WIDTH, Timeline, read_timeline
 
 # Lines across the timeline: where from, what they are called, how they look.
@@ -79,7 +78,7 @@ class RowPages:
         self.problems: list[Problem] = []
         self._out = out
         self._template = templates.get_template("row.html")
-        self._graphs: dict[str, Graph] = {}  # by digest: the rows of a sweep share a few
+        self._painters: dict[str, Painter] = {}  # by digest: the rows of a sweep share a few
 
     def write(self, record: Record) -> None:
         """Write the page of one row, if there is anything to draw."""
@@ -116,7 +115,7 @@ class RowPages:
             files=files,
             faults=faults,
         )
-        write_bytes(self._out / f"{record.id}.html", page.encode())
+        _write(self._out / f"{record.id}.html", page.encode())
         self.written.append(record.id)
 
     def _draw_plan(self, record: Record, folder: Path) -> tuple[Schedule, Files]:
@@ -127,32 +126,38 @@ class RowPages:
         """
         path = folder / "plan.json"
         plan = read_plan(path)
-        graph, graph_file = self._graph(folder / "graph.json.gz")
-        trace = simulate(graph, plan)
+        painter, graph_file = self._painter(folder / "graph.json.gz")
+        trace = simulate(painter.graph, plan)
         told = record.row["peak_bytes"]
         if trace.peak_bytes != told:
             raise _Stale(
                 f"plan.json peaks at {trace.peak_bytes} bytes and its row says {told}: it is of "
                 "an earlier run, so that neither it nor trace.csv is drawn; run the job again"
             )
-        picture = schedule(graph, plan)
+        picture = painter.schedule(plan)
         name = f"{record.id}.plan.json.gz"
-        write_bytes(self._out / name, gzip.compress(path.read_bytes(), 6, mtime=0))
+        _write(self._out / name, gzip.compress(path.read_bytes(), 6, mtime=0))
         return picture, Files(name, graph_file)
 
-    def _graph(self, path: Path) -> tuple[Graph, str]:
-        """A graph, and the name of its copy among the pages: one for all rows that share it."""
+    def _painter(self, path: Path) -> tuple[Painter, str]:
+        """A painter, and the name of its graph's copy: one for all rows that share it."""
         if not path.exists():
             raise GraphError(f"{path}: missing, so that the plan's ops are unknown")
         content = path.read_bytes()
         digest = sha256(content).hexdigest()[:12]
         name = f"graph-{digest}.json.gz"
-        if digest not in self._graphs:
-            if len(self._graphs) >= _MOST_GRAPHS:
-                self._graphs.clear()
-            self._graphs[digest] = read_graph(path)
-            write_bytes(self._out / name, content)
-        return self._graphs[digest], name
+        if digest not in self._painters:
+            if len(self._painters) >= _MOST_GRAPHS:
+                self._painters.clear()
+            self._painters[digest] = Painter(read_graph(path))
+            _write(self._out / name, content)
+        return self._painters[digest], name
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file unless it is there already: a file system takes long to replace thousands."""
+    if not path.exists() or path.read_bytes() != content:
+        write_bytes(path, content)
 
 
 def _described(record: Record) -> dict[str, Any]:

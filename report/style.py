@@ -82,3 +82,18 @@ def symbol(strategy: str) -> str:
 def order(strategies: set[str]) -> list[str]:
     """Strategies in the order of every legend."""
     return sorted(strategies, key=lambda name: (_place(name), name))
+
+
+# DTR's heuristics are curves of their own in its figures.
+_HEURISTICS = ("full", "eqclass", "local", "lru", "largest", "random")
+
+
+def heuristic_colour(heuristic: str) -> tuple[float, float, float]:
+    """The colour of one of DTR's heuristics."""
+    found: tuple[float, float, float] = _COLOURS[_HEURISTICS.index(heuristic)]
+    return found
+
+
+def heuristic_marker(heuristic: str) -> str:
+    """The marker of one of DTR's heuristics."""
+    return _MARKERS[_HEURISTICS.index(heuristic)]

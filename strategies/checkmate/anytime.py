@@ -49,7 +49,7 @@ class Anytime:
         linear_bounds: the same from linear relaxations alone.
         incumbents: (seconds, cost, bound) at each improvement of either.
         nodes: of all branch-and-bound trees.
-        size: rows, columns and non-zeros of the largest program, after presolve.
+        largest: the program with the most columns.
         build_seconds: time that building it took.
         interrupted: set it, and ``run`` raises KeyboardInterrupt at the next good moment.
     """
@@ -74,7 +74,7 @@ class Anytime:
         self.linear_bounds: dict[str, float] = {}
         self.incumbents: list[tuple[float, float | None, float]] = []
         self.nodes = 0
-        self.size: dict[str, int] = {}
+        self.largest: Relaxation | None = None
         self.build_seconds = 0.0
         self.interrupted = False
         self._searching: Iterator[Schedule] = iter(())
@@ -155,9 +155,8 @@ class Anytime:
     def _build(self, space: Space, groups: Groups) -> Relaxation:
         started = perf_counter()
         relaxation = Relaxation(space, self.budget, groups, self.seed)
-        size = relaxation.size
-        if size["nonzeros"] > self.size.get("nonzeros", 0):
-            self.size, self.build_seconds = size, perf_counter() - started
+        if self.largest is None or relaxation.columns > self.largest.columns:
+            self.largest, self.build_seconds = relaxation, perf_counter() - started
         return relaxation
 
     def _linear(self, space: Space, deadline: float) -> list[Relaxation]:
@@ -179,13 +178,13 @@ class Anytime:
 
     def _paths(self, space: Space, program: Relaxation, deadline: float) -> None:
         """Path rows, which stay only where they help: they slow the solver down."""
-        rows, before = program.size["rows"], program.bound
+        before = program.bound
         for solved in program.linear(deadline, self._idle, paths=True):
             self._learn(space, program, solved)
         if self.best is not None and before < np.inf:
             gap = self.best.trace.cost - before
             if program.bound - before < PATHS_CLOSE * gap:
-                program.drop_rows(rows)
+                program.drop_rows()
 
     def _integral(self, space: Space, programs: list[Relaxation], deadline: float) -> None:
         """Better bounds and schedules from mixed-integer programs."""

@@ -174,7 +174,7 @@ def _details(search: Anytime) -> dict[str, Any]:
     assert search.best is not None
     linear = next(iter(search.linear_bounds.values()), 0.0)
     return {
-        **search.size,
+        **(search.largest.size() if search.largest is not None else {}),
         "nodes": search.nodes,
         "build_seconds": search.build_seconds,
         "incumbents": search.incumbents,

@@ -87,8 +87,8 @@ class Lowered:
 
     @property
     def size(self) -> dict[str, int]:
-        """Rows, columns and nonzeros, for a row's ``extra``."""
-        return {"rows": self.rows, "columns": self.columns, "nonzeros": self.nonzeros}
+        """Rows, columns and non-zeros after presolve, for a row's ``extra``."""
+        return presolved_size(self._lp)
 
     def raise_columns(self, part: Var, by: float) -> None:
         """Add ``by`` to the upper bounds of an indexed variable."""
@@ -204,6 +204,17 @@ def run_beside(highs: highspy.Highs, deadline: float, idle: Callable[[], bool]) 
         if not idle():
             thread.join(0.02)
     return not thread.is_alive()
+
+
+def presolved_size(lp: highspy.HighsLp) -> dict[str, int]:
+    """Rows, columns and non-zeros that HiGHS's presolve leaves (or those given, after 2 s)."""
+    highs = new_solver(1, 0)
+    highs.setOptionValue("time_limit", 2.0)
+    highs.passModel(lp)
+    done = highs.presolve() == highspy.HighsStatus.kOk
+    left = highs.getPresolvedLp() if done else lp
+    sizes = left.num_row_, left.num_col_, len(left.a_matrix_.value_)
+    return dict(zip(("rows", "columns", "nonzeros"), sizes, strict=True))
 
 
 def new_solver(threads: int, seed: int) -> highspy.Highs:

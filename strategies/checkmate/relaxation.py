@@ -17,7 +17,7 @@ import highspy
 import numpy as np
 
 from strategies.checkmate.cuts import Cuts, violated
-from strategies.checkmate.lowering import new_solver, run_beside
+from strategies.checkmate.lowering import new_solver, presolved_size, run_beside
 from strategies.checkmate.memory import Memory
 from strategies.checkmate.paths import violated_paths
 from strategies.checkmate.rows import make_layout, static_rows, value_liveness
@@ -122,16 +122,14 @@ class Relaxation:
         self._highs = new_solver(1, seed)
         self._highs.passModel(self._program())
         self._is_integral = self._left_behind = False
+        self._rows_before = 0
         self.bound = 0.0
 
-    @property
     def size(self) -> dict[str, int]:
-        """Rows, columns and non-zeros, as they are now (none while HiGHS is left behind)."""
-        highs = self._highs
-        if self._left_behind:
-            return {"rows": 0, "columns": 0, "nonzeros": 0}
-        sizes = highs.getNumRow(), highs.getNumCol(), highs.getNumNz()
-        return dict(zip(("rows", "columns", "nonzeros"), sizes, strict=True))
+        """Rows, columns and non-zeros after presolve, as a mixed-integer program without cuts."""
+        lp = self._program()
+        lp.integrality_ = [highspy.HighsVarType.kInteger] * self.columns
+        return presolved_size(lp)
 
     def _program(self) -> highspy.HighsLp:
         cost = np.zeros(self.columns)
@@ -160,14 +158,15 @@ class Relaxation:
         Yields:
             What each round of rows came to.
         """
+        if not self._left_behind:
+            self._rows_before = self._highs.getNumRow()
         yield from self._rounds(deadline, idle, paths)
 
-    def drop_rows(self, first: int) -> None:
-        """Forget the rows from ``first`` on."""
-        if self._left_behind:
-            return
-        every = np.arange(first, self._highs.getNumRow(), dtype=np.int32)
-        self._highs.deleteRows(len(every), every)
+    def drop_rows(self) -> None:
+        """Forget the rows that came with the last path rows."""
+        if not self._left_behind:
+            every = np.arange(self._rows_before, self._highs.getNumRow(), dtype=np.int32)
+            self._highs.deleteRows(len(every), every)
 
     def integral(
         self,

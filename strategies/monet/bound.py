@@ -63,7 +63,9 @@ class Bound:
         """Rows, columns and non-zeros, before presolve."""
         return self.model.program.size
 
-    def linear(self, deadline: float, idle: Callable[[], bool], share: float = 1.0) -> Advice | None:
+    def linear(
+        self, deadline: float, idle: Callable[[], bool], share: float = 1.0
+    ) -> Advice | None:
         """Solve the linear relaxation at ``share`` of the budget; None without a solution.
 
         Args:

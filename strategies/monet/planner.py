@@ -128,7 +128,9 @@ class _Run:
         self.incumbents: list[tuple[float, float | None, float]] = []
         self.model: Bound | None = None
         tables = problem.graph.tables
-        least = [tables.cost[ways.first_ways(op)].min() for op in np.flatnonzero(ways.surely_needed())]
+        least = [
+            tables.cost[ways.first_ways(op)].min() for op in np.flatnonzero(ways.surely_needed())
+        ]
         self.bound = float(sum(least))
         self._steps: Iterator[Point] = iter(())
 

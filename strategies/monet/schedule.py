@@ -78,13 +78,20 @@ class Chosen(Space):
             found[i] = tables.cost[lean].min()
         return found
 
-    def _dependencies(self, ops: IntArray) -> Rows:
-        writer = self.graph.tables.writer
-        rows = []
-        for op in ops.tolist():
-            writers = self.place[writer[self.ways.reads(int(self.choice[op]))]]
-            rows.append(sorted({w for w in writers.tolist() if w >= 0}))
-        return Rows.of(rows)
+    @cached_property
+    def inputs(self) -> Rows:
+        """Per repeatable op, the repeatable ops that its group reads."""
+        return self._of_groups(self.ops)
+
+    @cached_property
+    def uses(self) -> Rows:
+        """Per stage, the repeatable ops that its group reads."""
+        return self._of_groups(self.stages)
+
+    def _of_groups(self, ops: IntArray) -> Rows:
+        writers = self.ways.writers
+        rows = _picked(self.choice[ops], self.place, writers.start, writers.items)
+        return Rows(*rows)
 
     def evaluate(self, keep: BoolArray) -> Schedule:
         """The schedule that ``keep`` stands for."""
@@ -132,17 +139,24 @@ class Chosen(Space):
     def _fastest(self, lean: IntArray, legal: IntArray, during: IntArray) -> IntArray:
         tables, members = self.graph.tables, self.ways.members
         return _upgrade(
-            lean, legal, during, self.limit, self.ways_group, members.start, members.items,
+            lean, legal, during, self.limit, self.ways.group_of, members.start, members.items,
             self.ways.extra, tables.cost,
         )  # fmt: skip
 
-    @cached_property
-    def ways_group(self) -> IntArray:
-        """Per implementation, its group, or -1."""
-        found = np.full(len(self.graph.tables.op_of), -1, dtype=np.int64)
-        for group in range(len(self.ways.members)):
-            found[self.ways.members[group]] = group
-        return found
+
+@numba.njit(cache=True)
+def _picked(groups, place, writer_at, writers):
+    """Rows of some groups' writers, numbered by ``place``; those that it lacks are left out."""
+    start = np.zeros(groups.size + 1, dtype=np.int64)
+    items = np.empty(writers.size, dtype=np.int64)
+    end = 0
+    for i in range(groups.size):
+        for k in range(writer_at[groups[i]], writer_at[groups[i] + 1]):
+            if place[writers[k]] >= 0:
+                items[end] = place[writers[k]]
+                end += 1
+        start[i + 1] = end
+    return start, items[:end].copy()
 
 
 @numba.njit(cache=True)
@@ -182,13 +196,15 @@ def _lower(
             if not allowed:
                 continue
             legal[p] |= np.int64(1) << (m - member_at[group])
-            if way == wish[op]:
-                best = way
-            elif best < 0 or (
-                best != wish[op]
-                and (
-                    extra[way] < extra[best]
-                    or (extra[way] == extra[best] and cost[way] < cost[best])
+            if (
+                way == wish[op]
+                or best < 0
+                or (
+                    best != wish[op]
+                    and (
+                        extra[way] < extra[best]
+                        or (extra[way] == extra[best] and cost[way] < cost[best])
+                    )
                 )
             ):
                 best = way

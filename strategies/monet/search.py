@@ -154,7 +154,7 @@ def _slow(point: Point) -> IntArray:
     tables, members = point.space.graph.tables, point.space.ways.members
     found = []
     for way in np.unique(point.space.fastest(point.schedule)).tolist():
-        rivals = members[int(point.space.ways_group[way])]
+        rivals = members[int(point.space.ways.group_of[way])]
         found += [
             (int(tables.op_of[way]), int(other))
             for other in rivals

@@ -9,6 +9,7 @@ the way within the group follows from the schedule.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -100,6 +101,21 @@ class Ways:
             np.array(again, dtype=np.int64),
             extra,
         )
+
+    @cached_property
+    def group_of(self) -> IntArray:
+        """Per implementation, its group, or -1."""
+        found = np.full(len(self.graph.tables.op_of), -1, dtype=np.int64)
+        for group in range(len(self.members)):
+            found[self.members[group]] = group
+        return found
+
+    @cached_property
+    def writers(self) -> Rows:
+        """Per group, the ops that write what it reads, in program order."""
+        writer = self.graph.tables.writer
+        found = (set(writer[self.reads(group)].tolist()) for group in range(len(self.members)))
+        return Rows.of([sorted(ops - {-1}) for ops in found])
 
     def groups(self, op: int) -> range:
         """The groups that may compute ``op`` the first time."""

@@ -1,0 +1,374 @@
+"""Figures 5 and 7 and Table 2 of the Checkmate paper: what a plan costs at a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rematbench.row import Row
+from report.collect import Record
+from report.figures import Comparison, Drawing
+from report.style import colour, marker, order
+from report.tables import geometric_mean, table_picture
+
+_GB = 1e9
+_ILP = "checkmate_ilp"
+_SAME = 1 + 1e-6  # costs are sums of floats
+
+
+@dataclass(frozen=True)
+class _Tradeoff:
+    """One of Figure 5's panels."""
+
+    panel: str
+    model: str
+    shown: str
+    batch: int
+
+
+_FIGURES = {
+    f"checkmate_fig5{each.panel}": each
+    for each in (
+        _Tradeoff("a", "vgg16", "VGG-16", 256),
+        _Tradeoff("b", "mobilenet_v1", "MobileNet", 512),
+        _Tradeoff("c", "unet", "U-Net", 32),
+    )
+}
+
+
+def draw(name: str, records: Sequence[Record]) -> Drawing | None:
+    """One of the figures of this module."""
+    rows = [record.row for record in records if is_paper_row(record.row)]
+    if name == "checkmate_table2":
+        return _draw_ratios(rows)
+    return _draw_rounding(rows) if name == "checkmate_fig7" else _draw_tradeoff(name, rows)
+
+
+def is_paper_row(row: Row) -> bool:
+    """Is it a job under the paper's accounting (equation 2), and not a search for a batch?"""
+    extra = row["extra"]
+    return extra.get("accounting") == "checkmate" and "max_batch" not in extra
+
+
+# Figure 5
+
+
+def tradeoff_table(rows: Sequence[Row], wanted: _Tradeoff) -> pd.DataFrame:
+    """One line per strategy and budget, failures included."""
+    found = [
+        {
+            "strategy": row["strategy"],
+            "budget_GB": row["budget_bytes"] / _GB,
+            "status": row["status"],
+            "slowdown": row["overhead"] + 1 if row["status"] == "ok" else None,
+            "peak_GB": row["peak_bytes"] / _GB if row["status"] == "ok" else None,
+            "gap": row["gap"],
+            "bound_of": row["bound_of"],
+            "checkpoint_all_GB": row["checkpoint_all_peak_bytes"] / _GB,
+        }
+        for row in rows
+        if row["model"] == wanted.model
+        and row["batch_size"] == wanted.batch
+        and row["costmodel"] in ("roofline", "profiled")
+        and row["budget_bytes"] is not None
+        and row["variant"] != "randomized"
+    ]
+    if not found:
+        return pd.DataFrame()
+    frame = pd.DataFrame(found).drop_duplicates(["strategy", "budget_GB"], keep="last")
+    return frame.sort_values(["strategy", "budget_GB"], ignore_index=True)
+
+
+def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
+    wanted = _FIGURES[name]
+    data = tradeoff_table(rows, wanted)
+    if data.empty:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(6.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for strategy in order(set(data["strategy"])):
+        mine = data[(data["strategy"] == strategy) & (data["status"] == "ok")]
+        _curve(axes, strategy, mine)
+    full = data["checkpoint_all_GB"].iloc[0]
+    axes.axvline(full, color="0.3", linewidth=0.8, linestyle="--", zorder=0)
+    axes.annotate(
+        "everything kept",
+        (full, 0.98),
+        xycoords=("data", "axes fraction"),
+        fontsize=7,
+        rotation=90,
+        ha="right",
+        va="top",
+        color="0.3",
+    )
+    axes.set(xlabel="budget (GB)", ylabel="cost / checkpoint-all's")
+    title = f"Figure 5{wanted.panel}: overhead against budget, {wanted.shown}, batch {wanted.batch}"
+    axes.set_title(title.split(": ")[1], fontsize=9, loc="left")
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=7.5, frameon=False)
+    return Drawing(title, data, figure, _tradeoff_notes(data, wanted))
+
+
+def _curve(axes: Axes, strategy: str, mine: pd.DataFrame) -> None:
+    ink, sign = colour(strategy), marker(strategy)
+    best = strategy.startswith("checkmate")
+    label = strategy if len(mine) else f"{strategy} (no plan)"
+    axes.plot(
+        mine["budget_GB"],
+        mine["slowdown"],
+        color=ink,
+        marker=sign,
+        markersize=6 if best else 4.5,
+        linewidth=1.8 if best else 1.0,
+        linestyle="-" if best else "--",
+        label=label,
+        zorder=3 if best else 2,
+    )
+
+
+def above_all(data: pd.DataFrame) -> list[str]:
+    """Where some strategy's plan is cheaper than the ILP's, as ``strategy at budget``."""
+    fine = data[data["status"] == "ok"]
+    ilp = fine[fine["strategy"] == _ILP].set_index("budget_GB")["slowdown"]
+    return [
+        f"{row.strategy} at {row.budget_GB:.2f} GB"
+        for row in fine.itertuples()
+        if row.strategy != _ILP and row.slowdown * _SAME < ilp.get(row.budget_GB, float("inf"))
+    ]
+
+
+def feasible(data: pd.DataFrame) -> str:
+    """Per strategy: the share of budgets met, and the smallest of them."""
+    told = []
+    for strategy in order(set(data["strategy"])):
+        mine = data[data["strategy"] == strategy]
+        fine = mine[mine["status"] == "ok"]
+        least = f", down to {fine['budget_GB'].min():.2f} GB" if len(fine) else ""
+        told.append(f"{strategy} {len(fine)} of {len(mine)}{least}")
+    return "; ".join(told)
+
+
+def _tradeoff_notes(data: pd.DataFrame, wanted: _Tradeoff) -> tuple[Comparison, ...]:
+    cheaper = above_all(data)
+    full = data["checkpoint_all_GB"].iloc[0]
+    lines = [
+        Comparison(
+            "the ILP lies on or below every curve",
+            "'clearly faster execution plans' (section 6.3)",
+            "yes, at every budget" if not cheaper else f"not at: {'; '.join(cheaper)}",
+            "a V100 roofline in place of profiled times; HiGHS and a search with a short limit in "
+            "place of Gurobi and an hour",
+        ),
+        Comparison("budgets met", "not printed", feasible(data), "budgets of this sweep"),
+    ]
+    if wanted.model == "unet":
+        lines[:0] = [
+            Comparison(
+                "memory without rematerialization",
+                "23 GB (section 6.3)",
+                f"{full:.1f} GB (simulated)",
+                "PyTorch keeps other values than Keras; the width of the paper's U-Net is not printed",
+            ),
+            *(_versus(data, name, paper) for name, paper in _PAPER_FIG5C.items()),
+        ]
+    return tuple(lines)
+
+
+# V100, profiled (caption of Figure 5).
+_PAPER_FIG5C = {"linearized_greedy": "1.20x", "linearized_sqrt": "1.38x"}
+
+
+def _versus(data: pd.DataFrame, strategy: str, paper: str) -> Comparison:
+    near = data[(data["budget_GB"] - 16).abs() < 1e-6]
+    costs = near[near["status"] == "ok"].set_index("strategy")["slowdown"]
+    claim = f"{strategy} / ILP at 16 GB"
+    if {strategy, _ILP} <= set(costs.index):
+        ours = f"{costs[strategy] / costs[_ILP]:.2f}x (simulated); ILP at {costs[_ILP]:.3f}"
+    else:
+        missing = strategy if strategy not in costs.index else _ILP
+        ours = f"no plan of {missing} at 16 GB"
+    return Comparison(claim, paper, ours, "roofline; our U-Net needs another memory, see above")
+
+
+# Table 2
+
+# Geometric means printed in Table 2 (FLOPs, Gurobi).
+_PAPER_TABLE2 = {
+    "mobilenet_v1": {
+        "ap_sqrt": 1.14,
+        "ap_greedy": 1.07,
+        "revolve": 7.07,
+        "checkmate_rounding": 1.06,
+    },
+    "vgg16": {"ap_sqrt": 1.28, "ap_greedy": 1.06, "revolve": 1.44, "checkmate_rounding": 1.01},
+    "vgg19": {"ap_sqrt": 1.54, "ap_greedy": 1.39, "revolve": 1.75, "checkmate_rounding": 1.00},
+    "unet": {"ap_sqrt": 1.27, "ap_greedy": 1.23, "checkmate_rounding": 1.03},
+    "resnet50": {"ap_sqrt": 1.20, "ap_greedy": 1.25, "checkmate_rounding": 1.05},
+}
+_TABLE2 = ("ap_sqrt", "ap_greedy", "revolve", "checkmate_rounding", "linearized_sqrt",
+           "linearized_greedy")  # fmt: skip
+
+
+def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Per model and strategy: the geometric mean of cost / ILP's cost, over budgets both meet."""
+    costs: dict[tuple[str, str], dict[int, float | None]] = {}
+    for row in rows:
+        if row["costmodel"] == "flops" and row["budget_bytes"] and row["model"] in _PAPER_TABLE2:
+            cost = row["cost"] if row["status"] == "ok" else None
+            costs.setdefault((row["model"], row["strategy"]), {})[row["budget_bytes"]] = cost
+    lines = []
+    for model, printed in _PAPER_TABLE2.items():
+        ilp = {b: c for b, c in costs.get((model, _ILP), {}).items() if c}
+        for strategy in _TABLE2 if ilp else ():
+            mine = costs.get((model, strategy), {})
+            ratios = [c / ilp[b] for b, c in sorted(mine.items()) if c and b in ilp]
+            lines.append(
+                {
+                    "model": model,
+                    "strategy": strategy,
+                    "ratio": geometric_mean(ratios),
+                    "feasible": len(ratios),
+                    "budgets": len(ilp),
+                    "smallest_budget_GB": min((b for b, c in mine.items() if c), default=0) / _GB
+                    or None,
+                    "ratio_paper": printed.get(strategy),
+                }
+            )
+    return pd.DataFrame(lines)
+
+
+def _draw_ratios(rows: Sequence[Row]) -> Drawing | None:
+    data = ratio_table(rows)
+    if data.empty:
+        return None
+    title = "Table 2: cost over that of the ILP (FLOPs), geometric mean over budgets that both meet"
+    lines = []
+    for model, mine in data.groupby("model", sort=False):
+        line = {"model": model}
+        for each in mine.itertuples():
+            ours = "–" if not each.feasible else f"{each.ratio:.2f}"
+            line[f"{each.strategy}\nours"] = f"{ours} ({each.feasible}/{each.budgets})"
+            if each.strategy in _TABLE2[:4]:
+                paper = "–" if pd.isna(each.ratio_paper) else f"{each.ratio_paper:.2f}"
+                line[f"{each.strategy}\npaper"] = paper
+        lines.append(line)
+    picture = table_picture(pd.DataFrame(lines), f"{title}; (budgets met / budgets of the ILP)")
+    return Drawing(title, data, picture, tuple(_ratio_notes(data)))
+
+
+def _ratio_notes(data: pd.DataFrame) -> list[Comparison]:
+    lines = []
+    for each in data.itertuples():
+        if pd.isna(each.ratio_paper):
+            continue
+        ours = f"{each.ratio:.3f}x" if each.feasible else "no plan"
+        met = f" at {each.feasible} of {each.budgets} budgets"
+        why = "other budgets than the paper's, which are not printed"
+        if each.strategy == "checkmate_rounding":
+            why = "near the best at loose budgets only; epsilon and threshold are searched"
+        claim = f"{each.model}, {each.strategy}"
+        lines.append(Comparison(claim, f"{each.ratio_paper:.2f}x", ours + met, why))
+    return lines
+
+
+# Figure 7
+
+
+def rounding_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Every rounded plan, and the ILP's, at 16 GB: memory and cost in milliseconds."""
+    found = []
+    for row in rows:
+        if row["costmodel"] == "flops" or row["budget_bytes"] != 16 * 10**9:
+            continue
+        if row["strategy"] == "checkmate_rounding" and row["status"] == "ok":
+            points = row["extra"].get("curve", [])
+        elif row["strategy"] == _ILP and row["status"] == "ok":
+            points = [{"cost": row["cost"], "peak_bytes": row["peak_bytes"]}]
+        else:
+            continue
+        scale = {"second": 1e3, "nanosecond": 1e-6}.get(row["cost_unit"], 1.0)
+        kind = "ILP" if row["strategy"] == _ILP else row["variant"]
+        found += [
+            {
+                "model": row["model"],
+                "kind": kind,
+                "epsilon": point.get("epsilon"),
+                "threshold": point.get("threshold"),
+                "memory_GB": point["peak_bytes"] / _GB,
+                "cost_ms": point["cost"] * scale,
+            }
+            for point in points
+        ]
+    with_rounding = {each["model"] for each in found if each["kind"] != "ILP"}
+    return pd.DataFrame([each for each in found if each["model"] in with_rounding])
+
+
+_KINDS = {
+    "deterministic": ("checkmate_rounding", "o"),
+    "randomized": ("random_checkpoints", "x"),
+    "ILP": (_ILP, "*"),
+}
+
+
+def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
+    data = rounding_table(rows)
+    if data.empty:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    models = sorted(set(data["model"]), reverse=True)
+    figure = Figure(figsize=(3.4 * len(models), 3.1), layout="constrained")
+    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    for axes, model in zip(panels, models, strict=True):
+        mine = data[data["model"] == model]
+        for kind, (like, sign) in _KINDS.items():
+            points = mine[mine["kind"] == kind]
+            size = 90 if kind == "ILP" else 22
+            axes.scatter(points["memory_GB"], points["cost_ms"], color=colour(like), marker=sign,
+                         s=size, zorder=4 if kind == "ILP" else 3)  # fmt: skip
+        mean = mine[mine["kind"] == "randomized"]["cost_ms"].mean()
+        axes.axhline(mean, color=colour("random_checkpoints"), linestyle=":")
+        axes.axvline(16, color="0.3", linestyle="--", linewidth=0.8)
+        axes.set(title=model, xlabel="memory (GB)")
+    panels[0].set_ylabel("cost (ms, modelled)")
+    handles = [
+        Line2D([], [], color=colour(like), marker=sign, linestyle="", label=kind)
+        for kind, (like, sign) in _KINDS.items()
+    ]
+    handles.append(Line2D([], [], color=colour("random_checkpoints"), linestyle=":",
+                          label="mean of randomized"))  # fmt: skip
+    handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=0.8, label="budget"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False)
+    title = "Figure 7: two-phase rounding, deterministic and randomized, at 16 GB"
+    return Drawing(title, data, figure, tuple(_rounding_notes(data)))
+
+
+def _rounding_notes(data: pd.DataFrame) -> list[Comparison]:
+    lines = []
+    for model, mine in data.groupby("model"):
+        fits = mine[mine["memory_GB"] <= 16]
+        told = []
+        for kind in _KINDS:
+            points, all_of = fits[fits["kind"] == kind], mine[mine["kind"] == kind]
+            if len(all_of):
+                best = f"cheapest {points['cost_ms'].min():.1f} ms" if len(points) else "none fits"
+                told.append(f"{kind}: {best}, {len(points)} of {len(all_of)} within the budget")
+        lines.append(
+            Comparison(
+                f"{model}: deterministic rounding is cheaper than randomized",
+                "'consistently lower cost' (appendix D)",
+                "; ".join(told),
+                "our deterministic rounding tries several epsilons and thresholds",
+            )
+        )
+    return lines

@@ -1,0 +1,316 @@
+"""Figures 1, 3 and 6 and Table 1 of the Checkmate paper: memory, batches and traits."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from graphs.files import read_graph
+from rematbench.row import Row
+from report.checkmate import is_paper_row
+from report.collect import Record
+from report.figures import Comparison, Drawing
+from report.style import colour, order
+from report.tables import table_picture
+
+_GB = 1e9
+_ILP = "checkmate_ilp"
+
+
+def draw(name: str, records: Sequence[Record]) -> Drawing | None:
+    """One of the figures of this module."""
+    paper = [record for record in records if is_paper_row(record.row)]
+    if name == "checkmate_fig1":
+        return _draw_timeline(paper)
+    if name == "checkmate_fig3":
+        return _draw_architectures([record.row for record in paper])
+    if name == "checkmate_fig6":
+        return _draw_batches([record.row for record in records])
+    return _draw_traits([record.row for record in paper])
+
+
+# Figure 1
+
+
+def timeline(folder: Path) -> pd.DataFrame:
+    """Live bytes against the cost spent so far, one line per computed op."""
+    graph = read_graph(folder / "graph.json.gz")
+    costs = {op.name: op.implementations[0].cost for op in graph.ops}
+    spent, found = 0.0, []
+    with (folder / "trace.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            if line["action"] == "compute":
+                spent += costs[line["name"]]
+                found.append((spent, int(line["bytes_during"]) / _GB))
+    return pd.DataFrame(found, columns=["cost", "memory_GB"])
+
+
+def _draw_timeline(records: Sequence[Record]) -> Drawing | None:
+    parts, rows = [], {}
+    for strategy in ("checkpoint_all", _ILP):
+        for record in records:
+            row, folder = record.row, record.folder
+            wanted = row["model"] == "resnet32" and row["strategy"] == strategy
+            if wanted and row["status"] == "ok" and folder and (folder / "trace.csv").exists():
+                rows[strategy] = row
+                line = timeline(folder)
+                line.insert(0, "strategy", strategy)
+                parts.append(line)
+                break
+    if len(parts) < 2:
+        return None
+    data = pd.concat(parts, ignore_index=True)
+    data["time"] = data["cost"] / rows["checkpoint_all"]["cost"]
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(5.8, 3.1), layout="constrained")
+    axes = figure.subplots()
+    shown = {"checkpoint_all": "retain all activations", _ILP: "rematerialize (checkmate_ilp)"}
+    for strategy, mine in data.groupby("strategy", sort=False):
+        ink = colour(strategy)
+        axes.fill_between(mine["time"], mine["memory_GB"], step="pre", color=ink, alpha=0.25)
+        axes.step(mine["time"], mine["memory_GB"], where="pre", color=ink, label=shown[strategy])
+    axes.set(xlabel="time (1 = one step without recomputation)", ylabel="memory (GB)")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+    return Drawing("Figure 1: memory over time", data, figure, _timeline_notes(rows))
+
+
+def _timeline_notes(rows: dict[str, Row]) -> tuple[Comparison, ...]:
+    full, lean = (rows[each]["peak_bytes"] / _GB for each in ("checkpoint_all", _ILP))
+    return (
+        Comparison(
+            "memory of a 32-layer network, everything kept and rematerialized",
+            "30 GB, less 21 GB (section 1)",
+            f"{full:.1f} GB, less {full - lean:.1f} GB (simulated), at "
+            f"{rows[_ILP]['overhead']:.1%} more compute",
+            "the paper does not name its network: ResNet-32, at a batch that needs about 30 GB",
+        ),
+    )
+
+
+# Figure 3
+
+
+def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """What is resident and what is not, at checkpoint-all's peak, per model."""
+    found = [
+        {
+            "model": row["model"],
+            "batch": row["batch_size"],
+            "resolution": row["resolution"],
+            "fixed_GB": row["extra"]["resident_bytes"] / _GB,
+            "activations_GB": (row["peak_bytes"] - row["extra"]["resident_bytes"]) / _GB,
+        }
+        for row in rows
+        if row["strategy"] == "checkpoint_all"
+        and row["status"] == "ok"
+        and row["budget_bytes"] is None
+        and row["model"] in _ARCHITECTURES
+    ]
+    if not found:
+        return pd.DataFrame()
+    frame = pd.DataFrame(found).drop_duplicates("model", keep="last")
+    frame["place"] = frame["model"].map(list(_ARCHITECTURES).index)
+    return frame.sort_values("place", ignore_index=True).drop(columns="place")
+
+
+# As in the paper, by year.
+_ARCHITECTURES = {
+    "alexnet": "AlexNet\n2012",
+    "vgg19": "VGG19\n2014",
+    "inception_v3": "Inception v3\n2015",
+    "resnet152": "ResNet-152\n2015",
+    "densenet201": "DenseNet-201\n2016",
+    "resnext101": "ResNeXt-101\n2016",
+    "fcn8": "FCN8s\n2017",
+    "transformer_lm": "Transformer\n2017",
+    "roberta": "RoBERTa\n2018",
+    "biggan_generator": "BigGAN\n2018",
+}
+
+
+def _draw_architectures(rows: Sequence[Row]) -> Drawing | None:
+    data = architecture_table(rows)
+    if len(data) < 2:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(7.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    labels = [f"{_ARCHITECTURES[e.model]}\nbatch {e.batch}" for e in data.itertuples()]
+    kinds = (
+        ("fixed_GB", "inputs, parameters and their gradients", "chen_sqrt"),
+        ("activations_GB", "activations", "checkpoint_all"),
+    )
+    below = data["fixed_GB"] * 0
+    for column, label, like in kinds:
+        axes.bar(labels, data[column], bottom=below, color=colour(like), label=label, width=0.65)
+        below = below + data[column]
+    axes.set_ylabel("memory (GB)")
+    axes.grid(axis="x", visible=False)
+    axes.tick_params(axis="x", labelsize=6.5)
+    axes.legend(fontsize=8)
+    share = data["activations_GB"] / (data["activations_GB"] + data["fixed_GB"])
+    note = Comparison(
+        "activations far outweigh parameters",
+        "figure 3 (no numbers printed)",
+        f"activations are {share.min():.0%} ({data['model'][share.idxmin()]}) to "
+        f"{share.max():.0%} ({data['model'][share.idxmax()]}) of the peak (simulated)",
+        "the paper does not print its batches; ours stand under the bars",
+    )
+    return Drawing("Figure 3: memory of activations and of the rest", data, figure, (note,))
+
+
+# Figure 6
+
+
+_PAPER_BATCH = {("unet", _ILP): 61, ("mobilenet_v1", _ILP): 1105}
+_PAPER_RATIO = {
+    "mobilenet_v1": "5.1x over checkpoint_all; 1.73x over the best baseline",
+    "unet": "1.73x over the best baseline",
+}
+
+
+def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """The largest batch of each strategy, the paper's beside it."""
+    found = []
+    for row in rows:
+        told = row["extra"].get("max_batch")
+        if told is None or told["vary"] != "batch_size":
+            continue
+        found.append(
+            {
+                "model": row["model"],
+                "strategy": row["strategy"],
+                "max_batch": told["value"] or 0,
+                "equation_11": told.get("equation_11"),
+                "max_batch_paper": _PAPER_BATCH.get((row["model"], row["strategy"])),
+                "memory_GB": row["extra"]["memory_bytes"] / _GB,
+            }
+        )
+    if not found:
+        return pd.DataFrame()
+    return pd.DataFrame(found).drop_duplicates(["model", "strategy"], keep="last")
+
+
+def _draw_batches(rows: Sequence[Row]) -> Drawing | None:
+    data = batch_table(rows)
+    if data.empty:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    models = sorted(set(data["model"]))
+    strategies = order(set(data["strategy"]))
+    figure = Figure(figsize=(1.4 + 2.1 * len(models), 3.2), layout="constrained")
+    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    for axes, model in zip(panels, models, strict=True):
+        mine = data[data["model"] == model].set_index("strategy")["max_batch"]
+        bars = [mine.get(strategy, 0) for strategy in strategies]
+        drawn = axes.bar(strategies, bars, color=[colour(each) for each in strategies], width=0.7)
+        axes.bar_label(drawn, fontsize=8, padding=2)
+        axes.set_xticks([])
+        axes.margins(y=0.12)
+        axes.grid(axis="x", visible=False)
+        axes.set_title(model)
+    panels[0].set_ylabel("largest batch within the memory")
+    handles = [mpl.patches.Patch(color=colour(each), label=each) for each in strategies]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    title = "Figure 6: largest batch at no more than one extra forward pass"
+    return Drawing(title, data, figure, tuple(_batch_notes(data)))
+
+
+def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
+    lines = []
+    for model, mine in data.groupby("model"):
+        found = mine.set_index("strategy")["max_batch"]
+        if not found.get(_ILP):
+            continue
+        paper = _PAPER_BATCH.get((str(model), _ILP))
+        others = found.drop([_ILP, "checkpoint_all"], errors="ignore")
+        ratios = [f"{found[_ILP]} images"]
+        if found.get("checkpoint_all"):
+            ratios.append(f"{found[_ILP] / found['checkpoint_all']:.2f}x over checkpoint_all")
+        if len(others) and others.max():
+            ratios.append(f"{found[_ILP] / others.max():.2f}x over {others.idxmax()}")
+        printed = f"{paper}; " if paper else ""
+        lines.append(
+            Comparison(
+                f"{model}: largest batch",
+                printed + _PAPER_RATIO.get(str(model), "not printed"),
+                "; ".join(ratios) + " (simulated)",
+                "16 GiB, PyTorch's values, our bounded search (a lower bound, as the paper's); the "
+                "paper's other baselines are not printed",
+            )
+        )
+    return lines
+
+
+# Table 1
+
+
+_LINE_UP = {
+    "checkpoint_all": "strategies.checkpoint_all.CheckpointAll",
+    "revolve": "strategies.revolve.Revolve",
+    "chen_sqrt": "strategies.chen.ChenSqrt",
+    "chen_greedy": "strategies.chen.ChenGreedy",
+    "ap_sqrt": "strategies.chen.ApSqrt",
+    "ap_greedy": "strategies.chen.ApGreedy",
+    "linearized_sqrt": "strategies.chen.LinearizedSqrt",
+    "linearized_greedy": "strategies.chen.LinearizedGreedy",
+    "checkmate_ilp": "strategies.checkmate.ilp.CheckmateIlp",
+    "checkmate_rounding": "strategies.checkmate.rounding.CheckmateRounding",
+}
+# Table 1 as printed: general graphs, cost aware, memory aware.
+_PAPER_TABLE1 = {
+    "checkpoint_all": ("yes", "no", "no"),
+    "revolve": ("no", "no", "no"),
+    "chen_sqrt": ("no", "no", "no"),
+    "chen_greedy": ("no", "no", "partly"),
+    "ap_sqrt": ("partly", "no", "no"),
+    "ap_greedy": ("partly", "no", "partly"),
+    "linearized_sqrt": ("yes", "no", "no"),
+    "linearized_greedy": ("yes", "no", "partly"),
+    "checkmate_ilp": ("yes", "yes", "yes"),
+    "checkmate_rounding": ("yes", "yes", "yes"),
+}
+_TRAITS = ("general_graphs", "cost_aware", "memory_aware")
+
+
+def traits_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """The strategies' own traits, and the status of their jobs on three graphs."""
+    status = {
+        (row["strategy"], row["model"]): row["status"]
+        for row in rows
+        if row["budget_fraction"] == 1.0
+    }
+    lines = []
+    for strategy, target in _LINE_UP.items():
+        module, _, kind = target.rpartition(".")
+        traits = getattr(importlib.import_module(module), kind).traits
+        line = {"strategy": strategy} | {each: getattr(traits, each) for each in _TRAITS}
+        for model in ("unit_chain", "mobilenet_v2", "unet"):
+            line[model] = status.get((strategy, model))
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _draw_traits(rows: Sequence[Row]) -> Drawing:
+    data = traits_table(rows)
+    title = "Table 1: what each strategy takes into account (from its traits), and its jobs"
+    shown = data.rename(columns=lambda name: name.replace("_", " "))
+    shown = shown.map(lambda text: str(text).replace("not_applicable", "does not apply"))
+    notes = []
+    for line in data.itertuples():
+        paper, ours = _PAPER_TABLE1[line.strategy], tuple(getattr(line, each) for each in _TRAITS)
+        why = "agrees" if paper == ours else "see docs/decisions.md"
+        notes.append(Comparison(line.strategy, ", ".join(paper), ", ".join(ours), why))
+    return Drawing(title, data, table_picture(shown, title), tuple(notes))

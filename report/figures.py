@@ -1,0 +1,111 @@
+"""The papers' figures and tables: which there are, and what each leaves on disk."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from graphs.errors import ConfigError
+from report.collect import Record
+
+# Module of this package -> the figures that its ``FIGURES`` draws.
+_MODULES = {
+    "simrd": tuple(f"simrd_fig{i}" for i in (2, 3, 4, 5, 6, 11, 12, 13, 14)),
+    "simrd_traces": tuple(f"simrd_fig{i}" for i in range(7, 11)),
+    "checkmate": tuple(f"checkmate_{n}" for n in ("fig5a", "fig5b", "fig5c", "fig7", "table2")),
+    "checkmate_memory": tuple(f"checkmate_{n}" for n in ("fig1", "fig3", "fig6", "table1")),
+}
+NAMES = tuple(name for names in _MODULES.values() for name in names)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A line of the table "paper / ours / why they differ".
+
+    Attributes:
+        claim: what is compared, in a few words.
+        paper: as the paper prints it, on the paper's hardware.
+        ours: from the rows of this report.
+        why: they differ, or how far they agree.
+    """
+
+    claim: str
+    paper: str
+    ours: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, before it is written.
+
+    Attributes:
+        title: the paper's figure and what it shows.
+        data: exactly what is plotted.
+        figure: the picture.
+        comparisons: ours beside the paper's.
+    """
+
+    title: str
+    data: pd.DataFrame
+    figure: Figure
+    comparisons: tuple[Comparison, ...]
+
+
+Draw = Callable[[str, Sequence[Record]], Drawing | None]
+"""From a figure's name and all rows to the drawing; None where no row is for it."""
+
+
+def command(name: str) -> str:
+    """What makes the rows of a figure."""
+    program = "rematbench-max-batch" if name == "checkmate_fig6" else "rematbench"
+    return f"{program} -m experiment={name}"
+
+
+def draw(name: str, records: Sequence[Record], out: Path) -> list[Path]:
+    """Write ``NAME.png``, ``.pdf``, ``.csv`` (what is plotted) and ``.md`` (paper and ours).
+
+    Raises:
+        ConfigError: the rows hold nothing for this figure; names the command that makes them.
+    """
+    module = next(module for module, names in _MODULES.items() if name in names)
+    function: Draw = importlib.import_module(f"report.{module}").draw
+    drawing = function(name, records)
+    if drawing is None:
+        raise ConfigError(f"figure {name}: no row for it; make them by: {command(name)}")
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"{name}.{ending}" for ending in ("png", "pdf", "csv", "md")]
+    for path in paths[:2]:
+        # Without a date, the same rows give the same file.
+        facts = {"CreationDate": None} if path.suffix == ".pdf" else {}
+        drawing.figure.savefig(path, dpi=160, bbox_inches="tight", metadata=facts)
+    plt.close(drawing.figure)
+    drawing.data.to_csv(paths[2], index=False, float_format="%.6g")
+    paths[3].write_text(comparison_table(name, drawing), encoding="utf-8")
+    return paths
+
+
+def comparison_table(name: str, drawing: Drawing) -> str:
+    """The table beside a figure, in Markdown."""
+    lines = [
+        f"# {name}",
+        "",
+        f"{drawing.title}. Rows made by `{command(name)}`.",
+        "",
+        "| | paper (its hardware) | ours | why they differ |",
+        "|---|---|---|---|",
+    ]
+    for each in drawing.comparisons:
+        cells = (each.claim, each.paper, each.ours, each.why)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,314 @@
+"""Figures 2 to 6 and 11 to 14 of the DTR paper (simrd): chains, heuristics, ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rematbench.row import Row
+from report.collect import Record
+from report.figures import Drawing
+from report.simrd_notes import chain_notes, notes
+from report.style import colour, heuristic_colour, heuristic_marker, marker
+
+Look = tuple[tuple[float, float, float], str, str]
+"""Colour, marker and line style of a curve."""
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """What a figure on logs shows.
+
+    Attributes:
+        title: the paper's figure.
+        heuristics: whose rows it shows.
+        curves: what tells one curve from another, by names in ``extra``.
+        dealloc, thrash_limit: of its rows; None for any.
+        cost: of an ablation.
+        accesses: show storage accesses instead of the slowdown.
+    """
+
+    title: str
+    heuristics: tuple[str, ...]
+    curves: tuple[str, ...] = ("heuristic",)
+    dealloc: str | None = "eager"
+    thrash_limit: float | None = 3.0
+    cost: str | None = None
+    accesses: bool = False
+
+
+_ALL = ("full", "eqclass", "local", "lru", "largest", "random")
+_ABLATION = ("staleness", "size")
+_FIGURES = {
+    "simrd_fig4": _Figure("Figure 4: slowdown of each heuristic against the memory ratio", _ALL),
+    "simrd_fig5": _Figure(
+        "Figure 5: DTR-Full, banishing and eager eviction", ("full",), ("dealloc",), None, 5.0
+    ),
+    "simrd_fig6": _Figure(
+        "Figure 6: storage accesses of the three variants of h_DTR", _ALL[:3], accesses=True
+    ),
+} | {
+    f"simrd_fig{number}": _Figure(
+        f"Figure {number}: ablation of h(s, m, c) with c = {shown}",
+        ("ablation",),
+        _ABLATION,
+        cost=cost,
+    )
+    for number, cost, shown in (
+        (11, "estar", "e*"),
+        (12, "eqclass", "EqClass"),
+        (13, "local", "local"),
+        (14, "none", "no"),
+    )
+}
+_CHAINS = {
+    "simrd_fig2": ("Figure 2: additional computations on a chain, B = ceil(2 sqrt n)", "sqrt"),
+    "simrd_fig3": ("Figure 3: additional computations on a chain, B = ceil(log2 n)", "log"),
+}
+
+
+def draw(name: str, records: Sequence[Record]) -> Drawing | None:
+    """One of the figures of this module."""
+    rows = [record.row for record in records]
+    return _draw_chain(name, rows) if name in _CHAINS else _draw_logs(name, rows)
+
+
+# Figures 2 and 3
+
+
+def chain_table(rows: Sequence[Row], kind: str) -> pd.DataFrame:
+    """Additional computations by length: of DTR, and of static strategies on the same chain.
+
+    Args:
+        kind: of the budget, ``sqrt`` or ``log``.
+    """
+    found = []
+    for row in rows:
+        n = row["extra"].get("length")
+        if row["model"] != "toy_chain" or n is None or n == 101:  # 101 layers: the traces
+            continue
+        wanted = np.ceil(2 * np.sqrt(n)) if kind == "sqrt" else np.ceil(np.log2(n))
+        if row["status"] != "ok" or row["budget_bytes"] != int(wanted):
+            continue
+        dtr = row["strategy"] == "dtr"
+        extra = row["extra"]["additional_compute"] if dtr else None
+        found.append(
+            {
+                "strategy": row["extra"]["heuristic"] if dtr else row["strategy"],
+                "dealloc": row["extra"]["dealloc"] if dtr else "",
+                "length": n,
+                "budget": row["budget_bytes"],
+                "additional": extra if dtr else row["cost"] - row["checkpoint_all_cost"],
+            }
+        )
+    columns = ["strategy", "dealloc", "length", "budget", "additional"]
+    frame = pd.DataFrame(found, columns=columns).drop_duplicates(columns[:4], keep="last")
+    return frame.sort_values(columns[:3], ignore_index=True)
+
+
+def _draw_chain(name: str, rows: Sequence[Row]) -> Drawing | None:
+    title, kind = _CHAINS[name]
+    data = chain_table(rows, kind)
+    if data.empty:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(5.6, 3.9))
+    axes = figure.subplots()
+    for (strategy, dealloc), curve in data.groupby(["strategy", "dealloc"], sort=False):
+        look, label = _chain_look(strategy, dealloc)
+        axes.plot(
+            curve["length"],
+            curve["additional"],
+            color=look[0],
+            marker=look[1],
+            linestyle=look[2],
+            markersize=7 if dealloc == "eager" else 4,
+            fillstyle="none" if dealloc == "eager" else "full",
+            label=label,
+        )
+    lengths = np.array(sorted(set(data["length"])), dtype=float)
+    if kind == "sqrt":
+        axes.plot(lengths, lengths, color="0.25", linestyle=":", label="n (Chen, in theory)")
+    else:
+        axes.plot(
+            lengths, lengths * np.log2(lengths), color="0.25", linestyle=":", label="n log2 n"
+        )
+    axes.set(xscale="log", yscale="log", xlabel="layers n", ylabel="additional computations")
+    axes.set_xticks(lengths, [f"{int(n)}" for n in lengths], rotation=45)
+    axes.minorticks_off()
+    axes.legend(fontsize=7.5)
+    return Drawing(title, data, figure, chain_notes(data, kind))
+
+
+def _chain_look(strategy: str, dealloc: str) -> tuple[Look, str]:
+    if not dealloc:
+        return (colour(strategy), marker(strategy), "-."), strategy
+    style = "-" if dealloc == "banish" else "--"
+    shown = {"full": "DTR-Full", "lru": "LRU"}.get(strategy, strategy)
+    return (heuristic_colour(strategy), heuristic_marker(strategy), style), f"{shown}, {dealloc}"
+
+
+# Figures 4 to 6 and 11 to 14
+
+
+def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
+    """One line per model, curve and memory ratio, failures included."""
+    found = []
+    for row in rows:
+        extra = row["extra"]
+        if row["strategy"] != "dtr" or extra.get("judge") != "dtr" or row["model"] == "toy_chain":
+            continue
+        wanted = {
+            "dealloc": shown.dealloc,
+            "thrash_limit": shown.thrash_limit,
+            "cost": shown.cost,
+            "semantics": "simrd",
+        }
+        if extra["heuristic"] not in shown.heuristics or row["budget_fraction"] is None:
+            continue
+        if any(value is not None and extra[key] != value for key, value in wanted.items()):
+            continue
+        peak = extra["banishing_peak_bytes"]
+        found.append(
+            {
+                "model": row["model"],
+                "curve": curve_name(extra, shown.curves),
+                "memory_ratio": row["budget_fraction"],
+                "status": row["status"],
+                "slowdown": row["cost"] / row["checkpoint_all_cost"] if row["cost"] else None,
+                "storage_accesses": extra["storage_accesses"],
+                "constant_ratio": extra["constant_bytes"] / peak,
+                "largest_op_ratio": extra["largest_op_bytes"] / peak,
+            }
+        )
+    if not found:
+        return pd.DataFrame()
+    frame = pd.DataFrame(found).drop_duplicates(["model", "curve", "memory_ratio"], keep="last")
+    return frame.sort_values(["model", "curve", "memory_ratio"], ignore_index=True)
+
+
+def curve_name(extra: Row, parts: Sequence[str]) -> str:
+    """``full``, ``banish``, or ``s=yes, m=no``."""
+    if tuple(parts) == _ABLATION:
+        yes = {True: "yes", False: "no"}
+        return f"s={yes[extra['staleness']]}, m={yes[extra['size']]}"
+    return str(extra[parts[0]])
+
+
+_ABLATION_LOOKS = {
+    "s=yes, m=yes": ("full", "-"),
+    "s=yes, m=no": ("lru", "--"),
+    "s=no, m=yes": ("largest", "-."),
+    "s=no, m=no": ("random", ":"),
+}
+_SHOWN = {
+    "full": "DTR-Full",
+    "eqclass": "DTR-EqClass",
+    "local": "DTR-Local",
+    "lru": "LRU",
+    "largest": "largest",
+    "random": "random",
+    "eager": "eager eviction",
+    "banish": "banishing",
+}
+
+
+def _look(curve: str) -> Look:
+    if curve in _ABLATION_LOOKS:
+        like, style = _ABLATION_LOOKS[curve]
+        return heuristic_colour(like), heuristic_marker(like), style
+    like, style = {"eager": ("full", "--"), "banish": ("local", "-")}.get(curve, (curve, "-"))
+    return heuristic_colour(like), heuristic_marker(like), style
+
+
+def _draw_logs(name: str, rows: Sequence[Row]) -> Drawing | None:
+    shown = _FIGURES[name]
+    data = log_table(rows, shown)
+    if data.empty:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    models = sorted(set(data["model"]))
+    columns = min(3, len(models))
+    lines = -(-len(models) // columns)
+    figure = Figure(figsize=(3.1 * columns, 2.5 * lines + 0.5), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True)
+    for axes, model in zip(grid.flat, models, strict=False):
+        _panel(axes, data[data["model"] == model], shown)
+        axes.set_title(model)
+    for axes in list(grid.flat)[len(models) :]:
+        axes.set_visible(False)
+        # The panel above an empty place keeps its own labels.
+    for column in range(columns):
+        last = max(i for i in range(len(models)) if i % columns == column)
+        grid.flat[last].tick_params(labelbottom=True)
+        grid.flat[last].set_xlabel("memory ratio")
+    label = "storage accesses" if shown.accesses else "slowdown (compute / unlimited)"
+    for line in grid:
+        line[0].set_ylabel(label)
+    _legend(figure, data, shown)
+    return Drawing(shown.title, data, figure, notes(name, data))
+
+
+def _panel(axes: Axes, data: pd.DataFrame, shown: _Figure) -> None:
+    """One model: its curves, the memory that nothing can save, the last ratio of each curve."""
+    constant, largest = data["constant_ratio"].iloc[0], data["largest_op_ratio"].iloc[0]
+    axes.axvspan(0, constant, color="0.15", linewidth=0)
+    axes.axvspan(constant, min(1.0, constant + largest), color="0.75", linewidth=0)
+    value = "storage_accesses" if shown.accesses else "slowdown"
+    for curve in _in_order(data):
+        mine = data[data["curve"] == curve]
+        fine = mine[mine["status"] == "ok"]
+        ink, sign, style = _look(curve)
+        axes.plot(
+            fine["memory_ratio"], fine[value], color=ink, marker=sign, linestyle=style, markersize=4
+        )
+        below = mine[mine["memory_ratio"] < fine["memory_ratio"].min()] if len(fine) else mine[:0]
+        if len(below) and not shown.accesses:
+            thrashed = below.iloc[-1]["status"] == "thrashed"
+            axes.axvline(
+                fine["memory_ratio"].min(),
+                color=ink,
+                linewidth=0.8,
+                linestyle=(0, (5, 3)) if thrashed else (0, (1, 2)),
+                zorder=1,
+            )
+    axes.set_xlim(0, 1.04)
+    if shown.accesses:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0.97)
+
+
+def _in_order(data: pd.DataFrame) -> list[str]:
+    known = [*_SHOWN, *_ABLATION_LOOKS]
+    return sorted(set(data["curve"]), key=known.index)
+
+
+def _legend(figure: Figure, data: pd.DataFrame, shown: _Figure) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Line2D | Patch] = []
+    for curve in _in_order(data):
+        ink, sign, style = _look(curve)
+        label = _SHOWN.get(curve, curve)
+        handles.append(Line2D([], [], color=ink, marker=sign, linestyle=style, label=label))
+    handles += [
+        Patch(color="0.15", label="inputs, weights"),
+        Patch(color="0.75", label="largest op"),
+    ]
+    if not shown.accesses:
+        grey = {"color": "0.4", "linewidth": 0.8}
+        handles.append(Line2D([], [], linestyle=(0, (5, 3)), label="last before thrashing", **grey))
+        handles.append(Line2D([], [], linestyle=(0, (1, 2)), label="last before OOM", **grey))
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False)

@@ -1,0 +1,142 @@
+"""Figures 7 to 10 of the DTR paper (simrd): memory traces on the chain of 101 layers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from rematbench.row import Row
+from report.collect import Record
+from report.figures import Comparison, Drawing
+from report.style import colour
+
+_LENGTH = 101
+
+
+@dataclass(frozen=True)
+class _Trace:
+    number: int
+    heuristic: str
+    budget: int
+    root: str
+
+    @property
+    def title(self) -> str:
+        shown = {"full": "DTR-Full", "lru": "LRU"}[self.heuristic]
+        return f"Figure {self.number}: memory trace, B = {self.root}, h = {shown}, n = {_LENGTH}"
+
+
+_FIGURES = {
+    "simrd_fig7": _Trace(7, "full", 21, "ceil(2 sqrt n)"),
+    "simrd_fig8": _Trace(8, "lru", 21, "ceil(2 sqrt n)"),
+    "simrd_fig9": _Trace(9, "full", 7, "ceil(log2 n)"),
+    "simrd_fig10": _Trace(10, "lru", 7, "ceil(log2 n)"),
+}
+
+
+def draw(name: str, records: Sequence[Record]) -> Drawing | None:
+    """One of the four traces; None where no run folder has it."""
+    wanted = _FIGURES[name]
+    for record in records:
+        folder = record.folder
+        if folder is not None and _is(record.row, wanted) and (folder / "trace.csv").exists():
+            data = intervals(folder / "trace.csv")
+            return Drawing(wanted.title, data, _picture(data, wanted), _notes(record.row, wanted))
+    return None
+
+
+def _is(row: Row, wanted: _Trace) -> bool:
+    extra = row["extra"]
+    return bool(
+        row["model"] == "toy_chain"
+        and row["status"] == "ok"
+        and extra.get("length") == _LENGTH
+        and extra.get("heuristic") == wanted.heuristic
+        and extra.get("dealloc") == "banish"
+        and row["budget_bytes"] == wanted.budget
+    )
+
+
+def intervals(path: Path) -> pd.DataFrame:
+    """When each tensor was in memory: layer, forward or gradient, first and last clock."""
+    alive: dict[str, int] = {}
+    found: list[tuple[int, str, int, int]] = []
+    clock = 0
+    with path.open(newline="") as file:
+        for event in csv.DictReader(file):
+            tensor, clock = event["tensor"], int(event["clock"])
+            if event["event"] in ("computed", "recomputed"):
+                alive[tensor] = clock
+            elif event["event"] == "evicted" and tensor in alive:
+                # It is in memory until the next op, which starts at this clock.
+                found.append(_interval(tensor, alive.pop(tensor), clock))
+    found += [_interval(tensor, since, clock) for tensor, since in alive.items()]
+    return pd.DataFrame(sorted(found, key=lambda each: each[2]), columns=_COLUMNS)
+
+
+_COLUMNS = ["layer", "kind", "from_clock", "to_clock"]
+
+
+def _interval(tensor: str, since: int, until: int) -> tuple[int, str, int, int]:
+    kind = {"t": "forward", "g": "gradient"}[tensor[0]]
+    return int(tensor[1:]), kind, since, until
+
+
+def _picture(data: pd.DataFrame, wanted: _Trace) -> Figure:
+    last = int(data["to_clock"].max())
+    cells = np.zeros((_LENGTH, last + 1), dtype=np.uint8)
+    for each in data.itertuples():
+        value = 1 if each.kind == "forward" else 2
+        cells[each.layer - 1, each.from_clock : each.to_clock + 1] = value
+    sns.set_theme("paper", "white")
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    inks = ["white", colour("dtr"), "0.1"]
+    axes.imshow(
+        cells,
+        cmap=ListedColormap(inks),
+        vmin=0,
+        vmax=2,
+        aspect="auto",
+        origin="lower",
+        interpolation="nearest",
+        extent=(-0.5, last + 0.5, 0.5, _LENGTH + 0.5),
+    )
+    axes.set(xlabel="time (operators run)", ylabel="tensor (layer)")
+    patches = [
+        Patch(color=inks[1], label="t (forward)"),
+        Patch(color=inks[2], label="g (gradient)"),
+    ]
+    figure.legend(handles=patches, loc="outside upper right", ncols=2, fontsize=8, frameon=False)
+    axes.set_title(wanted.title.split(": memory trace, ")[1], loc="left", fontsize=9)
+    return figure
+
+
+def _notes(row: Row, wanted: _Trace) -> tuple[Comparison, ...]:
+    shape = {
+        "full": "'an intricate recursive substructure', evenly spaced checkpoints",
+        "lru": "'more completely filled, boxy regions'",
+    }
+    extra = row["extra"]
+    return (
+        Comparison(
+            f"shape of the trace ({wanted.heuristic})",
+            f"{shape[wanted.heuristic]} (section 5.2)",
+            f"{extra['rematerializations']} rematerializations, {extra['evictions']} evictions, "
+            f"peak {row['peak_bytes']} of {wanted.budget} bytes",
+            "the picture has that shape; the paper prints no number",
+        ),
+    )

@@ -1,0 +1,224 @@
+"""What ships with PyTorch: the min-cut partitioner's activation budget, and checkpoint_sequential.
+
+The partitioner's ``activation_memory_budget`` is a ratio of the activations that it saves, not a
+peak, so that a given ratio may miss any budget by any amount. Here its decisions become a plan
+for the simulator; the ratio, and its solvers, are swept for the cheapest plan that fits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isqrt
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from graphs.errors import ConfigError, ExecutionError, NotApplicable
+from graphs.ir import Graph, IntArray, Phase
+from graphs.plan import Plan, with_frees
+from graphs.structure import articulation_points, forward_ops
+from strategies.base import Problem, Solution, Traits, cheapest_within, fitted
+
+if TYPE_CHECKING:
+    from graphs.capture import Captured
+
+SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg")
+_OUTPUTS = ("InputMutationAOTOutput", "PlainAOTOutput")  # of the forward pass
+
+
+@dataclass(frozen=True)
+class TorchBudget:
+    """PyTorch's min-cut partitioner, as ``torch.compile`` uses it.
+
+    Attributes:
+        solver: of its knapsack, or None for each of :data:`SOLVERS`.
+        ratio: of saved activations, 0 to 1; None sweeps it, halving the steps until ``step``.
+        step: the smallest distance of two ratios tried.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
+    solver: str | None = None
+    ratio: float | None = None
+    step: float = 1 / 32
+
+    def __post_init__(self) -> None:
+        if self.solver not in (None, *SOLVERS):
+            raise ConfigError(f"strategy.solver={self.solver}: use one of {', '.join(SOLVERS)}")
+        if self.ratio is not None and not 0 <= self.ratio <= 1:
+            raise ConfigError(f"strategy.ratio={self.ratio}: give a number from 0 to 1")
+
+    def plan(self, problem: Problem) -> Solution:
+        """The cheapest plan of the sweep that fits; ``details["curve"]`` is the whole of it.
+
+        Without a budget the ratio is 1, PyTorch's default.
+
+        Raises:
+            NotApplicable: the graph was not captured from a PyTorch model.
+            Infeasible: no ratio and solver fits.
+            ExecutionError: the partitioner failed at every one.
+        """
+        if problem.captured is None:
+            raise NotApplicable("PyTorch's partitioner needs a PyTorch model, not a graph file")
+        failures: list[dict[str, Any]] = []
+        tried = self._candidates(problem, problem.captured, failures)
+        first = next(tried, None)
+        if first is None:
+            raise ExecutionError(f"the partitioner failed: {failures[0]['error']}")
+
+        def all_of_them() -> Iterator[tuple[Any, Callable[[], Plan]]]:
+            yield first
+            yield from tried
+
+        (ratio, solver), plan, _, curve = cheapest_within(problem, all_of_them())
+        native = {"how": "torch.compile", "ratio": ratio, "solver": solver}
+        facts = {"ratio": ratio, "curve": curve, "failures": failures, "native": native}
+        return Solution(plan, variant=solver, details=facts)
+
+    def _candidates(
+        self, problem: Problem, captured: Captured, failures: list[dict[str, Any]]
+    ) -> Iterator[tuple[tuple[float, str], Callable[[], Plan]]]:
+        partition = Partitioner(captured)
+        solvers = SOLVERS if self.solver is None else (self.solver,)
+        if self.ratio is not None:
+            ratios = [self.ratio]
+        else:
+            ratios = [1.0] if problem.budget is None else halvings(self.step)
+        seen = set()
+        for ratio in ratios:
+            for solver in solvers if 0 < ratio < 1 else solvers[:1]:  # it is not asked at 0 and 1
+                problem.report(f"ratio {ratio:g}, {solver}")
+                try:
+                    codes = partition(problem.graph, ratio, solver)
+                except Exception as error:  # whatever the partitioner does is a fact about it
+                    words = f"{type(error).__name__}: {error}".splitlines()[0]
+                    failures.append({"knob": [ratio, solver], "error": words})
+                    continue
+                if codes.tobytes() not in seen:
+                    seen.add(codes.tobytes())
+                    made = Plan.from_codes(problem.graph, codes)
+                    yield (ratio, solver), lambda made=made: made
+
+
+def halvings(step: float) -> list[float]:
+    """1, 0, 1/2, 1/4, 3/4, ...: a sweep that is even wherever it is stopped.
+
+    >>> halvings(0.25)
+    [1.0, 0.0, 0.5, 0.25, 0.75]
+    """
+    found, width = [1.0, 0.0], 1.0
+    while width / 2 >= step:
+        found += np.arange(width / 2, 1, width).tolist()
+        width /= 2
+    return found
+
+
+class Partitioner:
+    """PyTorch's partitioner on a captured model; traces it once."""
+
+    def __init__(self, captured: Captured) -> None:
+        from graphs.capture import trace_joint
+
+        self._joint = trace_joint(captured.workload, captured.device)
+        kinds = [type(d).__name__ for d in self._joint.graph.output_node().meta["desc"]]
+        self._forward_outputs = sum(kind in _OUTPUTS for kind in kinds)
+
+    def __call__(self, graph: Graph, ratio: float, solver: str) -> IntArray:
+        """Statement codes of its forward and backward modules, run one after the other.
+
+        Args:
+            graph: as captured; other costs are fine.
+            ratio: its ``activation_memory_budget``.
+        """
+        from torch._functorch import config
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+        from torch.fx import GraphModule
+
+        module = GraphModule(self._joint, copy.deepcopy(self._joint.graph))
+        # Merging common subexpressions would lose the names of ops.
+        with config.patch(
+            activation_memory_budget=ratio, activation_memory_budget_solver=solver, cse=False
+        ):
+            parts = min_cut_rematerialization_partition(
+                module, (), num_fwd_outputs=self._forward_outputs
+            )
+        names = [n.name for part in parts for n in part.graph.nodes if n.op == "call_function"]
+        return with_frees(graph, _computes(graph, names))
+
+
+def _computes(graph: Graph, nodes: list[str]) -> IntArray:
+    """Computes of the ops that these nodes became; ops that are ours alone as soon as possible."""
+    tables, index = graph.tables, graph.op_index
+    needed = graph.needed_ops()
+    sequence = []
+    for node in nodes:
+        parts = (node, f"{node}_input", f"{node}_weight")
+        sequence += [index[p] for p in parts if p in index and needed[index[p]]]
+    missing = set(np.flatnonzero(needed).tolist()) - set(sequence)
+    for op in sorted(missing):
+        reads = tables.reads[int(tables.op_first[op])]
+        writers = {w for w in tables.writer[reads].tolist() if w >= 0}
+        first = {w: sequence.index(w) for w in writers}
+        sequence.insert(1 + max(first.values(), default=-1), op)
+    return np.array([tables.op_first[op] for op in sequence], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TorchCheckpoint:
+    """``torch.utils.checkpoint.checkpoint_sequential``: sqrt(n) segments of the network.
+
+    All segments but the last keep their input only, and run forward again, as a whole, before
+    their backward pass. Segments may end at articulation points of the forward graph.
+
+    Attributes:
+        segments: how many; None = floor(sqrt n) of n articulation points.
+    """
+
+    traits: ClassVar[Traits] = Traits("partly", "no", "no")
+    segments: int | None = None
+
+    def plan(self, problem: Problem) -> Solution:
+        """Its one plan.
+
+        Raises:
+            NotApplicable: there is no loss, or nowhere to cut.
+            Infeasible: the plan is above the budget.
+        """
+        graph = problem.graph
+        if graph.loss_index is None:
+            raise NotApplicable("the graph has no loss op, so that there is no backward pass")
+        points = articulation_points(graph)
+        count = isqrt(len(points)) if self.segments is None else self.segments
+        if not 1 < count <= len(points):
+            raise NotApplicable(
+                f"{len(points)} articulation points cannot make {count} segments; "
+                "set strategy.segments"
+            )
+        size = len(points) // count
+        ends = points[size - 1 :: size][: count - 1]
+        plan = Plan.from_codes(graph, with_frees(graph, _in_segments(graph, ends)))
+        native = {"how": "checkpoint", "segments": self.segments}
+        return fitted(problem, plan, details={"segments": count, "native": native})
+
+
+def _in_segments(graph: Graph, ends: IntArray) -> IntArray:
+    """Each op once, and each segment again before the first backward op that misses part of it.
+
+    Args:
+        ends: last op of each segment that is run again, in program order.
+    """
+    tables = graph.tables
+    ops = forward_ops(graph)
+    segment = {op: int(np.searchsorted(ends, op)) for op in ops.tolist()}
+    dropped = {op for op, s in segment.items() if s < len(ends) and op not in set(ends.tolist())}
+    sequence: list[int] = []
+    again: set[int] = set()
+    for op in np.flatnonzero(graph.needed_ops()).tolist():
+        if graph.ops[op].phase is Phase.BACKWARD:
+            reads = tables.writer[tables.reads[int(tables.op_first[op])]].tolist()
+            for s in sorted({segment[w] for w in reads if w in dropped} - again):
+                again.add(s)
+                sequence += [o for o in ops.tolist() if segment[o] == s and o in dropped]
+        sequence.append(op)
+    return np.asarray(tables.op_first[np.array(sequence)], dtype=np.int64)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 
-.PHONY: bench benchmarks test check gpu setup clean
+.PHONY: bench benchmarks figures test check gpu setup clean
 
 setup: $(READY)
 
@@ -21,6 +21,36 @@ $(READY): pyproject.toml constraints.txt
 bench: $(READY)
 	$(BIN)/rematbench -m experiment=quickstart hydra.sweep.dir=runs/quickstart
 	$(BIN)/rematbench-report runs/quickstart --figure overhead --out runs/quickstart/report
+
+# Every figure and table of the papers, at PROFILE quick (two cores), full or gpu.
+PROFILE ?= quick
+FIGURES ?= $(addprefix simrd_fig,2 3 4 5 6 7 8 9 10 11 12 13 14) \
+  $(addprefix checkmate_,fig1 fig3 fig5a fig5b fig5c fig7 table1 table2) \
+  $(addprefix joins_,fig6 fig8 fig9 fig10 table1 table2) $(addprefix feng_huang_,table1 table2)
+SMALL_LSTM := model.options.vocabulary=100 model.options.hidden=100
+LOGS := runs/figures/logs
+
+figures: $(READY) $(addprefix $(LOGS)/,resnet32.log.gz densenet_bc.log.gz unet.log.gz lstm_lm.log.gz tree_lstm.log.gz)
+	set -e; for name in $(FIGURES); do \
+	  own=; if grep -q '^profile:' conf/experiment/$$name.yaml; then own="profile=$(PROFILE)"; fi; \
+	  if grep -q '^logs:' conf/experiment/$$name.yaml; then own="$$own logs=$(LOGS)"; fi; \
+	  $(BIN)/rematbench -m experiment=$$name hydra.sweep.dir=runs/figures/$$name $$own; \
+	done
+	$(BIN)/rematbench-max-batch -m experiment=checkmate_fig6 profile=$(PROFILE)
+	$(BIN)/rematbench-report runs/figures --all --out runs/figures/report
+
+# The simrd paper's models at sizes for two cores, as event logs.
+RECORD = $(BIN)/rematbench-record model=$(basename $(basename $(@F))) out=$@
+$(LOGS)/resnet32.log.gz: | $(READY)
+	$(RECORD) batch_size=32
+$(LOGS)/densenet_bc.log.gz: | $(READY)
+	$(RECORD) batch_size=32
+$(LOGS)/unet.log.gz: | $(READY)
+	$(RECORD) batch_size=1 resolution=256 model.options.base_channels=32
+$(LOGS)/lstm_lm.log.gz: | $(READY)
+	$(RECORD) batch_size=10 $(SMALL_LSTM) model.options.sequence_length=32
+$(LOGS)/tree_lstm.log.gz: | $(READY)
+	$(RECORD) batch_size=32 $(SMALL_LSTM) model.options.embedding=100
 
 # Our own speed and exactness, beside eager training (up to an hour; each runs by itself, too).
 benchmarks: $(READY)

@@ -222,6 +222,12 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
             captured, plan, device=settings.device, seed=settings.seed, repeats=settings.repeats
         )
     )
+    if "native" in row["extra"]:
+        from validator.native import measure_native
+
+        how = row["extra"]["native"]
+        native = measure_native(captured, how, settings.device, settings.seed, settings.repeats)
+        row["extra"]["native"] = {**how, **asdict(native)}
     verdict = measured.pop("verdict")
     columns = {name: measured.pop(name) for name in list(measured) if name in row}
     row |= columns

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
-from rematbench.row import Row, write_leaderboard
+from rematbench.row import write_leaderboard
 from report import figures
 from report.collect import Collected, Problem, collect
 from report.pages import write_pages

@@ -307,7 +307,7 @@ def _draw_traits(rows: Sequence[Row]) -> Drawing:
     data = traits_table(rows)
     title = "Table 1: what each strategy takes into account (from its traits), and its jobs"
     shown = data.rename(columns=lambda name: name.replace("_", " "))
-    shown = shown.map(lambda text: str(text).replace("not_applicable", "does not apply"))
+    shown = shown.fillna("–").replace("not_applicable", "does not apply")
     notes = []
     for line in data.itertuples():
         paper, ours = _PAPER_TABLE1[line.strategy], tuple(getattr(line, each) for each in _TRAITS)

@@ -129,6 +129,8 @@ def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
         names = set(files)
         if "row.json" in names:
             rows.append(Path(where, "row.json"))
+        if {"index.html", "leaderboard.csv"} <= names:  # a report, with its tables
+            continue
         for name in names:
             figure = f"{name[:-4]}.png" in names or f"{name[:-4]}.pdf" in names
             if name.endswith(".csv") and name not in _OURS and not figure:

@@ -24,6 +24,8 @@ _MODULES = {
     "simrd_traces": tuple(f"simrd_fig{i}" for i in range(7, 11)),
     "checkmate": tuple(f"checkmate_{n}" for n in ("fig5a", "fig5b", "fig5c", "fig7", "table2")),
     "checkmate_memory": tuple(f"checkmate_{n}" for n in ("fig1", "fig3", "fig6", "table1")),
+    "joins": tuple(f"joins_{n}" for n in ("table1", "table2", "fig6", "fig8", "fig9", "fig10")),
+    "feng_huang": ("feng_huang_table1", "feng_huang_table2"),
 }
 NAMES = tuple(name for names in _MODULES.values() for name in names)
 

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
 
 from graphs.files import write_bytes
 from rematbench.provenance import now
 from report.collect import Collected, Problem, Record
 from report.compact import dump, page_data
-from report.rowpage import RowPages, filters
+from report.rowpage import RowPages, filters, has_files
 
 ROWS = "rows"  # folder of the rows' own pages
 _SHARE = 500  # rows that a process draws at a time
@@ -39,6 +37,8 @@ def write_pages(collected: Collected, out: Path) -> Written:
     Returns:
         With the problems: those of collecting, and plans and traces that could not be drawn.
     """
+    from plotly.offline import get_plotlyjs  # slow to import, and not for those who draw pages
+
     templates = _templates()
     ids, faults = _write_row_pages(collected.records, out / ROWS)
     problems = (*collected.problems, *faults)
@@ -63,12 +63,13 @@ def write_pages(collected: Collected, out: Path) -> Written:
 
 def _write_row_pages(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
     """The rows' own pages, on all cores where they are many: ids, and what could not be drawn."""
+    records = [record for record in records if has_files(record)]
     shares = [records[i : i + _SHARE] for i in range(0, len(records), _SHARE)]
     workers = min(os.cpu_count() or 1, len(shares))
     if workers < 2:
         parts = [_write_share(share, out) for share in shares]
     else:
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(workers) as pool:
             parts = list(pool.map(_write_share, shares, repeat(out)))
     return [i for ids, _ in parts for i in ids], [p for _, problems in parts for p in problems]
 

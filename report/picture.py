@@ -148,7 +148,7 @@ def png(image: Image) -> bytes:
     lines = np.zeros((height, width + 1), dtype=np.uint8)  # each line begins with its filter: none
     lines[:, 1:] = image
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", zlib.compress(lines.tobytes(), 6)))
+    parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", zlib.compress(lines.tobytes(), 4)))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in (*parts, (b"IEND", b"")))
 
 

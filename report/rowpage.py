@@ -22,6 +22,7 @@ from report.compact import source
 from report.picture import COLOURS, Painter, Schedule, data_uri
 from report.timeline import HEIGHT, WIDTH, Timeline, read_timeline
 
+PLAN, TRACE = "plan.json", "trace.csv"  # of a run folder
 # Lines across the timeline: where from, what they are called, how they look.
 _LINES = (
     ("budget_bytes", "budget", "#d55e00", "6 3"),
@@ -61,8 +62,14 @@ class _Stale(PlanError):
     """A plan that is not its row's."""
 
 
+def has_files(record: Record) -> bool:
+    """Does the row's run folder hold a plan or a trace?"""
+    folder = record.folder
+    return folder is not None and any((folder / name).exists() for name in (PLAN, TRACE))
+
+
 class RowPages:
-    """Writes the pages of the rows whose run folder holds a plan or a trace.
+    """Writes the pages of rows that have files to draw.
 
     Args:
         out: the folder for them.
@@ -81,18 +88,13 @@ class RowPages:
         self._painters: dict[str, Painter] = {}  # by digest: the rows of a sweep share a few
 
     def write(self, record: Record) -> None:
-        """Write the page of one row, if there is anything to draw."""
-        folder = record.folder
-        if folder is None:
-            return
-        has_plan, has_trace = ((folder / name).exists() for name in ("plan.json", "trace.csv"))
-        if not has_plan and not has_trace:
-            return
+        """Write the page of one row, if anything of it can be drawn."""
+        folder = record.path.parent
         picture, files, timeline = None, Files(None, None), None
         levels = _levels(record.row)
         faults = []
         try:
-            if has_plan:
+            if (folder / PLAN).exists():
                 picture, files = self._draw_plan(record, folder)
         except _Stale as error:
             self.problems.append(Problem(folder, str(error)))
@@ -100,8 +102,8 @@ class RowPages:
         except RematbenchError as error:
             faults.append(f"no schedule picture: {error}")
         try:
-            if has_trace:
-                timeline = read_timeline(folder / "trace.csv", [level[-1] for level in levels])
+            if (folder / TRACE).exists():
+                timeline = read_timeline(folder / TRACE, [level[-1] for level in levels])
         except RematbenchError as error:
             faults.append(f"no timeline: {error}")
         self.problems += [Problem(folder, fault) for fault in faults]
@@ -124,7 +126,7 @@ class RowPages:
         Raises:
             RematbenchError: a file is damaged, or the plan is not the row's.
         """
-        path = folder / "plan.json"
+        path = folder / PLAN
         plan = read_plan(path)
         painter, graph_file = self._painter(folder / "graph.json.gz")
         trace = simulate(painter.graph, plan)

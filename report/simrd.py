@@ -19,9 +19,9 @@ from rematbench.row import Row
 from report.collect import Record
 from report.figures import Drawing
 from report.simrd_notes import chain_notes, notes
-from report.style import colour, heuristic_colour, heuristic_marker, marker
+from report.style import heuristic_colour, heuristic_marker, hex_colour, marker
 
-Look = tuple[tuple[float, float, float], str, str]
+Look = tuple[str, str, str]
 """Colour, marker and line style of a curve."""
 
 
@@ -152,7 +152,7 @@ def _draw_chain(name: str, rows: Sequence[Row]) -> Drawing | None:
 
 def _chain_look(strategy: str, dealloc: str) -> tuple[Look, str]:
     if not dealloc:
-        return (colour(strategy), marker(strategy), "-."), strategy
+        return (hex_colour(strategy), marker(strategy), "-."), strategy
     style = "-" if dealloc == "banish" else "--"
     shown = {"full": "DTR-Full", "lru": "LRU"}.get(strategy, strategy)
     return (heuristic_colour(strategy), heuristic_marker(strategy), style), f"{shown}, {dealloc}"

@@ -75,8 +75,9 @@ def _of_bytes(during: list[int], inside: Sequence[float]) -> Timeline:
         raise ValueError("no statement")
     values = np.array(during, dtype=np.float64)
     top = max(float(values.max()), 1.0, *inside) * 1.04
-    # One step per pixel at most, each as high as the highest statement in it: no peak is lost.
-    starts = np.unique(np.linspace(0, len(values), min(len(values), WIDTH) + 1).astype(np.int64))
+    # One step per two pixels at most, each as high as the highest statement in it: no peak is lost.
+    steps = min(len(values), WIDTH // 2)
+    starts = np.unique(np.linspace(0, len(values), steps + 1).astype(np.int64))
     highs = np.maximum.reduceat(values, starts[:-1])
     return Timeline("bytes", len(values), top, (Curve("live bytes", _steps(starts, highs, top)),))
 
@@ -101,7 +102,7 @@ def _of_events(events: list[str], clock: list[int]) -> Timeline:
 
 
 def _counted(times: list[int], end: int, top: float) -> str:
-    chosen = np.unique(np.linspace(1, len(times), min(len(times), WIDTH)).astype(np.int64))
+    chosen = np.unique(np.linspace(1, len(times), min(len(times), WIDTH // 2)).astype(np.int64))
     points = [
         f"L{times[n - 1] / end * WIDTH:.1f} {HEIGHT * (1 - n / top):.1f}" for n in chosen.tolist()
     ]

@@ -41,7 +41,7 @@ class TorchBudget:
     traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
     solver: str | None = None
     ratio: float | None = None
-    step: float = 1 / 32
+    step: float = 1 / 16
 
     def __post_init__(self) -> None:
         if self.solver not in (None, *SOLVERS):
@@ -79,15 +79,17 @@ class TorchBudget:
     def _candidates(
         self, problem: Problem, captured: Captured, failures: list[dict[str, Any]]
     ) -> Iterator[tuple[tuple[float, str], Callable[[], Plan]]]:
-        partition = Partitioner(captured)
+        partition = _partitioner(captured)
         solvers = SOLVERS if self.solver is None else (self.solver,)
         if self.ratio is not None:
             ratios = [self.ratio]
         else:
             ratios = [1.0] if problem.budget is None else halvings(self.step)
         seen = set()
-        for ratio in ratios:
-            for solver in solvers if 0 < ratio < 1 else solvers[:1]:  # it is not asked at 0 and 1
+        for solver in solvers:
+            for ratio in ratios:
+                if solver != solvers[0] and ratio in (0, 1):
+                    continue  # no solver is asked there
                 problem.report(f"ratio {ratio:g}, {solver}")
                 try:
                     codes = partition(problem.graph, ratio, solver)
@@ -121,6 +123,7 @@ class Partitioner:
         from graphs.capture import trace_joint
 
         self._joint = trace_joint(captured.workload, captured.device)
+        self._known: dict[tuple[float, str], list[str]] = {}
         kinds = [type(d).__name__ for d in self._joint.graph.output_node().meta["desc"]]
         self._forward_outputs = sum(kind in _OUTPUTS for kind in kinds)
 
@@ -131,6 +134,11 @@ class Partitioner:
             graph: as captured; other costs are fine.
             ratio: its ``activation_memory_budget``.
         """
+        if (ratio, solver) not in self._known:
+            self._known[ratio, solver] = self._nodes(ratio, solver)
+        return with_frees(graph, _computes(graph, self._known[ratio, solver]))
+
+    def _nodes(self, ratio: float, solver: str) -> list[str]:
         from torch._functorch import config
         from torch._functorch.partitioners import min_cut_rematerialization_partition
         from torch.fx import GraphModule
@@ -143,8 +151,17 @@ class Partitioner:
             parts = min_cut_rematerialization_partition(
                 module, (), num_fwd_outputs=self._forward_outputs
             )
-        names = [n.name for part in parts for n in part.graph.nodes if n.op == "call_function"]
-        return with_frees(graph, _computes(graph, names))
+        return [n.name for part in parts for n in part.graph.nodes if n.op == "call_function"]
+
+
+_latest: list[tuple[object, Partitioner]] = []
+
+
+def _partitioner(captured: Captured) -> Partitioner:
+    """The latest model's is kept: a sweep of budgets asks it for the same ratios."""
+    if not _latest or _latest[0][0] is not captured.workload:
+        _latest[:] = [(captured.workload, Partitioner(captured))]
+    return _latest[0][1]
 
 
 def _computes(graph: Graph, nodes: list[str]) -> IntArray:

@@ -32,15 +32,23 @@ class Curves {
   /** Rows by problem; what is measured on two devices does not share a panel. */
   problems(rows, kind) {
     const found = new Map();
-    for (const row of rows) {
-      let key = data.problems[data.problem[row]];
-      if (kind === "measured") {
+    const add = (key, row) => found.has(key) ? found.get(key).push(row) : found.set(key, [row]);
+    const title = (row) => data.problems[data.problem[row]];
+    if (kind !== "measured") {
+      rows.forEach((row) => add(title(row), row));
+    } else {
+      const devices = new Map(); // of each problem
+      const reached = rows.filter((row) => cell("device", row) !== null);
+      for (const row of reached) {
         const device = cell("device", row);
-        if (device === null) continue;
-        key += ` · ${device}`;
+        add(`${title(row)} · ${device}`, row);
+        if (!devices.has(title(row))) devices.set(title(row), new Set());
+        devices.get(title(row)).add(device);
       }
-      if (!found.has(key)) found.set(key, []);
-      found.get(key).push(row);
+      // Who had no plan reached no device, and is told beside those who did.
+      for (const row of rows.filter((r) => cell("device", r) === null && cell("status", r) !== "ok")) {
+        (devices.get(title(row)) ?? []).forEach((device) => add(`${title(row)} · ${device}`, row));
+      }
     }
     return [...found].sort((a, b) => a[0].localeCompare(b[0], "en", { numeric: true }));
   }
@@ -85,7 +93,7 @@ class Curves {
     const axis = { rangemode: "tozero", gridcolor: "#e6e6e6", linecolor: "#777", zeroline: false, automargin: true };
     const layout = {
       height: 290, margin: { l: 58, r: 10, t: 8, b: 40 }, hovermode: "closest",
-      showlegend: variants, legend: { orientation: "h", y: -0.28, font: { size: 10 } },
+      showlegend: variants, legend: { orientation: "h", y: -0.34, font: { size: 10 } },
       xaxis: { ...axis, title: { text: "budget fraction" }, tickformat: ".0%" },
       yaxis: { ...axis, title: { text: this.kind.title }, tickformat: this.kind.format },
     };

@@ -102,7 +102,8 @@ function label(strategy) {
 }
 
 function open(row) {
-  const lines = [...columns.keys()].filter((name) => cell(name, row) !== null).map((name) => {
+  const told = [...columns.keys()].filter((name) => name !== "budget" && cell(name, row) !== null);
+  const lines = told.map((name) => {
     const value = cell(name, row);
     const text = readable(columns.get(name).kind, value);
     const exact = String(text) === String(value) ? "" : ` (${value})`;

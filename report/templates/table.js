@@ -75,7 +75,7 @@ class Table {
     for (let i = 0; i < values.length; i += step) {
       longest = Math.max(longest, String(readable(column.kind, values[i])).length);
     }
-    return Math.min(300, 18 + longest * 7.4);
+    return Math.min(300, 18 + longest * (name === "status" ? 8.8 : 7.4));
   }
 
   drawHead() {
@@ -157,9 +157,11 @@ class Table {
   }
 }
 
+const COLLATOR = new Intl.Collator("en", { numeric: true });
+
 /** Nulls last, either way. */
 function compare(a, b, sign) {
   if (a === null || b === null) return (a === null) - (b === null);
   if (typeof a === "number" && typeof b === "number") return sign * (a - b);
-  return sign * String(a).localeCompare(String(b), "en", { numeric: true });
+  return sign * COLLATOR.compare(String(a), String(b));
 }

@@ -10,7 +10,7 @@ It looks at one moment, the start of the loss's first compute, and says of each 
 - ``way[i]``: does the first compute of its op use implementation i?
 
 These satisfy the rows below in any plan in which the ops that every plan needs first run in
-program order, so the optimum is a lower bound of such plans' cost: each op of the first three
+program order (pairs of :attr:`~strategies.monet.ways.Ways.steps` in either order), so the optimum is a lower bound of such plans' cost: each op of the first three
 lines costs at least its cheapest way for each time that it is counted. The memory rows are those
 of the first computes; values that were computed only once stay live from then to their last
 read, and nothing is claimed about others. Optional ops may run at any time.
@@ -84,7 +84,7 @@ class BoundModel:
 
     @property
     def _stages(self) -> list[int]:
-        return [op for op in range(self.loss, len(self.graph.ops)) if self.needed[op]]
+        return [op for step in self.ways.steps for op in step if self.needed[op]]
 
     def _columns(self) -> None:
         ops, values = len(self.graph.ops), len(self.graph.values)
@@ -257,7 +257,7 @@ class BoundModel:
                     column = self.stored[v] if op == self.loss else rest.get((v, op), -1)
                     if column >= 0:
                         terms.append((int(column), size))
-                elif writer < op and self.needed[writer]:
+                elif self._time.get(writer, len(self._time)) < self._time[op]:
                     sure, least = self._surely_live(v, op)
                     if least:
                         constant += size
@@ -265,38 +265,53 @@ class BoundModel:
                             terms.append((int(self.twice[writer]), -size))
             self.memory_rows.append(self.program.most(terms, self._room - constant))
 
+    @cached_property
+    def _time(self) -> dict[int, int]:
+        """Per op of a step, the step's number; the rest run before all steps."""
+        return {op: number for number, step in enumerate(self.ways.steps) for op in step}
+
     def _surely_live(self, value: int, op: int) -> tuple[bool, bool]:
-        """Of a value of the loss or later, while ``op`` runs: read by it; live if made once?"""
+        """Of a value of an earlier step, while ``op`` runs: read by it; live if made once?"""
         if self._always_reads(op, value):
             return True, True
-        later = any(other > op for other in self._sure_readers.get(value, []))
+        later = any(
+            self._time[other] > self._time[op] for other in self._sure_readers.get(value, [])
+        )
         return False, bool(self.is_output[value]) or later
 
     def _kept_columns(self) -> dict[tuple[int, int], int]:
         """Per forward value and op after the loss: a column at least 1 while it must be there.
 
-        It must be, while an op runs that reads it, and until its last reader has run, unless it
-        was computed after the loss began.
+        It must be, while an op runs that reads it, and until the last step that reads it, unless
+        it was computed after the loss began.
         """
-        stages = [op for op in self._stages if op != self.loss]
+        steps = self.ways.steps
         found: dict[tuple[int, int], int] = {}
         for v in np.flatnonzero(self.weighs & (self.stored >= 0)).tolist():
-            readers = [op for op in self._readers.get(v, []) if op > self.loss]
+            readers = {op for op in self._readers.get(v, []) if op > self.loss}
             again = (int(self.again[self.tables.writer[v]]), -1.0)
-            later, end = -1, len(stages)
-            for reader in reversed(readers):
-                at = stages.index(reader)
-                if later >= 0:
-                    found |= {(v, stages[s]): later for s in range(at + 1, end)}
-                during, since = self.program.column(), self.program.column()
-                reading = self._reading(reader, v)
-                self.program.most([*reading, (during, -1.0)], 0.0)
-                self.program.most([*reading, again, (since, -1.0)], 0.0)
-                if later >= 0:
-                    self.program.most([(later, 1.0), (during, -1.0)], 0.0)
-                    self.program.most([(later, 1.0), (since, -1.0)], 0.0)
-                found[v, reader] = during
-                later, end = since, at
-            if later >= 0:
-                found |= {(v, stages[s]): later for s in range(end)}
+            later = -1
+            for number in range(max((self._time[op] for op in readers), default=-1), 0, -1):
+                since = later
+                for op in steps[number]:
+                    if op not in readers:
+                        if later >= 0:
+                            found[v, op] = later
+                        continue
+                    found[v, op] = during = self.program.column()
+                    if since == later:
+                        since = self._since(later)
+                    reading = self._reading(op, v)
+                    self.program.most([*reading, (during, -1.0)], 0.0)
+                    self.program.most([*reading, again, (since, -1.0)], 0.0)
+                    if later >= 0:
+                        self.program.most([(later, 1.0), (during, -1.0)], 0.0)
+                later = since
         return found
+
+    def _since(self, later: int) -> int:
+        """A column at least as large as ``later``."""
+        column = self.program.column()
+        if later >= 0:
+            self.program.most([(later, 1.0), (column, -1.0)], 0.0)
+        return column

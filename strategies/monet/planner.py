@@ -156,6 +156,8 @@ class _Run:
         advice = self.model.integral(self.deadline, self._step, self.gap / 4, self._enough)
         self._learn()
         self._follow(space, advice)
+        if self.point is None and advice is not None:
+            self._insist(advised(space, advice))
         while perf_counter() < self.deadline and not self._closed() and self._step():
             pass
 

@@ -50,7 +50,7 @@ class Chosen(Space):
         graph, loss = ways.graph, ways.graph.loss_index
         assert loss is not None
         forward = [n for n, op in enumerate(graph.ops[:loss]) if op.phase is Phase.FORWARD]
-        later = [n for n in np.flatnonzero(graph.needed_ops()).tolist() if n not in set(forward)]
+        later = [op for step in ways.steps for op in step]
         ops, stages = np.array(forward, dtype=np.int64), np.array(later, dtype=np.int64)
         none = np.full(len(graph.ops), -1, dtype=np.int64)
         return cls("F", graph, ops, stages, ways, choice, limit, joint, none)

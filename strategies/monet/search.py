@@ -22,6 +22,8 @@ from strategies.monet.schedule import Chosen
 
 WARM = 0.002
 """How much worse, relative to its cost, a schedule may be to go on from, typically."""
+ROUNDS, NEAR = 30, 20
+"""Repairs of one start, with a switch between them; ops at the peak that are tried for it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,24 @@ def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) 
     """Within the budget, unless nothing more can be evicted or time is up.
 
     First with what the space wishes for, then without: wishes that do not come true are given up.
+    Where evicting is not enough, an op at the peak is switched to a group that reads less, and
+    all begins again: what was evicted in vain may be what that group reads.
     """
+    best: Point | None = None
+    for _ in range(ROUNDS):
+        found = _evicted(point, random, deadline, noise)
+        if best is None or _excess(found) < _excess(best):
+            best = found
+        choice = None if found.peak <= found.space.limit else _relieving(found, deadline)
+        if choice is None or perf_counter() > deadline:
+            break
+        space = point.space.choosing(choice)
+        point = Point(space, space.evaluate(point.schedule.keep))
+    assert best is not None
+    return best
+
+
+def _evicted(point: Point, random: Random, deadline: float, noise: float) -> Point:
     space, schedule = point.space, point.schedule
     schedule = repair(space, schedule, space.limit, random, deadline, noise)
     if (space.wish >= 0).any():
@@ -68,6 +87,27 @@ def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) 
         schedule = space.evaluate(schedule.keep)
         schedule = repair(space, schedule, space.limit, random, deadline, noise)
     return Point(space, schedule)
+
+
+def _relieving(point: Point, deadline: float) -> IntArray | None:
+    """Groups with the one switch, from the peak on, that takes most bytes from above the budget."""
+    tables, trace, space = point.space.graph.tables, point.schedule.trace, point.space
+    later = trace.codes[int(trace.bytes_during.argmax()) :]
+    near = list(dict.fromkeys(tables.op_of[later[later >= 0]].tolist()))
+    undecided = set(_undecided(space))
+    choice, best = None, _excess(point)
+    for op in [op for op in near if op in undecided][:NEAR]:
+        for group in space.ways.groups(op):
+            if group != space.choice[op] and perf_counter() < deadline:
+                other = _with_group(point, op, group)
+                if _excess(other) < best:
+                    choice, best = other.space.choice, _excess(other)
+    return choice
+
+
+def _excess(point: Point) -> int:
+    """Bytes above the budget, over all statements."""
+    return int(np.maximum(point.schedule.trace.bytes_during - point.space.limit, 0).sum())
 
 
 def improved(point: Point, random: Random, deadline: float) -> Point:

@@ -155,6 +155,45 @@ class Ways:
                 wanted[list(self.surely_read(op))] = True
         return needed
 
+    @cached_property
+    def steps(self) -> list[tuple[int, ...]]:
+        """The needed ops from the loss on, in the order in which they run.
+
+        Program order, except for pairs: where an op that makes outputs only (the gradient of a
+        weight) follows one that reads the same gradients (that of the convolution's input), the
+        two may run in either order, and it runs first. So its other reads can be freed before
+        the other gradient is made.
+        """
+        graph, tables = self.graph, self.graph.tables
+        assert graph.loss_index is not None
+        outputs = set(tables.outputs.tolist())
+        stages = [op for op in np.flatnonzero(graph.needed_ops()) if op >= graph.loss_index]
+        found: list[tuple[int, ...]] = []
+        for op in map(int, stages):
+            before = found[-1] if found else ()
+            makes_outputs = set(tables.writes[op].tolist()) <= outputs
+            if len(before) == 1 and makes_outputs and self._are_siblings(before[0], op):
+                found[-1] = (op, *before)
+            else:
+                found.append((op,))
+        return found
+
+    def _are_siblings(self, op: int, other: int) -> bool:
+        """Do two backward ops read the same gradients, and nothing of each other?"""
+        tables, loss = self.graph.tables, self.graph.loss_index
+        assert loss is not None
+        sets = []
+        for each in (op, other):
+            reads = {int(v) for way in self.first_ways(each) for v in tables.reads[way]}
+            sets.append({v for v in reads if tables.writer[v] > loss})
+        made = set(tables.writes[op].tolist()) | set(tables.writes[other].tolist())
+        overwrites = any(
+            (tables.overwritten_by[way] >= 0).any()
+            for each in (op, other)
+            for way in self.first_ways(each)
+        )
+        return bool(sets[0]) and sets[0] == sets[1] and not made & sets[0] and not overwrites
+
 
 def _extra(graph: Graph) -> IntArray:
     tables = graph.tables

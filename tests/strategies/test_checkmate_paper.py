@@ -152,7 +152,7 @@ def test_infeasible_is_proven() -> None:
     assert caught.value.proven
     floor = graph.floor_bytes()
     assert floor == 14
-    with pytest.raises(Infeasible, match=f"alone need {floor} bytes") as caught:
+    with pytest.raises(Infeasible, match=f"alone must have {floor} bytes") as caught:
         solve_paper(Problem(graph, floor - 1))
     assert caught.value.proven
 

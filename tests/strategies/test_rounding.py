@@ -110,7 +110,7 @@ def test_infeasible() -> None:
         CheckmateRounding().plan(Problem(unit_chain(8), 2))
     assert caught.value.proven
     with pytest.raises(Infeasible, match="leanest of 1 plans") as caught:
-        CheckmateRounding(epsilon=0.0, threshold=0.95).plan(Problem(unit_chain(8), 3))
+        CheckmateRounding(epsilon=0.0, threshold=0.05).plan(Problem(unit_chain(8), 3))
     assert not caught.value.proven
     with pytest.raises(Infeasible, match="found no solution"):
         CheckmateRounding().plan(Problem(unit_chain(8), 4, time_limit=0.0))

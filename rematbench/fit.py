@@ -1,0 +1,220 @@
+"""``rematbench-fit``: "I have this model and 8 GiB": a plan to train with, and the code to paste.
+
+Several strategies plan within the memory, ordinary training first; the cheapest plan wins. With
+``largest_batch=true`` each searches its largest batch, as ``rematbench-max-batch`` does, and the
+largest wins. The run folder gets the winner's row, plan and graph, and ``train.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from graphs.budget import parse_budget
+from graphs.errors import BudgetError, ConfigError
+from graphs.files import write_bytes
+from rematbench.app import command, run_job, task
+from rematbench.cache import copy_files
+from rematbench.max_batch import Question, answer
+from rematbench.row import Row, write_row
+from rematbench.settings import Settings, whole
+from rematbench.terminal import size
+
+_ORDINARY = "checkpoint_all"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked.
+
+    Attributes:
+        memory: bytes of the device.
+        reserve: bytes of it that a step does not see (optimizer state).
+        strategies: names, in the order in which they are asked.
+        largest_batch: the largest batch, rather than the cheapest plan at the given one.
+        least: the smallest batch tried.
+    """
+
+    memory: int
+    reserve: int
+    strategies: tuple[str, ...]
+    largest_batch: bool
+    least: int
+
+    @property
+    def budget(self) -> int:
+        """Bytes that the plan may use."""
+        return self.memory - self.reserve
+
+
+def wish(config: Mapping[str, Any], settings: Settings) -> Wish:
+    """Read the command's own keys.
+
+    Raises:
+        ConfigError: one is bad, or the model is not PyTorch's.
+    """
+    if not settings.captured:
+        raise ConfigError(f"model={settings.model['name']}: only a PyTorch model can be trained")
+    if config["budget"] is not None:
+        raise ConfigError(f"budget={config['budget']}: give memory (and reserve) instead")
+    memory, reserve = (_bytes(key, config[key]) for key in ("memory", "reserve"))
+    if reserve >= memory:
+        raise ConfigError(
+            f"reserve={config['reserve']} leaves nothing of memory={config['memory']}"
+        )
+    largest = config["largest_batch"]
+    if not isinstance(largest, bool):
+        raise ConfigError(f"largest_batch={largest}: give true or false")
+    names = config["strategies"]
+    if not isinstance(names, list):
+        raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,checkmate_ilp]")
+    asked = tuple(dict.fromkeys([_ORDINARY, settings.strategy, *map(str, names)]))
+    least = 1 if config["least"] is None else whole("least", config["least"], 1)
+    return Wish(memory, reserve, asked, largest, least)
+
+
+def _bytes(key: str, given: Any) -> int:
+    if str(given).strip().lower() in ("0", "0b"):
+        return 0
+    try:
+        found = parse_budget(given).bytes
+    except BudgetError:
+        found = None
+    if found is None:
+        raise ConfigError(f"{key}={given}: give bytes such as 17179869184 or 8GiB")
+    return found
+
+
+def with_strategy(settings: Settings, name: str) -> Settings:
+    """The same job by another strategy, with its default options.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name == settings.strategy:
+        return settings
+    path = files("conf") / "strategy" / f"{name}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"strategies: {name} is unknown; `rematbench strategy=` lists them")
+    options = OmegaConf.to_container(OmegaConf.create(path.read_text()), resolve=True)
+    assert isinstance(options, dict)
+    named = {str(key): value for key, value in options.items()}
+    target = named.pop("_target_")
+    return replace(settings, strategy=name, target=target, options=named)
+
+
+def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> Row:
+    """Ask each strategy and write the winner's files, row and code.
+
+    Returns:
+        The winner's row, with ``fit`` in its ``extra``; the leanest one's where none fits.
+
+    Raises:
+        RematbenchError: the configuration is bad, or the model cannot be captured.
+    """
+    with TemporaryDirectory() as scratch:
+        rows: list[Row] = []
+        for number, name in enumerate(asked.strategies):
+            place = Path(scratch, str(number))
+            place.mkdir()
+            rows.append(_ask(asked, with_strategy(settings, name), place, force))
+            if rows[0]["status"] == "ok" and not asked.largest_batch:
+                break  # ordinary training fits, and nothing is cheaper
+        best = min(range(len(rows)), key=lambda i: _rank(asked, rows[i]))
+        copy_files(Path(scratch, str(best)), folder)
+    row = rows[best]
+    facts = {
+        "memory_bytes": asked.memory,
+        "reserve_bytes": asked.reserve,
+        "tried": [_told(each) for each in rows],
+    }
+    row = row | {"extra": row["extra"] | {"fit": facts}}
+    write_row(folder / "row.json", row)
+    if row["status"] == "ok":
+        write_bytes(folder / "train.py", code(asked, settings, row, folder / "plan.json").encode())
+    return row
+
+
+def _ask(asked: Wish, settings: Settings, folder: Path, force: bool) -> Row:
+    if not asked.largest_batch:
+        return run_job(replace(settings, budget=asked.budget), folder, force)
+    question = Question(asked.budget, "batch_size", asked.least, 1)
+    return answer(question, settings, folder, force)
+
+
+def _rank(asked: Wish, row: Row) -> tuple[Any, ...]:
+    """Smallest is best."""
+    infinite = float("inf")
+    overhead = infinite if row["overhead"] is None else row["overhead"]
+    batch = -(row["batch_size"] or 0) if asked.largest_batch else 0
+    return (row["status"] != "ok", batch, overhead, row["peak_bytes"] or infinite)
+
+
+def _told(row: Row) -> dict[str, Any]:
+    return {
+        key: row[key]
+        for key in ("strategy", "status", "reason", "batch_size", "overhead", "peak_bytes")
+    }
+
+
+def code(asked: Wish, settings: Settings, row: Row, plan: Path) -> str:
+    """What to paste into a training script."""
+    model = settings.model | {"batch_size": row["batch_size"]}
+    options = dict(model.get("options") or {})
+    options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    python = model["kind"] == "python"
+    make = "make_python_model" if python else "make_model"
+    name = model["target"] if python else model["name"]
+    what = "ordinary training fits" if row["strategy"] == _ORDINARY else row["strategy"]
+    return f"""\
+# {what}: simulated peak {size(row["peak_bytes"])} of {size(asked.budget)}, overhead \
+{row["overhead"]:+.1%}, batch {row["batch_size"]}
+import torch
+
+from graphs.zoo import {make}
+from validator import apply
+
+workload = {make}({name!r}{given})
+model, loss, example = workload.module, workload.loss, workload.make_batch()
+step = apply(model, loss, example, {str(plan)!r}, {asked.budget}, costmodel={row["costmodel"]!r})
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    batch = workload.make_batch()  # your data here: tensors like those of the example
+    optimizer.zero_grad()
+    value = step(*batch)  # instead of loss(model, *batch).backward()
+    optimizer.step()
+    print(value.item())
+"""
+
+
+def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
+    row = fit(wish(config, settings), settings, folder, force=bool(config["force"]))
+    row["extra"]["fit"]["code"] = str(folder / "train.py") if row["status"] == "ok" else None
+    write_row(folder / "row.json", row)
+    return row
+
+
+@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="fit")
+def _hydra_main(config: DictConfig) -> Row | None:
+    row = task(config, _work)
+    if row is not None and row["extra"].get("fit", {}).get("code"):
+        print(f"\n{Path(row['extra']['fit']['code']).read_text()}", end="")
+    return row
+
+
+def main() -> None:
+    """The ``rematbench-fit`` command."""
+    command("rematbench-fit", _hydra_main)
+
+
+if __name__ == "__main__":
+    main()

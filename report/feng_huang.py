@@ -1,0 +1,187 @@
+"""Tables 1 and 2 of Feng and Huang: who applies to which graph, and memory cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from rematbench.row import Row
+from report.collect import Record
+from report.figures import Comparison, Drawing
+from report.tables import table_picture
+
+_MB = 2**20
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """A line of Table 2: megabytes and the extra time, on the paper's GPUs (PyTorch 1.5)."""
+
+    batch: int
+    regular: int
+    random: int | None
+    chen: int | None
+    ours: int
+    cut: int
+    overhead: int
+
+
+_PAPER = {
+    "alexnet": _Printed(1024, 4955, 4408, 4408, 3287, 34, 34),
+    "vgg11": _Printed(64, 3577, 2781, 2781, 2781, 22, 34),
+    "vgg13": _Printed(64, 5136, 3565, 3565, 3565, 31, 33),
+    "vgg16": _Printed(64, 5136, 4352, 3957, 3565, 31, 32),
+    "vgg19": _Printed(64, 5189, 4548, 3957, 3565, 31, 33),
+    "resnet18": _Printed(256, 5635, 4069, None, 3677, 35, 30),
+    "resnet34": _Printed(128, 4079, 2231, None, 1838, 55, 35),
+    "resnet50": _Printed(64, 5323, 2714, None, 1973, 63, 31),
+    "resnet101": _Printed(32, 3934, 2541, None, 1024, 74, 35),
+    "resnet152": _Printed(16, 2767, 1464, None, 526, 81, 37),
+    "densenet121": _Printed(32, 4027, 1629, None, 898, 78, 34),
+    "densenet161": _Printed(16, 3751, 1432, None, 666, 82, 36),
+    "densenet169": _Printed(32, 4862, 1774, None, 897, 82, 32),
+    "densenet201": _Printed(16, 3146, 1242, None, 474, 85, 53),
+    "inception_v3": _Printed(32, 3074, 1336, None, 881, 71, 29),
+    "nasnet": _Printed(64, 5832, None, None, 1129, 81, 31),
+    "amoebanet": _Printed(64, 4944, None, None, 1058, 79, 36),
+    "darts": _Printed(64, 5627, None, None, 1115, 80, 55),
+}
+_LINE_UP = {
+    "checkpoint_all": "regular",
+    "random_checkpoints": "random",
+    "chen_greedy": "chen",
+    "feng_huang": "ours",
+}
+
+
+def draw(name: str, records: Sequence[Record]) -> Drawing | None:
+    """Table 1 or 2."""
+    rows = [r.row for r in records if r.row["extra"].get("accounting") == "activations"]
+    return _draw_kinds(rows) if name == "feng_huang_table1" else _draw_memory(rows)
+
+
+def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Simulated peaks without stationary cost, per network of Table 2, the paper's beside them."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        printed = _PAPER.get(row["model"])
+        if printed and row["batch_size"] == printed.batch and row["budget_bytes"] is None:
+            found.setdefault(row["model"], {})[row["strategy"]] = row
+    lines = []
+    for model, printed in _PAPER.items():
+        mine = found.get(model, {})
+        fine = {name: row for name, row in mine.items() if row["status"] == "ok"}
+        if not {"checkpoint_all", "feng_huang"} <= set(fine):
+            continue
+        line: dict[str, object] = {"model": model, "batch": printed.batch}
+        for strategy, column in _LINE_UP.items():
+            row = fine.get(strategy)
+            line[f"{column}_MB"] = row["peak_bytes"] / _MB if row else None
+            line[f"{column}_paper_MB"] = getattr(printed, column)
+        peaks = [fine[each]["peak_bytes"] for each in ("feng_huang", "checkpoint_all")]
+        line |= {
+            "cut": 1 - peaks[0] / peaks[1],
+            "cut_paper": printed.cut / 100,
+            "objective_MB": fine["feng_huang"]["objective"] / _MB,
+            "overhead": fine["feng_huang"]["overhead"],
+            "overhead_paper": printed.overhead / 100,
+        }
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _draw_memory(rows: Sequence[Row]) -> Drawing | None:
+    data = memory_table(rows)
+    if data.empty:
+        return None
+    lines = []
+    for each in data.to_dict("records"):
+        line = {"network": f"{each['model']}, batch {each['batch']}"}
+        for column in _LINE_UP.values():
+            for kind, key in (("ours", f"{column}_MB"), ("paper", f"{column}_paper_MB")):
+                shown = {"ours": "Feng-Huang"}.get(column, column)
+                value = each[key]
+                line[f"{shown}\n{kind}"] = "–" if pd.isna(value) else f"{value:.0f}"
+        for column in ("cut", "overhead"):
+            line[f"{column}\nours"] = f"{each[column]:.0%}"
+            line[f"{column}\npaper"] = f"{each[f'{column}_paper']:.0%}"
+        lines.append(line)
+    title = "Table 2: memory without stationary cost (MB; ours simulated, the paper's measured)"
+    return Drawing(title, data, table_picture(pd.DataFrame(lines), title), tuple(_notes(data)))
+
+
+def _notes(data: pd.DataFrame) -> list[Comparison]:
+    return [
+        Comparison(
+            f"{each['model']}: memory cut off, extra time",
+            f"{each['cut_paper']:.0%}, {each['overhead_paper']:.0%}",
+            f"{each['cut']:.0%} (simulated), {each['overhead']:.0%} (modelled); objective "
+            f"{each['objective_MB']:.0f} MB",
+            "the simulated peak counts gradients, which the objective does not; what follows "
+            "the last checkpoint is not recomputed; roofline costs",
+        )
+        for each in data.to_dict("records")
+    ]
+
+
+# Table 1
+
+_APPROACHES = {
+    "revolve": ("Griewank & Walther", "optimal", "not applicable", "not applicable"),
+    "chen_greedy": ("Chen", "optimal", "applicable", "not applicable"),
+    "feng_huang": ("Feng & Huang", "optimal", "optimal", "optimal"),
+}
+_GRAPHS = {
+    "unit_chain": "chain of\nequal costs",
+    "vgg16": "chain\n(VGG-16)",
+    "inception_v3": "general\n(Inception)",
+}
+
+
+def kinds_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Status of each approach on each kind of graph, and its peak over Feng-Huang's."""
+    found = {
+        (row["strategy"], row["model"]): row
+        for row in rows
+        if row["model"] in _GRAPHS
+        and row["strategy"] in _APPROACHES
+        and row["budget_bytes"] is None
+    }
+    if not all((strategy, "unit_chain") in found for strategy in _APPROACHES):
+        return pd.DataFrame()
+    lines = []
+    for strategy, (_, *printed) in _APPROACHES.items():
+        for model, paper in zip(_GRAPHS, printed, strict=True):
+            row = found.get((strategy, model))
+            lines.append(
+                {
+                    "strategy": strategy,
+                    "graph": model,
+                    "status": row["status"] if row else None,
+                    "peak_bytes": row["peak_bytes"] if row and row["status"] == "ok" else None,
+                    "paper": paper,
+                }
+            )
+    return pd.DataFrame(lines)
+
+
+def _draw_kinds(rows: Sequence[Row]) -> Drawing | None:
+    data = kinds_table(rows)
+    if data.empty:
+        return None
+    lines, notes = [], []
+    for strategy, mine in data.groupby("strategy", sort=False):
+        line = {"strategy": strategy}
+        for each in mine.itertuples():
+            ours = {"ok": "plans", "not_applicable": "does not apply"}.get(each.status, "–")
+            line[f"{_GRAPHS[each.graph]}\nours"] = ours
+            line[f"{_GRAPHS[each.graph]}\npaper"] = each.paper
+        lines.append(line)
+        ours = ", ".join(f"{each.graph}: {each.status}" for each in mine.itertuples())
+        paper = ", ".join(mine["paper"])
+        why = "a plan says that it applies; optimality in the paper's objective is a test of ours"
+        notes.append(Comparison(str(strategy), paper, ours, why))
+    title = "Table 1: which approach applies to which graph"
+    return Drawing(title, data, table_picture(pd.DataFrame(lines), title), tuple(notes))

@@ -1,0 +1,114 @@
+"""Tables 1 and 2 of the join-network paper: what ResNets weigh, with and without activations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from rematbench.row import Row
+from report.figures import Comparison, Drawing
+from report.tables import table_picture
+
+_MB = 2**20
+# Printed in Table 1 and Table 2, megabytes.
+_PAPER_WEIGHTS = {18: 175.05, 34: 329.29, 50: 384.85, 101: 674.65, 152: 913.36}
+_PAPER_MEMORY = {
+    224: (230.05, 413.00, 620.27, 1027.21, 1410.62),
+    350: (309.83, 534.96, 964.66, 1543.72, 2139.75),
+    500: (449.21, 749.73, 1570.93, 2472.72, 3458.50),
+    650: (639.07, 1039.08, 2387.54, 3682.00, 5161.76),
+    1100: (1496.10, 2346.95, 6073.06, 9208.30, 12961.96),
+    1500: (2628.70, 4075.07, 10944.42, 16515.11, 23277.27),
+}
+_COPIES = 4  # weights, gradients and two moments of an optimizer, as the paper's numbers suggest
+
+
+def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Per ResNet and image size: parameters, and the peak of a step without rematerialization."""
+    found = []
+    for row in rows:
+        depth = row["model"].removeprefix("resnet") if row["model"] else ""
+        wanted = depth.isdigit() and int(depth) in _PAPER_WEIGHTS and row["batch_size"] == 1
+        if not wanted or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
+            continue
+        if row["extra"].get("accounting") != "checkmate":
+            continue
+        size = int(row["resolution"].split("x")[0]) if isinstance(row["resolution"], str) else (
+            row["resolution"])  # fmt: skip
+        images = 3 * size * size * 4 + 8  # the image and its label are resident, too
+        weights = (row["extra"]["resident_bytes"] - images) / 2 / _MB
+        place = list(_PAPER_WEIGHTS).index(int(depth))
+        printed = _PAPER_MEMORY.get(size)
+        found.append(
+            {
+                "model": row["model"],
+                "size": size,
+                "weights_MB": weights,
+                "weights_4_copies_MB": _COPIES * weights,
+                "weights_paper_MB": _PAPER_WEIGHTS[int(depth)],
+                "peak_MB": row["peak_bytes"] / _MB,
+                "peak_4_copies_MB": row["peak_bytes"] / _MB + (_COPIES - 2) * weights,
+                "peak_paper_MB": printed[place] if printed else None,
+                "depth": int(depth),
+            }
+        )
+    if not found:
+        return pd.DataFrame()
+    frame = pd.DataFrame(found).drop_duplicates(["model", "size"], keep="last")
+    return frame.sort_values(["depth", "size"], ignore_index=True).drop(columns="depth")
+
+
+def draw_weights(rows: Sequence[Row]) -> Drawing | None:
+    """Table 1."""
+    data = resnet_table(rows)
+    if data.empty:
+        return None
+    data = data.drop_duplicates("model")[
+        ["model", "weights_MB", "weights_4_copies_MB", "weights_paper_MB"]
+    ].reset_index(drop=True)
+    shown = data.round(2).rename(
+        columns={
+            "weights_MB": "weights (MB)\nours",
+            "weights_4_copies_MB": "four copies (MB)\nours",
+            "weights_paper_MB": "weights (MB)\npaper",
+        }
+    )
+    notes = tuple(
+        Comparison(
+            each.model,
+            f"{each.weights_paper_MB:.2f} MB",
+            f"{each.weights_MB:.2f} MB; four copies {each.weights_4_copies_MB:.2f} MB",
+            "the paper does not say what it counts: between 3.7 and 4.0 times the weights",
+        )
+        for each in data.itertuples()
+    )
+    title = "Table 1: memory of all weights of ResNets"
+    return Drawing(title, data, table_picture(shown, title), notes)
+
+
+def draw_memory(rows: Sequence[Row]) -> Drawing | None:
+    """Table 2."""
+    data = resnet_table(rows)
+    if data.empty:
+        return None
+    lines: list[dict[str, object]] = []
+    for size, mine in data.groupby("size"):
+        line: dict[str, object] = {"image": size}
+        for each in mine.itertuples():
+            line[f"{each.model}\nours"] = f"{each.peak_4_copies_MB:.0f}"
+            paper = "–" if pd.isna(each.peak_paper_MB) else f"{each.peak_paper_MB:.0f}"
+            line[f"{each.model}\npaper"] = paper
+        lines.append(line)
+    notes = tuple(
+        Comparison(
+            f"{each.model}, {each.size} px",
+            f"{each.peak_paper_MB:.0f} MB",
+            f"{each.peak_4_copies_MB:.0f} MB with four copies of the weights, "
+            f"{each.peak_MB:.0f} MB with two (simulated)",
+            "the paper does not say what it counts beside activations; ours is the peak",
+        )
+        for each in data.dropna(subset="peak_paper_MB").itertuples()
+    )
+    title = "Table 2: weights and activations of ResNets, batch 1 (MB, four copies of weights)"
+    return Drawing(title, data, table_picture(pd.DataFrame(lines), title), notes)

@@ -1,0 +1,281 @@
+"""gist: one plan that stores encodings instead of values (Gist: Jain et al., ISCA 2018).
+
+Nothing is recomputed. A forward value that only waits for the backward pass is replaced by the
+smallest encodings that all its backward readers can work from, and freed after its last forward
+read:
+
+- *binarize*: one bit per entry where only the sign is read, four bits per max-pool window;
+- *sparse*: the entries that are not zero (section 4.1, "sparse storage, dense compute"), exact;
+- *half*: delayed precision reduction (section 4.2): half precision, *lossy*;
+- *in place*: where nobody reads the value again.
+
+MONeT reimplements it as a baseline (appendix E), which is what its ``convolutions`` is from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphs.errors import ConfigError
+from graphs.ir import Graph, IntArray
+from graphs.kinds import Kind, kinds_of
+from graphs.plan import Plan, with_frees
+from strategies.base import Problem, Solution, Traits, fitted
+
+CONVOLUTIONS = ("lean", "fast")
+SPARSE = ("csr", "bitmap", "either")
+
+
+@dataclass(frozen=True)
+class Gist:
+    """Encodings, each of which can be switched off.
+
+    Attributes:
+        binarize: masks and window offsets for ReLU and max-pool.
+        sparse: ``csr``, ``bitmap``, ``either`` (the smaller one), or None for neither. They are
+            offered where the sparsity was measured, which takes a forward pass on the device.
+        half: half precision for the rest; makes the plan lossy.
+        in_place: overwrite where possible.
+        convolutions: ``lean``, the algorithms without workspace, or ``fast``, those of the least
+            cost (appendix E's two policies).
+
+    Raises:
+        ConfigError: an option is unknown.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "no", "yes")
+    binarize: bool = True
+    sparse: str | None = "csr"
+    half: bool = True
+    in_place: bool = True
+    convolutions: str = "lean"
+
+    def __post_init__(self) -> None:
+        if self.sparse is not None and self.sparse not in SPARSE:
+            raise ConfigError(
+                f"strategy.sparse is {self.sparse!r}; choose null, {', '.join(SPARSE)}"
+            )
+        if self.convolutions not in CONVOLUTIONS:
+            raise ConfigError(
+                f"strategy.convolutions is {self.convolutions!r}; choose {', '.join(CONVOLUTIONS)}"
+            )
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What it chooses from (:class:`~strategies.base.Choosy`)."""
+        wanted = {
+            Kind.SHAPE: True,
+            Kind.INTERMEDIATE: self.binarize,
+            Kind.ENCODED: self.sparse is not None,
+            Kind.LOSSY: self.half,
+            Kind.INPLACE: self.in_place,
+            Kind.CONVOLUTION: self.convolutions == "fast",
+        }
+        return frozenset(kind for kind, is_wanted in wanted.items() if is_wanted)
+
+    @property
+    def wants_density(self) -> bool:
+        """Sparse storage needs to know how much room to make."""
+        return self.sparse is not None
+
+    def plan(self, problem: Problem) -> Solution:
+        """The plan.
+
+        Raises:
+            Infeasible: it is over the budget.
+        """
+        graph = problem.graph
+        encoder = _Encoder(graph, self)
+        encoder.run()
+        ways = _in_order(graph, encoder.way)
+        if self.convolutions == "fast":
+            ways = _fastest(graph, ways)
+        if self.in_place:
+            ways = _in_place(graph, ways)
+        plan = Plan.from_codes(graph, with_frees(graph, ways))
+        return fitted(problem, plan, details=_details(problem, encoder, ways))
+
+
+class _Encoder:
+    """Chooses encodings, value by value.
+
+    Attributes:
+        way: per op, the number of its chosen implementation; -1 for optional ops not asked for.
+        encoded: per encoded value, its encodings.
+    """
+
+    def __init__(self, graph: Graph, options: Gist) -> None:
+        self.graph, self.options, self.tables = graph, options, graph.tables
+        self.way = np.where(graph.needed_ops(), self.tables.op_first[:-1], -1)
+        self.encoded: dict[int, frozenset[int]] = {}
+        self._reads = [
+            frozenset(self.tables.reads[way].tolist()) for way in range(len(self.tables.op_of))
+        ]
+
+    def run(self) -> None:
+        """First gradients that only need a shape; then whatever waits, largest first."""
+        loss = self.graph.loss_index
+        if loss is None:
+            return
+        for op in range(loss, len(self.graph.ops)):
+            for way in self._ways(op, frozenset({Kind.SHAPE})):
+                if self._reads[way] <= self._reads[self.way[op]]:
+                    self.way[op] = way
+        waiting = [
+            v
+            for v in range(len(self.graph.values))
+            if 0 <= self.tables.writer[v] < loss and v not in self.tables.outputs
+        ]
+        for value in sorted(waiting, key=lambda v: -self.tables.value_bytes[v]):
+            self._encode(value, loss)
+
+    def _ways(self, op: int, kinds: frozenset[Kind]) -> list[int]:
+        first = int(self.tables.op_first[op])
+        return [
+            first + i
+            for i, way in enumerate(self.graph.ops[op].implementations)
+            if kinds_of(way.name) and kinds_of(way.name) <= kinds and not way.overwrites
+        ]
+
+    def _encode(self, value: int, loss: int) -> None:
+        """Switch all backward readers of a value, where that saves bytes."""
+        later = range(loss, len(self.graph.ops))
+        readers = [
+            op for op in later if self.way[op] >= 0 and value in self._reads[self.way[op]]
+        ]
+        best: tuple[int, dict[int, int], frozenset[int]] | None = None
+        for mode in ("exact", "csr", "bitmap", "fp16"):
+            found = self._switched(value, readers, mode)
+            if found is None:
+                continue
+            new = frozenset().union(*(self._encodings(way) for way in found.values()))
+            used = {v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]}
+            extra = int(sum(self.tables.value_bytes[v] for v in new - used))
+            if extra < self.tables.value_bytes[value] and (best is None or extra < best[0]):
+                best = extra, found, new
+        if best is None or not readers:
+            return
+        for op, way in best[1].items():
+            self.way[op] = way
+        self.encoded[value] = best[2]
+        for encoding in best[2]:
+            writer = int(self.tables.writer[encoding])
+            self.way[writer] = self.tables.op_first[writer]
+
+    def _encodings(self, way: int) -> frozenset[int]:
+        """What it reads that optional ops write."""
+        optional = ~self.graph.needed_ops()
+        return frozenset(
+            v
+            for v in self._reads[way]
+            if self.tables.writer[v] >= 0 and optional[self.tables.writer[v]]
+        )
+
+    def _switched(self, value: int, readers: list[int], mode: str) -> dict[int, int] | None:
+        """For each reader, a way that reads an encoding instead; None where one has none."""
+        found = {}
+        for op in readers:
+            now = self._reads[self.way[op]]
+            fitting = [
+                way
+                for way in self._ways(op, self.options.kinds)
+                if value not in self._reads[way]
+                and self._reads[way] - self._encodings(way) <= now
+                and self._is_of(way, mode)
+            ]
+            if not fitting:
+                return None
+            size = self.tables.value_bytes
+            found[op] = min(fitting, key=lambda way: sum(size[v] for v in self._encodings(way)))
+        return found
+
+    def _is_of(self, way: int, mode: str) -> bool:
+        """Masks are of every mode; a dense encoding of one."""
+        op = int(self.tables.op_of[way])
+        name = self.graph.ops[op].implementations[way - int(self.tables.op_first[op])].name
+        kinds = kinds_of(name)
+        if kinds <= {Kind.INTERMEDIATE, Kind.SHAPE}:
+            return True
+        if Kind.ENCODED in kinds and self.options.sparse not in (mode, "either"):
+            return False
+        return name.split(":")[1:2] == [mode] and bool(kinds & {Kind.ENCODED, Kind.LOSSY})
+
+
+def _in_order(graph: Graph, way: IntArray) -> IntArray:
+    """The chosen implementations in program order."""
+    return way[way >= 0]
+
+
+def _fastest(graph: Graph, ways: IntArray) -> IntArray:
+    """The cheapest of what reads the same, without regard to workspace."""
+    tables, fast = graph.tables, ways.copy()
+    for position, way in enumerate(ways.tolist()):
+        op = int(tables.op_of[way])
+        reads = set(tables.reads[way].tolist())
+        rivals = [
+            other
+            for other in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
+            if set(tables.reads[other].tolist()) <= reads and not (tables.overwritten_by[other] >= 0).any()
+        ]
+        fast[position] = min([way, *rivals], key=lambda other: tables.cost[other])
+    return fast
+
+
+def _in_place(graph: Graph, ways: IntArray) -> IntArray:
+    """Overwrite, where the value is not read again."""
+    tables, found = graph.tables, ways.copy()
+    wanted = {int(v) for v in tables.outputs}
+    for position in range(len(ways) - 1, -1, -1):
+        way = int(ways[position])
+        op, reads = int(tables.op_of[way]), set(tables.reads[way].tolist())
+        for other in range(int(tables.op_first[op]), int(tables.op_first[op + 1])):
+            taken = {v for v in tables.overwritten_by[other].tolist() if v >= 0}
+            same = set(tables.reads[other].tolist()) == reads
+            if taken and same and not taken & wanted:
+                found[position] = other
+                break
+        wanted -= set(tables.writes[op].tolist())
+        wanted |= reads
+    return found
+
+
+def _details(problem: Problem, encoder: _Encoder, ways: IntArray) -> dict[str, Any]:
+    """How often what was used, on how many bytes, and how sparse it was."""
+    graph, tables = problem.graph, problem.graph.tables
+    count: Counter[str] = Counter()
+    for way in ways.tolist():
+        op = int(tables.op_of[way])
+        name = graph.ops[op].implementations[way - int(tables.op_first[op])].name
+        for kind in kinds_of(name) - {Kind.DEFAULT}:
+            count[kind.value] += 1
+    waiting = list(encoder.encoded)
+    encodings = {v for found in encoder.encoded.values() for v in found}
+    found = {
+        "ways": dict(count),
+        "lossy": count[Kind.LOSSY.value] > 0,
+        "encoded_values": len(waiting),
+        "encoded_from_bytes": int(tables.value_bytes[waiting].sum()),
+        "encoded_to_bytes": int(tables.value_bytes[sorted(encodings)].sum()),
+    }
+    sparsity = _sparsity(problem, encoder)
+    if sparsity:
+        found["sparsity"] = sparsity
+    return found
+
+
+def _sparsity(problem: Problem, encoder: _Encoder) -> dict[str, float]:
+    """Measured share of zeros, of each value that is stored sparsely."""
+    if problem.captured is None:
+        return {}
+    graph, found = problem.graph, {}
+    for value, encodings in encoder.encoded.items():
+        for encoding in encodings:
+            op = graph.ops[int(graph.tables.writer[encoding])].name
+            traits = problem.captured.traits.get((op, "default"))
+            if traits is not None and traits.density < 1:
+                found[graph.values[value].name] = 1 - traits.density
+    return found

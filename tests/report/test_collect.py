@@ -1,0 +1,139 @@
+"""What a report is drawn from, when a results folder holds all kinds of things."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphs.errors import ConfigError
+from rematbench.row import Row, make_row, write_leaderboard, write_row
+from report.app import main
+from report.collect import collect
+
+
+def row(**known: object) -> Row:
+    plain = {"model": "vgg16", "strategy": "ap_sqrt", "status": "ok", "budget_fraction": 0.5}
+    return make_row(**plain | known)
+
+
+def write(folder: Path, made: object) -> None:
+    folder.mkdir(parents=True)
+    (folder / "row.json").write_text(made if isinstance(made, str) else json.dumps(made))
+
+
+BAD = {
+    "truncated": (json.dumps(row())[:200], "not valid JSON"),
+    "empty": ("", "not valid JSON"),
+    "nan": (json.dumps(row(cost=float("nan"))), "NaN"),
+    "list": ("[1]", "no JSON object"),
+    "lacking": ({"model": "a", "status": "ok"}, "lacks batch_size, resolution, graph_hash and"),
+    "unknown": (row() | {"novel": 1}, "another version (unknown: novel)"),
+    "status": (row(status="fine"), "status is 'fine'"),
+    "text": (row(overhead="much"), "overhead is 'much'; it must be a number"),
+    "flag": (row(cost=True), "cost is 'True'"),
+    "table": (row(model=["a"]), "model is a list"),
+    "extra": (row(extra=None), "extra is no JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_row_is_named_and_the_rest_is_there(tmp_path: Path, name: str) -> None:
+    made, said = BAD[name]
+    write(tmp_path / "good", row())
+    write(tmp_path / "bad", made)
+    found = collect([tmp_path])
+    assert found.rows == [row()]
+    (problem,) = found.problems
+    assert problem.path == tmp_path / "bad" / "row.json"
+    assert said in problem.reason
+
+
+def test_a_repeated_row_is_there_once(tmp_path: Path) -> None:
+    write(tmp_path / "1", row())
+    write(tmp_path / "2", row(extra={"cached": True}))  # a copy from the cache
+    write(tmp_path / "10", row(seed=1))
+    found = collect([tmp_path, tmp_path / "10" / "row.json"])
+    assert [r["seed"] for r in found.rows] == [None, 1]
+    assert [str(p) for p in found.problems] == [
+        f"{tmp_path}/2/row.json: the same row as {tmp_path}/1/row.json",
+        f"{tmp_path}/10/row.json: the same row as {tmp_path}/10/row.json",
+    ]
+
+
+def test_two_jobs_that_failed_alike_are_two(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        write(tmp_path / name, row(status="failed", extra={"bad_config": True}))
+    found = collect([tmp_path])
+    assert len({record.id for record in found.records}) == 2
+    assert not found.problems
+
+
+def test_rows_of_another_version_stay_out(tmp_path: Path) -> None:
+    versions = ["rematbench 0.1.0; torch 2", "rematbench 0.2.0", "python 3; rematbench 0.2.0", None]
+    for i, version in enumerate(versions):
+        write(tmp_path / str(i), row(versions=version, seed=i))
+    found = collect([tmp_path])
+    assert [r["seed"] for r in found.rows] == [1, 2, 3]  # those that do not tell theirs as well
+    assert "of rematbench 0.1.0, most rows are of 0.2.0" in str(found.problems[0])
+
+
+def test_foreign_files_and_folders_without_rows(tmp_path: Path) -> None:
+    write(tmp_path / "runs" / "1", row())
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "runs" / "theirs.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "runs" / "1" / "trace.csv").write_text("")
+    for ending in ("csv", "png"):
+        (tmp_path / "runs" / f"overhead.{ending}").write_text("")  # a figure of ours
+    (tmp_path / "runs" / "report").mkdir()
+    for name in ("index.html", "leaderboard.csv", "table2.csv"):
+        (tmp_path / "runs" / "report" / name).write_text("")
+    found = collect([tmp_path / "runs", tmp_path / "empty", tmp_path / "runs" / "theirs.csv"])
+    assert len(found.rows) == 1
+    assert [str(p) for p in found.problems] == [
+        f"{tmp_path}/runs/theirs.csv: not a file of a run, not read",
+        f"{tmp_path}/empty: holds no row.json; give a run or sweep folder",
+        f"{tmp_path}/runs/theirs.csv: not a leaderboard of this program (its columns differ)",
+    ]
+
+
+def test_a_leaderboard_gives_its_rows_back(tmp_path: Path) -> None:
+    rows = [
+        row(resolution="224", batch_size=8, cost=1.5, extra={"lengths": [1, 2]}),
+        row(status="failed", reason="no, 'really'\nnot", gradient_bitwise=False),
+    ]
+    path = tmp_path / "leaderboard.csv"
+    write_leaderboard(path, rows)
+    assert collect([path]).rows == rows
+    path.write_text(path.read_text() + "half,a,line\n")
+    found = collect([path])
+    assert found.rows == rows
+    assert "has 3 cells of 41" in str(found.problems[0])
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read as CSV"):
+        collect([path])
+
+
+def test_nothing_to_report(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no row to report .*holds no row\.json"):
+        collect([tmp_path])
+    with pytest.raises(ConfigError, match="no such folder"):
+        collect([tmp_path / "nix"])
+
+
+def test_the_command_names_what_it_skips(tmp_path: Path, monkeypatch, capsys) -> None:
+    write_row(tmp_path / "runs" / "1" / "row.json", row())
+    for i in range(25):
+        write(tmp_path / "runs" / f"bad{i}", "{")
+    monkeypatch.setattr(
+        sys, "argv", ["rematbench-report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    )
+    main()
+    told = capsys.readouterr().err.splitlines()
+    assert "bad0/row.json: not valid JSON" in told[0]
+    assert told[20:] == ["rematbench-report: and 5 more: see index.html"]
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "25 problems with the input" in page
+    assert "bad24/row.json" in page

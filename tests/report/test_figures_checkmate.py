@@ -1,0 +1,68 @@
+"""The Checkmate paper's figures, from golden rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from golden import expected, records
+
+from graphs.files import write_graph, write_plan
+from graphs.plan import program_order
+from graphs.simulate import simulate
+from graphs.synthetic import unit_chain
+from rematbench.job import trace_csv
+from report import figures
+from report.checkmate import above_all
+from report.checkmate_memory import timeline
+from report.tables import geometric_mean
+
+
+@pytest.mark.parametrize("name", ["checkmate_fig5c", "checkmate_fig7", "checkmate_table2"])
+def test_golden(name: str, tmp_path: Path) -> None:
+    paths = figures.draw(name, records(name), tmp_path)
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".csv", ".md"]
+    assert paths[2].read_text() == expected(name)
+
+
+def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:
+    text = figures.draw("checkmate_fig5c", records("checkmate_fig5c"), tmp_path)[3].read_text()
+    assert "| linearized_greedy / ILP at 16 GB | 1.20x | 1.14x (simulated)" in text
+    assert "linearized_greedy 4 of 5, down to 15.73 GB" in text
+
+
+def test_table_1_is_the_paper_s(tmp_path: Path) -> None:
+    paths = figures.draw("checkmate_table1", [], tmp_path)
+    text = paths[3].read_text()
+    assert text.count("| agrees |") == len(pd.read_csv(paths[2])) == 10
+
+
+def test_a_strategy_below_the_ilp_is_named() -> None:
+    data = pd.DataFrame(
+        [
+            ("checkmate_ilp", 2.0, "ok", 1.2),
+            ("checkmate_ilp", 1.0, "time_limit", None),
+            ("revolve", 2.0, "ok", 1.1),
+            ("revolve", 1.0, "ok", 1.3),
+            ("revolve", 3.0, "ok", 1.0),  # the ILP was not asked
+        ],
+        columns=["strategy", "budget_GB", "status", "slowdown"],
+    )
+    assert above_all(data) == ["revolve at 2.00 GB", "revolve at 1.00 GB"]
+
+
+def test_timeline(tmp_path: Path) -> None:
+    graph = unit_chain(3)
+    plan = program_order(graph)
+    write_graph(tmp_path / "graph.json.gz", graph)
+    write_plan(tmp_path / "plan.json", plan)
+    (tmp_path / "trace.csv").write_text(trace_csv(plan, simulate(graph, plan)))
+    found = timeline(tmp_path)
+    assert found["cost"].tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert (found["memory_GB"] * 1e9).max() == pytest.approx(simulate(graph, plan).peak_bytes)
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean([]) is None
+    assert geometric_mean([2, 8]) == pytest.approx(4)

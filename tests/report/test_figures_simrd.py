@@ -1,0 +1,90 @@
+"""The DTR paper's figures, from golden rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from golden import DATA, expected, records
+
+from graphs.errors import ConfigError
+from rematbench.row import make_row
+from report import figures
+from report.collect import Record
+from report.simrd_traces import intervals
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("simrd_fig2", "simrd_chain"), ("simrd_fig3", "simrd_chain"), ("simrd_fig4", "simrd_fig4")],
+)
+def test_golden(name: str, rows: str, tmp_path: Path) -> None:
+    paths = figures.draw(name, records(rows), tmp_path)
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".csv", ".md"]
+    assert all(path.stat().st_size > 0 for path in paths)
+    assert paths[2].read_text() == expected(name)
+
+
+def test_figure_2_is_of_its_budget_only(tmp_path: Path) -> None:
+    drawn = pd.read_csv(figures.draw("simrd_fig2", records("simrd_chain"), tmp_path)[2])
+    assert set(drawn["budget"]) == {8, 12, 16, 23}
+    full = drawn[(drawn["strategy"] == "full") & (drawn["dealloc"] == "banish")]
+    assert full.set_index("length")["additional"].to_dict()[128] == 105
+
+
+def test_figure_6_counts_accesses(tmp_path: Path) -> None:
+    paths = figures.draw("simrd_fig6", records("simrd_fig4"), tmp_path)
+    drawn = pd.read_csv(paths[2])
+    assert set(drawn["curve"]) == {"full", "eqclass", "local"}
+    assert "geometric mean of" in paths[3].read_text()
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "trace.csv").write_text(
+        "event,tensor,clock\ncomputed,t1,2\ncomputed,t2,3\nevicted,t1,3\ncomputed,g2,4\n"
+        "recomputed,t1,5\nbanished,t2,5\n"
+    )
+    return folder
+
+
+def test_trace_intervals(trace: Path) -> None:
+    found = intervals(trace / "trace.csv")
+    assert found.to_dict("split")["data"] == [
+        [1, "forward", 2, 3],
+        [2, "forward", 3, 5],
+        [2, "gradient", 4, 5],
+        [1, "forward", 5, 5],
+    ]
+
+
+def test_trace_is_drawn(trace: Path, tmp_path: Path) -> None:
+    extra = {"length": 101, "heuristic": "full", "dealloc": "banish", "evictions": 1}
+    row = make_row(
+        model="toy_chain",
+        strategy="dtr",
+        status="ok",
+        budget_bytes=21,
+        peak_bytes=3,
+        extra=extra | {"rematerializations": 1},
+    )
+    paths = figures.draw("simrd_fig7", [Record(row, trace / "row.json", "0")], tmp_path)
+    assert pd.read_csv(paths[2])["layer"].tolist() == [1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("name", figures.NAMES)
+def test_without_data_the_command_is_named(name: str, tmp_path: Path) -> None:
+    if name == "checkmate_table1":  # the strategies' traits are all it needs
+        assert figures.draw(name, [], tmp_path)
+        return
+    with pytest.raises(ConfigError, match=f"rematbench.* -m experiment={name}"):
+        figures.draw(name, [], tmp_path)
+
+
+def test_the_experiments_exist() -> None:
+    there = Path(__file__).parents[2] / "conf" / "experiment"
+    assert [name for name in figures.NAMES if not (there / f"{name}.yaml").exists()] == []
+    assert DATA.is_dir()

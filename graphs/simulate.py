@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from graphs.errors import InvalidPlan
 from graphs.ir import Graph, IntArray

@@ -91,7 +91,7 @@ class Gist:
         graph = problem.graph
         encoder = _Encoder(graph, self)
         encoder.run()
-        ways = _in_order(graph, encoder.way)
+        ways = encoder.way[encoder.way >= 0]  # in program order
         if self.convolutions == "fast":
             ways = _fastest(graph, ways)
         if self.in_place:
@@ -112,6 +112,8 @@ class _Encoder:
         self.graph, self.options, self.tables = graph, options, graph.tables
         self.way = np.where(graph.needed_ops(), self.tables.op_first[:-1], -1)
         self.encoded: dict[int, frozenset[int]] = {}
+        self._is_optional = np.append(~graph.needed_ops(), False)[self.tables.writer]
+        self._is_optional &= self.tables.writer >= 0
         self._reads = [
             frozenset(self.tables.reads[way].tolist()) for way in range(len(self.tables.op_of))
         ]
@@ -130,8 +132,14 @@ class _Encoder:
             for v in range(len(self.graph.values))
             if 0 <= self.tables.writer[v] < loss and v not in self.tables.outputs
         ]
+        readers: dict[int, list[int]] = {}
+        for op in range(loss, len(self.graph.ops)):
+            if self.way[op] >= 0:
+                for value in self._reads[self.way[op]]:
+                    readers.setdefault(value, []).append(op)
         for value in sorted(waiting, key=lambda v: -self.tables.value_bytes[v]):
-            self._encode(value, loss)
+            if value in readers:
+                self._encode(value, readers[value])
 
     def _ways(self, op: int, kinds: frozenset[Kind]) -> list[int]:
         first = int(self.tables.op_first[op])
@@ -141,23 +149,19 @@ class _Encoder:
             if kinds_of(way.name) and kinds_of(way.name) <= kinds and not way.overwrites
         ]
 
-    def _encode(self, value: int, loss: int) -> None:
+    def _encode(self, value: int, readers: list[int]) -> None:
         """Switch all backward readers of a value, where that saves bytes."""
-        later = range(loss, len(self.graph.ops))
-        readers = [
-            op for op in later if self.way[op] >= 0 and value in self._reads[self.way[op]]
-        ]
+        used = {v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]}
         best: tuple[int, dict[int, int], frozenset[int]] | None = None
         for mode in ("exact", "csr", "bitmap", "fp16"):
             found = self._switched(value, readers, mode)
             if found is None:
                 continue
             new = frozenset().union(*(self._encodings(way) for way in found.values()))
-            used = {v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]}
             extra = int(sum(self.tables.value_bytes[v] for v in new - used))
             if extra < self.tables.value_bytes[value] and (best is None or extra < best[0]):
                 best = extra, found, new
-        if best is None or not readers:
+        if best is None:
             return
         for op, way in best[1].items():
             self.way[op] = way
@@ -168,12 +172,7 @@ class _Encoder:
 
     def _encodings(self, way: int) -> frozenset[int]:
         """What it reads that optional ops write."""
-        optional = ~self.graph.needed_ops()
-        return frozenset(
-            v
-            for v in self._reads[way]
-            if self.tables.writer[v] >= 0 and optional[self.tables.writer[v]]
-        )
+        return frozenset(v for v in self._reads[way] if self._is_optional[v])
 
     def _switched(self, value: int, readers: list[int], mode: str) -> dict[int, int] | None:
         """For each reader, a way that reads an encoding instead; None where one has none."""
@@ -205,11 +204,6 @@ class _Encoder:
         return name.split(":")[1:2] == [mode] and bool(kinds & {Kind.ENCODED, Kind.LOSSY})
 
 
-def _in_order(graph: Graph, way: IntArray) -> IntArray:
-    """The chosen implementations in program order."""
-    return way[way >= 0]
-
-
 def _fastest(graph: Graph, ways: IntArray) -> IntArray:
     """The cheapest of what reads the same, without regard to workspace."""
     tables, fast = graph.tables, ways.copy()
@@ -219,7 +213,8 @@ def _fastest(graph: Graph, ways: IntArray) -> IntArray:
         rivals = [
             other
             for other in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
-            if set(tables.reads[other].tolist()) <= reads and not (tables.overwritten_by[other] >= 0).any()
+            if set(tables.reads[other].tolist()) <= reads
+            and not (tables.overwritten_by[other] >= 0).any()
         ]
         fast[position] = min([way, *rivals], key=lambda other: tables.cost[other])
     return fast

@@ -76,7 +76,8 @@ def measure_native(
     except ConfigError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        words = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = f"{type(error).__name__}: {' '.join(words[:2])}"
         return Native("failed", reason, wrapped=wrapped)
     finally:
         bench.clear(before)

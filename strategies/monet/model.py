@@ -10,10 +10,11 @@ It looks at one moment, the start of the loss's first compute, and says of each 
 - ``way[i]``: does the first compute of its op use implementation i?
 
 These satisfy the rows below in any plan in which the ops that every plan needs first run in
-program order (pairs of :attr:`~strategies.monet.ways.Ways.steps` in either order), so the optimum is a lower bound of such plans' cost: each op of the first three
-lines costs at least its cheapest way for each time that it is counted. The memory rows are those
-of the first computes; values that were computed only once stay live from then to their last
-read, and nothing is claimed about others. Optional ops may run at any time.
+program order (pairs of :attr:`~strategies.monet.ways.Ways.steps` in either order), so the optimum
+is a lower bound of such plans' cost: each op of the first three lines costs at least its cheapest
+way for each time that it is counted. The memory rows are those of the first computes; values that
+were computed only once stay live from then to their last read, and nothing is claimed about
+others. Optional ops may run at any time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,198 @@
+"""PyTorch's partitioner beside our planners, on the same graphs, budgets and time.
+
+``python -m benchmarks.torch_planners`` prints the table and writes
+``runs/benchmarks/torch_planners.json``. Batches are such that every budget is at least 1.2 times the
+floor. ``torch_budget`` has every ratio and solver it gets to within the time limit; what it has
+found for one budget it knows for the next, so that it never has less time than ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import costmodel
+from graphs.capture import Captured, capture
+from graphs.errors import Infeasible, NotApplicable
+from graphs.ir import Graph
+from graphs.plan import program_order
+from graphs.simulate import simulate
+from graphs.zoo import make_model
+from rematbench.provenance import commit, now, versions
+from strategies.base import Problem, Strategy
+from strategies.checkmate.ilp import CheckmateIlp
+from strategies.chen import ApGreedy, LinearizedGreedy
+from strategies.torch_budget import TorchBudget, TorchCheckpoint
+
+MODELS: dict[str, dict[str, Any]] = {
+    "resnet50": {"batch_size": 128},
+    "mobilenet_v2": {"batch_size": 64},
+    "unet": {"batch_size": 8, "resolution": "416x608"},
+    "densenet121": {"batch_size": 64},
+    "vit_b_16": {"batch_size": 128},
+    "transformer_lm": {"batch_size": 64},
+}
+BUDGETS = (0.8, 0.6, 0.5, 0.4)
+OURS: dict[str, Strategy] = {
+    "ap_greedy": ApGreedy(),
+    "linearized_greedy": LinearizedGreedy(),
+    "checkmate_ilp": CheckmateIlp(),
+}
+THEIRS: dict[str, Strategy] = {
+    "torch_budget": TorchBudget(),
+    "torch_checkpoint": TorchCheckpoint(),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One planner on one budget.
+
+    Attributes:
+        fraction: of checkpoint-all's simulated peak.
+        over_floor: the budget over the graph's floor.
+        overhead: simulated; None where there is no plan.
+        smallest: the leanest peak that it found, as a fraction, where there is no plan.
+        knob: of torch_budget: its ratio and solver.
+        seconds: of planning.
+    """
+
+    model: str
+    batch_size: int
+    strategy: str
+    fraction: float
+    over_floor: float
+    status: str
+    overhead: float | None
+    smallest: float | None
+    knob: str | None
+    seconds: float
+
+
+def entry(
+    name: str, strategy: Strategy, graph: Graph, captured: Captured, fraction: float, limit: float
+) -> Entry:
+    """Plan once."""
+    base = simulate(graph, program_order(graph))
+    budget = int(fraction * base.peak_bytes)
+    began = perf_counter()
+    overhead = smallest = knob = None
+    try:
+        found = strategy.plan(Problem(graph, budget, limit, 0, captured))
+        assert found.plan is not None
+        trace = simulate(graph, found.plan)
+        assert trace.peak_bytes <= budget
+        status, overhead = "ok", trace.cost / base.cost - 1
+        if "ratio" in found.details:
+            knob = f"{found.details['ratio']:g} {found.variant}"
+    except Infeasible as error:
+        status, peak = error.status, error.smallest_peak_found
+        smallest = None if peak is None else peak / base.peak_bytes
+    except NotApplicable:
+        status = "not_applicable"
+    return Entry(
+        model=captured.workload.name,
+        batch_size=MODELS.get(captured.workload.name, {}).get("batch_size", 0),
+        strategy=name,
+        fraction=fraction,
+        over_floor=budget / graph.floor_bytes(),
+        status=status,
+        overhead=overhead,
+        smallest=smallest,
+        knob=knob,
+        seconds=perf_counter() - began,
+    )
+
+
+def measure_model(name: str, budgets: Iterable[float], limit: float) -> list[Entry]:
+    """Every planner at every budget."""
+    captured = capture(make_model(name, **MODELS[name]))
+    graph = costmodel.apply("flops", captured.graph, captured)
+    found = []
+    for fraction in budgets:
+        for strategy, planner in (THEIRS | OURS).items():
+            found.append(entry(strategy, planner, graph, captured, fraction, limit))
+            print(_told(found[-1]), flush=True)
+    return found
+
+
+def _told(e: Entry) -> str:
+    result = f"{e.overhead:+.2%}" if e.overhead is not None else f"{e.status} ({e.smallest})"
+    return (
+        f"{e.model:15} {e.fraction:.2f} ({e.over_floor:.1f} x floor) {e.strategy:18} {result:>10}"
+        f"  {e.knob or '':32} {e.seconds:5.0f} s"
+    )
+
+
+def table(entries: list[Entry]) -> str:
+    """Per model and budget: PyTorch's overhead, our best, and who met the budget (Markdown)."""
+    lines = [
+        "| model, batch | budget | torch_budget | torch_checkpoint | ours | by |",
+        "|---|---|---|---|---|---|",
+    ]
+    keys = dict.fromkeys((e.model, e.batch_size, e.fraction) for e in entries)
+    for model, batch, fraction in keys:
+        here = {e.strategy: e for e in entries if (e.model, e.fraction) == (model, fraction)}
+        fitting = [here[n] for n in OURS if n in here and here[n].overhead is not None]
+        best = min(fitting, key=lambda e: e.overhead or 0.0, default=None)
+        cells = [_cell(here.get(name)) for name in THEIRS]
+        ours = [_cell(best), best.strategy if best else "-"]
+        lines.append(" | ".join([f"| {model}, {batch}", f"{fraction:g}", *cells, *ours]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(found: Entry | None) -> str:
+    if found is None:
+        return "-"
+    if found.overhead is not None:
+        return f"{found.overhead:+.2%}"
+    return f"no plan below {found.smallest:.2f}" if found.smallest else found.status
+
+
+def summary(entries: list[Entry]) -> dict[str, int]:
+    """How often PyTorch missed the budget, and how often it beat our best plan."""
+    missed = worse = cases = ours_missed = 0
+    for model, fraction in dict.fromkeys((e.model, e.fraction) for e in entries):
+        here = {e.strategy: e for e in entries if (e.model, e.fraction) == (model, fraction)}
+        ours = [e.overhead for n, e in here.items() if n in OURS and e.overhead is not None]
+        theirs = here["torch_budget"].overhead
+        cases += 1
+        missed += theirs is None
+        ours_missed += not ours
+        worse += theirs is not None and (not ours or min(ours) > theirs * (1 + 1e-9) + 1e-12)
+    return {
+        "cases": cases,
+        "torch_budget_missed": missed,
+        "ours_missed": ours_missed,
+        "torch_budget_cheaper": worse,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--budgets", nargs="+", type=float, default=list(BUDGETS))
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds per planner")
+    parser.add_argument("--out", default="runs/benchmarks/torch_planners.json")
+    given = parser.parse_args()
+    entries: list[Entry] = []
+    for name in given.models:
+        entries += measure_model(name, given.budgets, given.time_limit)
+        facts = {
+            **{"versions": versions(), "commit": commit(), "utc": now()},
+            **{"time_limit": given.time_limit, "costmodel": "flops"},
+            "summary": summary(entries),
+            "entries": [asdict(each) for each in entries],
+        }
+        Path(given.out).write_text(json.dumps(facts, indent=1) + "\n")
+    print(table(entries))
+    print(summary(entries))
+
+
+if __name__ == "__main__":
+    main()

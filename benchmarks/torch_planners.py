@@ -1,9 +1,9 @@
 """PyTorch's partitioner beside our planners, on the same graphs, budgets and time.
 
 ``python -m benchmarks.torch_planners`` prints the table and writes
-``runs/benchmarks/torch_planners.json``. Batches are such that every budget is at least 1.2 times the
-floor. ``torch_budget`` has every ratio and solver it gets to within the time limit; what it has
-found for one budget it knows for the next, so that it never has less time than ours.
+``runs/benchmarks/torch_planners.json``; batches are such that budgets are well above the floor.
+``torch_budget`` has every ratio and solver it gets to within the time limit; what it has found for
+one budget it knows for the next, so that it never has less time than ours.
 """
 
 from __future__ import annotations

@@ -449,7 +449,9 @@ class _Builder:
             ]
             name = f"tied_{part}"
             call = Call(aten.add.Tensor, (Ref(total), Ref(part)), {}, (name,), False)
-            self._tensor(name, like[0] + like[1])
+            out = like[0] + like[1]
+            self.bytes[name], self.value_of[name] = int(out.untyped_storage().nbytes()), name
+            self.tensors[name] = TensorSpec(tuple(out.shape), tuple(out.stride()), out.dtype)
             draft = _Draft(Phase.BACKWARD, [call], [name])
             maker = self.owner[self.value_of[part]]
             ops = list(self.drafts.items())

@@ -34,6 +34,7 @@ _LAZY = {
     "Dtr": "strategies.dtr",
     "DtrRuntime": "validator.online",
     "EventStream": "graphs.stream",
+    "apply": "validator",
     "capture": "graphs.capture",
     "graph_of_stream": "graphs.stream_graph",
     "Workload": "graphs.zoo.workload",

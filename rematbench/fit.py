@@ -119,12 +119,13 @@ def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> R
     Raises:
         RematbenchError: the configuration is bad, or the model cannot be captured.
     """
+    jobs = [with_strategy(settings, name) for name in asked.strategies]
     with TemporaryDirectory() as scratch:
         rows: list[Row] = []
-        for number, name in enumerate(asked.strategies):
+        for number, job in enumerate(jobs):
             place = Path(scratch, str(number))
             place.mkdir()
-            rows.append(_ask(asked, with_strategy(settings, name), place, force))
+            rows.append(_ask(asked, job, place, force))
             if rows[0]["status"] == "ok" and not asked.largest_batch:
                 break  # ordinary training fits, and nothing is cheaper
         best = min(range(len(rows)), key=lambda i: _rank(asked, rows[i]))

@@ -38,7 +38,7 @@ def load(
     """
     if not settings.captured:
         return _plain(settings), None
-    model = [settings.model, settings.device]
+    model: list[Any] = [settings.model, settings.device]
     captured = _remember("captured", model, lambda: _capture(settings, say))
     if choosy is not None:
         model = [*model, sorted(choosy.kinds), choosy.wants_density, settings.seed]

@@ -120,7 +120,9 @@ def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
     ]
     if not found:
         return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates("model", keep="last")
+    # Other tables run some of these networks at a batch of 1.
+    frame = pd.DataFrame(found).sort_values("batch", kind="stable")
+    frame = frame.drop_duplicates("model", keep="last")
     frame["place"] = frame["model"].map(list(_ARCHITECTURES).index)
     return frame.sort_values("place", ignore_index=True).drop(columns="place")
 
@@ -216,7 +218,8 @@ def _draw_batches(rows: Sequence[Row]) -> Drawing | None:
         mine = data[data["model"] == model].set_index("strategy")["max_batch"]
         bars = [mine.get(strategy, 0) for strategy in strategies]
         drawn = axes.bar(strategies, bars, color=[colour(each) for each in strategies], width=0.7)
-        axes.bar_label(drawn, fontsize=8, padding=2)
+        told = [str(mine[each]) if each in mine.index else "no row" for each in strategies]
+        axes.bar_label(drawn, labels=told, fontsize=8, padding=2)
         axes.set_xticks([])
         axes.margins(y=0.12)
         axes.grid(axis="x", visible=False)

@@ -79,7 +79,7 @@ def draw_weights(rows: Sequence[Row]) -> Drawing | None:
             each.model,
             f"{each.weights_paper_MB:.2f} MB",
             f"{each.weights_MB:.2f} MB; four copies {each.weights_4_copies_MB:.2f} MB",
-            "the paper does not say what it counts: between 3.7 and 4.0 times the weights",
+            "the paper does not say what it counts: 3.9 to 4.0 times the weights",
         )
         for each in data.itertuples()
     )

@@ -69,7 +69,7 @@ def _full_log(tail: pd.DataFrame) -> tuple[str, str]:
 
 def _lru(tail: pd.DataFrame) -> tuple[str, str]:
     return _measured(tail), (
-        "not reproduced: the original program, run by us, grows like n^2 as well at both budgets"
+        "not reproduced: the original program is known to grow like n^2 as well at both budgets"
     )
 
 

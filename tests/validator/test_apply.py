@@ -265,6 +265,32 @@ def test_shared_gradient_storage() -> None:
     assert ours.b.grad.any()
 
 
+def test_a_weight_of_three_layers_and_a_tied_embedding() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(20, 8)
+            self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+            for layer in self.layers[1:]:
+                layer.weight = self.layers[0].weight
+            self.head = nn.Linear(8, 20, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.embedding(x)
+            for layer in self.layers:
+                hidden = torch.tanh(layer(hidden))
+            return F.cross_entropy(self.head(hidden).flatten(0, 1), x.flatten())
+
+    ours, theirs = twins(Tied)
+    example = (torch.randint(20, (4, 7)),)
+    step = validator.apply(ours, None, example, CheckpointAll(), costmodel="flops")
+    for _ in range(2):
+        step(*example)
+        theirs(*example).backward()
+        same(ours, theirs)
+
+
 def test_a_thousand_steps_leave_nothing_behind() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)])

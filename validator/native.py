@@ -158,7 +158,7 @@ def _segments(module: nn.Module, segments: int | None) -> Iterator[tuple[str, ..
     rows = _sequences(module)
     chosen = rows or [(n, m) for n, m in module.named_children() if any(m.parameters())]
     for _, each in chosen:
-        each.forward = _checkpointed(each, segments, bool(rows))  # type: ignore[method-assign]
+        each.forward = _checkpointed(each, segments, bool(rows))
     try:
         yield tuple(name for name, _ in chosen)
     finally:

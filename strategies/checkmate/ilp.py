@@ -63,7 +63,7 @@ class CheckmateIlp:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        self._fast(Problem(unit_chain(4)), 6, perf_counter())
+        self._fast(Problem(unit_chain(6)), 4, perf_counter())
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound of the space that ``bound_of`` names.

@@ -31,6 +31,12 @@ from tests.strategies.test_checkmate_paper import (
 EXACT = CheckmateIlp(gap=0.0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> None:
+    """Compiled beforehand, so that time limits are the solver's alone."""
+    EXACT.warm_up()
+
+
 def solved(graph: Graph, budget: int, strategy: CheckmateIlp = EXACT) -> Solution:
     """A solution whose plan is in the budget, and whose bound is no higher than its cost."""
     solution = strategy.plan(Problem(graph, budget, time_limit=20))

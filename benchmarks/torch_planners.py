@@ -27,12 +27,13 @@ from rematbench.provenance import commit, now, versions
 from strategies.base import Problem, Strategy
 from strategies.checkmate.ilp import CheckmateIlp
 from strategies.chen import ApGreedy, LinearizedGreedy
-from strategies.torch_budget import TorchBudget, TorchCheckpoint
+from strategies.torch_budget import TorchBudget
+from strategies.torch_checkpoint import TorchCheckpoint
 
 MODELS: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 128},
     "mobilenet_v2": {"batch_size": 64},
-    "unet": {"batch_size": 8, "resolution": "416x608"},
+    "unet": {"batch_size": 32, "resolution": "416x608"},
     "densenet121": {"batch_size": 64},
     "vit_b_16": {"batch_size": 128},
     "transformer_lm": {"batch_size": 64},
@@ -46,6 +47,7 @@ OURS: dict[str, Strategy] = {
 THEIRS: dict[str, Strategy] = {
     "torch_budget": TorchBudget(),
     "torch_checkpoint": TorchCheckpoint(),
+    "torch_selective": TorchCheckpoint(policy="contractions"),
 }
 
 

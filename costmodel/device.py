@@ -46,11 +46,32 @@ def require(device: str) -> None:
         raise ConfigError(f"device={device}: unknown; use cpu, cuda or none")
 
 
-@functools.cache
+def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> None:
+    """Fix what CUDA kernels may do; the CPU has none of these.
+
+    Args:
+        tf32: may products of float32 be rounded to TF32's 10 bits?
+        cudnn_benchmark: may cuDNN try its algorithms, and so choose other ones in another run?
+        deterministic: only kernels that repeat their own bits, with a warning where there is none.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    torch.backends.cudnn.deterministic = deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read with the first product
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+
+
 def device_name(device: str) -> str:
-    """The hardware's name, for example ``NVIDIA H100 80GB HBM3`` or a CPU's model."""
+    """The hardware's name, for example ``NVIDIA H100 80GB HBM3, TF32`` or a CPU's model."""
     if device == "cuda":
-        return torch.cuda.get_device_name()
+        suffix = ", TF32" if torch.backends.cuda.matmul.allow_tf32 else ""
+        return torch.cuda.get_device_name() + suffix
+    return _cpu_name()
+
+
+@functools.cache
+def _cpu_name() -> str:
     with_model = Path("/proc/cpuinfo")
     if with_model.exists():
         for line in with_model.read_text().splitlines():

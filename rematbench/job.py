@@ -29,6 +29,7 @@ from strategies.base import Choosy, Problem, Solution, Strategy, Warmed
 if TYPE_CHECKING:
     from graphs.capture import Captured
     from graphs.stream import EventStream
+    from validator import Measurement
 
 Say = Callable[[str], None]
 
@@ -65,6 +66,10 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     """
     row = first_row(settings)
     strategy = make_strategy(settings)
+    if settings.device == "cuda":
+        from costmodel.device import use_numerics
+
+        use_numerics(**settings.numerics)
     graph, captured = load(settings, say, strategy if isinstance(strategy, Choosy) else None)
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
@@ -96,7 +101,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     except MemoryError as error:
         row |= {"status": "out_of_memory", "reason": one_line(error)}
     except Exception as error:
-        row |= _failure(error)
+        row |= failure(error)
     row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
     write_row(folder / "row.json", row)
     return row
@@ -217,10 +222,8 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
         reason = f"the plan peaks at {trace.peak_bytes} bytes, {free} are available"
         row |= {"status": "out_of_memory", "reason": reason}
         return
-    measured = asdict(
-        measure(
-            captured, plan, device=settings.device, seed=settings.seed, repeats=settings.repeats
-        )
+    measured = measure(
+        captured, plan, device=settings.device, seed=settings.seed, repeats=settings.repeats
     )
     if "native" in row["extra"]:
         from validator.native import measure_native
@@ -228,12 +231,17 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
         how = row["extra"]["native"]
         native = measure_native(captured, how, settings.device, settings.seed, settings.repeats)
         row["extra"]["native"] = {**how, **asdict(native)}
+    record(row, measured, settings.accounting)
+
+
+def record(row: Row, measurement: Measurement, accounting: str) -> None:
+    """Put a measurement into its row; a plan with wrong gradients has failed."""
+    measured = asdict(measurement)
     verdict = measured.pop("verdict")
-    columns = {name: measured.pop(name) for name in list(measured) if name in row}
-    row |= columns
+    row |= {name: measured.pop(name) for name in list(measured) if name in row}
     row["measured_overhead"] = _ratio(row["measured_seconds"], measured["eager_seconds"])
     row["extra"] |= measured
-    if settings.accounting == "full":
+    if accounting == "full":
         row["peak_error"] = _ratio(row["peak_bytes"], row["measured_peak_bytes"])
     if verdict != "ok":
         row |= {"status": "failed", "reason": verdict}
@@ -246,7 +254,8 @@ def _available_memory() -> int | None:
         return None
 
 
-def _failure(error: Exception) -> Row:
+def failure(error: Exception) -> Row:
+    """Status and reason of whatever a strategy or a device raised."""
     text = one_line(error)
     if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
         return {"status": "out_of_memory", "reason": text}

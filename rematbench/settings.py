@@ -18,6 +18,8 @@ from rematbench.provenance import source_hash, versions
 
 DEVICES = ("none", "cpu", "cuda")
 TORCH_KINDS = ("zoo", "python")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
 STREAM_KINDS = ("simrd_log", "toy_chain")
 _NUMBERS = {"batch_size": 1, "length": 1}
@@ -37,6 +39,7 @@ class Settings:
         costmodel: given, unit, flops, roofline or profiled.
         preset: the machine that ``roofline`` models.
         device: none, cpu or cuda.
+        numerics: of CUDA kernels, see :func:`costmodel.device.use_numerics`.
         repeats: timed runs of the plan.
         seed: of every random choice.
         accounting: full, activations or checkmate.
@@ -53,6 +56,7 @@ class Settings:
     costmodel: str
     preset: str
     device: str
+    numerics: dict[str, bool]
     repeats: int
     seed: int
     accounting: str
@@ -70,7 +74,8 @@ class Settings:
         model = self.model
         if model.get("path"):
             return Path(model["path"]).name.partition(".")[0]
-        return str(model.get("target") or model["name"])
+        name = str(model.get("target") or model["name"])
+        return f"{name}-{model['dtype']}" if model.get("dtype") else name
 
     def parsed_budget(self) -> Budget:
         """The budget, read.
@@ -127,6 +132,10 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
             if alias not in model:
                 raise ConfigError(f"{alias}={config[alias]}: model={model['name']} has no {alias}")
             model[alias] = config[alias]
+    if config.get("dtype") is not None:
+        if model["kind"] not in TORCH_KINDS:
+            raise ConfigError(f"dtype={config['dtype']}: model={model['name']} is no PyTorch model")
+        model["dtype"] = one_of("dtype", config["dtype"], DTYPES)
     for key, least in _NUMBERS.items():
         if model.get(key) is not None:
             whole(f"model.{key}", model[key], least)
@@ -144,6 +153,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         costmodel=config["costmodel"]["name"] or default_costs(model["kind"]),
         preset=config["costmodel"]["preset"],
         device=one_of("device", device["name"], DEVICES),
+        numerics={key: _flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
         seed=whole("seed", config["seed"], 0),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
@@ -168,6 +178,12 @@ def whole(key: str, given: Any, least: int) -> int:
     """``given``, a whole number of at least ``least``; or a ConfigError that names ``key``."""
     if type(given) is not int or given < least:
         raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
+    return given
+
+
+def _flag(key: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise ConfigError(f"{key}={given}: give true or false")
     return given
 
 

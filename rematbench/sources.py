@@ -38,7 +38,7 @@ def load(
     """
     if not settings.captured:
         return _plain(settings), None
-    model: list[Any] = [settings.model, settings.device]
+    model: list[Any] = [settings.model, settings.device, settings.numerics]
     captured = _remember("captured", model, lambda: _capture(settings, say))
     if choosy is not None:
         model = [*model, sorted(choosy.kinds), choosy.wants_density, settings.seed]
@@ -92,8 +92,10 @@ def make_workload(model: dict[str, Any], seed: int) -> Workload:
     options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
     torch.manual_seed(seed)
     if model["kind"] == "python":
-        return make_python_model(model["target"], **options)
-    return make_model(model["name"], **options)
+        made = make_python_model(model["target"], **options)
+    else:
+        made = make_model(model["name"], **options)
+    return made.cast(getattr(torch, model["dtype"])) if model.get("dtype") else made
 
 
 def _cost(settings: Settings, captured: Captured, say: Any) -> Graph:

@@ -112,6 +112,11 @@ class _Encoder:
         self.graph, self.options, self.tables = graph, options, graph.tables
         self.way = np.where(graph.needed_ops(), self.tables.op_first[:-1], -1)
         self.encoded: dict[int, frozenset[int]] = {}
+        implementations = [way for op in graph.ops for way in op.implementations]
+        self._names = [way.name for way in implementations]
+        self._kinds = [kinds_of(way.name) for way in implementations]
+        self._overwrites = [bool(way.overwrites) for way in implementations]
+        self._offered = options.kinds
         self._is_optional = np.append(~graph.needed_ops(), False)[self.tables.writer]
         self._is_optional &= self.tables.writer >= 0
         self._reads = [
@@ -142,15 +147,15 @@ class _Encoder:
                 self._encode(value, readers[value])
 
     def _ways(self, op: int, kinds: frozenset[Kind]) -> list[int]:
-        first = int(self.tables.op_first[op])
         return [
-            first + i
-            for i, way in enumerate(self.graph.ops[op].implementations)
-            if kinds_of(way.name) and kinds_of(way.name) <= kinds and not way.overwrites
+            way
+            for way in range(int(self.tables.op_first[op]), int(self.tables.op_first[op + 1]))
+            if self._kinds[way] and self._kinds[way] <= kinds and not self._overwrites[way]
         ]
 
     def _encode(self, value: int, readers: list[int]) -> None:
         """Switch all backward readers of a value, where that saves bytes."""
+        readers = [op for op in readers if value in self._reads[self.way[op]]]
         used = {v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]}
         best: tuple[int, dict[int, int], frozenset[int]] | None = None
         for mode in ("exact", "csr", "bitmap", "fp16"):
@@ -181,7 +186,7 @@ class _Encoder:
             now = self._reads[self.way[op]]
             fitting = [
                 way
-                for way in self._ways(op, self.options.kinds)
+                for way in self._ways(op, self._offered)
                 if value not in self._reads[way]
                 and self._reads[way] - self._encodings(way) <= now
                 and self._is_of(way, mode)
@@ -194,9 +199,7 @@ class _Encoder:
 
     def _is_of(self, way: int, mode: str) -> bool:
         """Masks are of every mode; a dense encoding of one."""
-        op = int(self.tables.op_of[way])
-        name = self.graph.ops[op].implementations[way - int(self.tables.op_first[op])].name
-        kinds = kinds_of(name)
+        name, kinds = self._names[way], self._kinds[way]
         if kinds <= {Kind.INTERMEDIATE, Kind.SHAPE}:
             return True
         if Kind.ENCODED in kinds and self.options.sparse not in (mode, "either"):

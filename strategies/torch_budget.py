@@ -1,4 +1,4 @@
-"""What ships with PyTorch: the min-cut partitioner's activation budget, and checkpoint_sequential.
+"""What ships with PyTorch: the min-cut partitioner's activation budget, with its solvers or ours.
 
 The partitioner's ``activation_memory_budget`` is a ratio of the activations that it saves, not a
 peak, so that a given ratio may miss any budget by any amount. Here its decisions become a plan
@@ -10,16 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import isqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from graphs.errors import ConfigError, ExecutionError, NotApplicable
-from graphs.ir import Graph, IntArray, Phase
+from graphs.ir import Graph, IntArray
 from graphs.plan import Plan, with_frees
-from graphs.structure import articulation_points, forward_ops
-from strategies.base import Problem, Solution, Traits, cheapest_within, fitted
+from strategies.base import Problem, Solution, Traits, cheapest_within
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
@@ -179,63 +177,3 @@ def _computes(graph: Graph, nodes: list[str]) -> IntArray:
         first = {w: sequence.index(w) for w in writers}
         sequence.insert(1 + max(first.values(), default=-1), op)
     return np.array([tables.op_first[op] for op in sequence], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class TorchCheckpoint:
-    """``torch.utils.checkpoint.checkpoint_sequential``: sqrt(n) segments of the network.
-
-    All segments but the last keep their input only, and run forward again, as a whole, before
-    their backward pass. Segments may end at articulation points of the forward graph.
-
-    Attributes:
-        segments: how many; None = floor(sqrt n) of n articulation points.
-    """
-
-    traits: ClassVar[Traits] = Traits("partly", "no", "no")
-    segments: int | None = None
-
-    def plan(self, problem: Problem) -> Solution:
-        """Its one plan.
-
-        Raises:
-            NotApplicable: there is no loss, or nowhere to cut.
-            Infeasible: the plan is above the budget.
-        """
-        graph = problem.graph
-        if graph.loss_index is None:
-            raise NotApplicable("the graph has no loss op, so that there is no backward pass")
-        points = articulation_points(graph)
-        count = isqrt(len(points)) if self.segments is None else self.segments
-        if not 1 < count <= len(points):
-            raise NotApplicable(
-                f"{len(points)} articulation points cannot make {count} segments; "
-                "set strategy.segments"
-            )
-        size = len(points) // count
-        ends = points[size - 1 :: size][: count - 1]
-        plan = Plan.from_codes(graph, with_frees(graph, _in_segments(graph, ends)))
-        native = {"how": "checkpoint", "segments": self.segments}
-        return fitted(problem, plan, details={"segments": count, "native": native})
-
-
-def _in_segments(graph: Graph, ends: IntArray) -> IntArray:
-    """Each op once, and each segment again before the first backward op that misses part of it.
-
-    Args:
-        ends: last op of each segment that is run again, in program order.
-    """
-    tables = graph.tables
-    ops = forward_ops(graph)
-    segment = {op: int(np.searchsorted(ends, op)) for op in ops.tolist()}
-    dropped = {op for op, s in segment.items() if s < len(ends) and op not in set(ends.tolist())}
-    sequence: list[int] = []
-    again: set[int] = set()
-    for op in np.flatnonzero(graph.needed_ops()).tolist():
-        if graph.ops[op].phase is Phase.BACKWARD:
-            reads = tables.writer[tables.reads[int(tables.op_first[op])]].tolist()
-            for s in sorted({segment[w] for w in reads if w in dropped} - again):
-                again.add(s)
-                sequence += [o for o in ops.tolist() if segment[o] == s and o in dropped]
-        sequence.append(op)
-    return np.asarray(tables.op_first[np.array(sequence)], dtype=np.int64)

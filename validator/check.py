@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from costmodel.device import (
+    PeakReading,
     device_name,
     peak_of,
     seconds_of,
@@ -187,7 +189,8 @@ class Validator:
     def check(self, program: Program) -> Comparison:
         """Run once and compare with eager training."""
         found = self.bench.result_of(self.bench.run(program))
-        exact = self.device == "cpu" and self.deterministic
+        repeatable = self.device == "cpu" or torch.are_deterministic_algorithms_enabled()
+        exact = repeatable and self.deterministic
         noise = self.noise_of(program)
         return compare(found, self.reference, exact, program.tolerance, noise)
 
@@ -206,12 +209,16 @@ class Validator:
         other = self.bench.perturbed_reference(PERTURBATION)
         return compare(other, self.reference, exact=False).max_error
 
-    def times(self, program: Program, repeats: int) -> tuple[list[float], list[float]]:
-        """Seconds of ``repeats`` plan steps and as many eager steps, interleaved."""
+    def times(
+        self, programs: Sequence[Program], repeats: int
+    ) -> tuple[list[list[float]], list[float]]:
+        """Seconds of ``repeats`` steps of each program, and of eager steps, in turns."""
         before = self.bench.buffers()
-        planned, eager = [], []
+        planned: list[list[float]] = [[] for _ in programs]
+        eager = []
         for _ in range(repeats):
-            planned.append(seconds_of(lambda: self.bench.run(program), self.device))
+            for program, seconds in zip(programs, planned, strict=True):
+                seconds.append(seconds_of(partial(self.bench.run, program), self.device))
             eager.append(seconds_of(self.bench.eager, self.device))
             self.bench.clear(before)
         return planned, eager
@@ -229,16 +236,36 @@ class Validator:
 
     def _measure(self, plan: Plan, repeats: int) -> Measurement:
         program = generate(self.bench.captured, plan)
+        judged = self.judge(program)
+        (planned,), eager = self.times([program], repeats)
+        return self.measurement(program, judged, planned, eager)
+
+    def judge(self, program: Program) -> tuple[Comparison, PeakReading]:
+        """What comes out of a program, and the memory that it takes."""
         comparison = self.check(program)
-        reading = peak_of(lambda: self.bench.run(program), self.device)
-        planned, eager = self.times(program, repeats)
+        return comparison, peak_of(lambda: self.bench.run(program), self.device)
+
+    def measurement(
+        self,
+        program: Program,
+        judged: tuple[Comparison, PeakReading],
+        planned: list[float],
+        eager: list[float],
+    ) -> Measurement:
+        """All that was measured of a program.
+
+        Args:
+            judged: see :meth:`judge`.
+            planned, eager: seconds, see :meth:`times`.
+        """
+        comparison, reading = judged
         seconds, iqr = spread(planned)
         return Measurement(
             measured_peak_bytes=reading.peak_bytes + self.bench.resident_bytes,
             measured_reserved_bytes=reading.reserved_bytes,
             measured_seconds=seconds,
             measured_seconds_iqr=iqr,
-            measured_repeats=repeats,
+            measured_repeats=len(planned),
             eager_seconds=spread(eager)[0],
             eager_peak_bytes=self.eager_peak_bytes,
             gradient_max_error=comparison.max_error,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from graphs.errors import ConfigError
@@ -32,6 +33,15 @@ class Workload:
 
     def __call__(self, *batch: Tensor) -> Tensor:
         return self.loss(self.module, *batch)
+
+    def cast(self, dtype: torch.dtype) -> Workload:
+        """The same step with every floating-point parameter, buffer and input in ``dtype``."""
+
+        def make_batch() -> tuple[Tensor, ...]:
+            batch = self.make_batch()
+            return tuple(t.to(dtype) if t.is_floating_point() else t for t in batch)
+
+        return replace(self, module=self.module.to(dtype), make_batch=make_batch)
 
 
 ModelFactory = Callable[..., Workload]

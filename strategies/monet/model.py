@@ -61,7 +61,8 @@ class BoundModel:
         assert loss is not None
         self.loss = loss
         everything = sum(
-            float(tables.cost[ways.first_ways(op)].min()) for op in np.flatnonzero(self.needed)
+            float(tables.cost[ways.first_ways(op)].min())
+            for op in np.flatnonzero(self.needed).tolist()
         )
         self.unit = (everything or 1.0) / SCALE
         self.size = tables.value_bytes / self.bytes_unit
@@ -224,7 +225,8 @@ class BoundModel:
     def _forward_rows(self) -> None:
         """While a needed forward op first runs."""
         last = {
-            v: self._last_sure_reader(v) for v in np.flatnonzero(self.weighs & (self.held >= 0))
+            v: self._last_sure_reader(v)
+            for v in np.flatnonzero(self.weighs & (self.held >= 0)).tolist()
         }
         for op in self._forward:
             if not self.needed[op]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
 from typing import Any, ClassVar
@@ -129,7 +129,8 @@ class _Run:
         self.model: Bound | None = None
         tables = problem.graph.tables
         least = [
-            tables.cost[ways.first_ways(op)].min() for op in np.flatnonzero(ways.surely_needed())
+            tables.cost[ways.first_ways(op)].min()
+            for op in np.flatnonzero(ways.surely_needed()).tolist()
         ]
         self.bound = float(sum(least))
         self._steps: Iterator[Point] = iter(())
@@ -157,7 +158,7 @@ class _Run:
         self._learn()
         self._follow(space, advice)
         if self.point is None and advice is not None:
-            self._insist(advised(space, advice))
+            self._insist(advised(replace(space, joint=False), advice))
         while perf_counter() < self.deadline and not self._closed() and self._step():
             pass
 

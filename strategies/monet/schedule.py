@@ -69,13 +69,18 @@ class Chosen(Space):
 
     @cached_property
     def cost(self) -> FloatArray:
-        """Of recomputing each repeatable op, in its leanest way."""
+        """What the search takes recomputing each repeatable op to cost, in its leanest way.
+
+        An encoding exists so that it can be stored: it is the last thing to drop.
+        """
         tables, members = self.graph.tables, self.ways.members
+        dear = float(tables.cost.sum())
+        needed = self.ways.surely_needed()
         found = np.empty(len(self.ops))
         for i, op in enumerate(self.ops.tolist()):
             ways = members[int(self._again[op])]
             lean = ways[self.ways.extra[ways] == self.ways.extra[ways].min()]
-            found[i] = tables.cost[lean].min()
+            found[i] = tables.cost[lean].min() if needed[op] else dear
         return found
 
     @cached_property

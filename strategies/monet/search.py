@@ -80,13 +80,33 @@ def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) 
 
 
 def _evicted(point: Point, random: Random, deadline: float, noise: float) -> Point:
+    """Evict until the budget holds; where that fails, take back what was evicted in vain."""
     space, schedule = point.space, point.schedule
     schedule = repair(space, schedule, space.limit, random, deadline, noise)
     if (space.wish >= 0).any():
         space = space.wishing(None)
         schedule = space.evaluate(schedule.keep)
-        schedule = repair(space, schedule, space.limit, random, deadline, noise)
-    return Point(space, schedule)
+    best = Point(space, repair(space, schedule, space.limit, random, deadline, noise))
+    while best.peak > space.limit and perf_counter() < deadline:
+        schedule = _taken_back(best, random, deadline).schedule
+        found = Point(space, repair(space, schedule, space.limit, random, deadline, noise))
+        if _excess(found) >= _excess(best):
+            break
+        best = found
+    return best
+
+
+def _taken_back(point: Point, random: Random, deadline: float) -> Point:
+    """Keep again, one by one, what takes bytes from above the budget: recomputing needs room."""
+    for stage, op in random.permutation(np.argwhere(~point.schedule.keep)).tolist():
+        if perf_counter() > deadline:
+            break
+        keep = point.schedule.keep.copy()
+        keep[stage, op] = True
+        found = Point(point.space, point.space.evaluate(keep))
+        if (_excess(found), found.cost) < (_excess(point), point.cost):
+            point = found
+    return point
 
 
 def _relieving(point: Point, deadline: float) -> IntArray | None:

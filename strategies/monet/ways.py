@@ -145,6 +145,10 @@ class Ways:
 
     def surely_needed(self) -> BoolArray:
         """Per op: does every plan compute it?"""
+        return self._surely_needed
+
+    @cached_property
+    def _surely_needed(self) -> BoolArray:
         tables = self.graph.tables
         wanted = np.zeros(len(self.graph.values), dtype=bool)
         wanted[tables.outputs] = True

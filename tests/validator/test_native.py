@@ -13,7 +13,8 @@ from graphs.plan import program_order
 from graphs.simulate import simulate
 from graphs.zoo import make_model
 from strategies.base import Problem
-from strategies.torch_budget import SOLVERS, TorchBudget, TorchCheckpoint, halvings
+from strategies.torch_budget import SOLVERS, TorchBudget, halvings
+from strategies.torch_checkpoint import TorchCheckpoint
 from validator.native import measure_native
 
 

@@ -1,0 +1,106 @@
+"""checkmate_d, checkmate_o: Checkmate as MONeT compared itself with it (section 5, appendix E).
+
+Its schedules know nothing of workspaces. They run with the default convolution (``d``), or with
+the fastest one, chosen afterwards (``o``). What the workspaces add may break the budget: then the
+row says ``infeasible`` with the true peak, and the plan is executed all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from graphs.errors import ConfigError
+from graphs.ir import Graph
+from graphs.kinds import Kind, kinds_of
+from graphs.plan import Plan, with_frees
+from strategies.base import Problem, Solution, Traits
+from strategies.checkmate.ilp import CheckmateIlp
+
+CONVOLUTIONS = ("default", "fastest")
+
+
+@dataclass(frozen=True)
+class CheckmateCompared:
+    """Checkmate's schedule, blind to workspace.
+
+    Attributes:
+        convolutions: ``default``, or ``fastest`` whatever its workspace.
+        gap: relative gap at which the solver stops.
+        threads: 1, or 2 to search while the solver works.
+
+    Raises:
+        ConfigError: an option is unknown.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
+    convolutions: str = "default"
+    gap: float = 1e-4
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        if self.convolutions not in CONVOLUTIONS:
+            names = ", ".join(CONVOLUTIONS)
+            raise ConfigError(f"strategy.convolutions is {self.convolutions!r}; choose {names}")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What it chooses from (:class:`~strategies.base.Choosy`)."""
+        return frozenset({Kind.CONVOLUTION} if self.convolutions == "fastest" else ())
+
+    @property
+    def wants_density(self) -> bool:
+        """Nothing is encoded."""
+        return False
+
+    def warm_up(self) -> None:
+        """Compile the kernels."""
+        CheckmateIlp().warm_up()
+
+    def plan(self, problem: Problem) -> Solution:
+        """The plan, whose simulated peak may be over the budget.
+
+        No bound is given: that of the blind problem holds for schedules without alternatives and
+        workspaces only.
+
+        Raises:
+            NotApplicable, Infeasible: as Checkmate's blind problem is.
+        """
+        graph = problem.graph
+        inner = CheckmateIlp(gap=self.gap, threads=self.threads)
+        found = inner.plan(replace(problem, graph=_blind(graph)))
+        assert found.plan is not None
+        plan = Plan(found.plan.statements, graph.name)
+        if self.convolutions == "fastest":
+            plan = _with_fastest(graph, plan)
+        details = {**found.details, "blind_bound": found.bound}
+        return replace(
+            found, plan=plan, bound=None, bound_of=None, variant=self.convolutions, details=details
+        )
+
+
+def _blind(graph: Graph) -> Graph:
+    """The same without workspaces, defaults only."""
+    ops = tuple(
+        replace(op, implementations=(replace(op.implementations[0], workspace_bytes=0),))
+        for op in graph.ops
+    )
+    return replace(graph, ops=ops)
+
+
+def _with_fastest(graph: Graph, plan: Plan) -> Plan:
+    """The same computes, convolutions in their cheapest way."""
+    tables, codes = graph.tables, plan.codes(graph)
+    fastest = tables.op_first[:-1].copy()
+    for number, op in enumerate(graph.ops):
+        first = int(tables.op_first[number])
+        allowed = [
+            first + i
+            for i, way in enumerate(op.implementations)
+            if i == 0 or kinds_of(way.name) == {Kind.CONVOLUTION}
+        ]
+        fastest[number] = min(allowed, key=lambda way: tables.cost[way])
+    computes = tables.op_of[codes[codes >= 0]]
+    return Plan.from_codes(graph, with_frees(graph, np.ascontiguousarray(fastest[computes])))

@@ -1,0 +1,200 @@
+"""MONeT: plans, bounds and ablations on small graphs and a small network."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import costmodel
+import validator
+from graphs.alternatives import with_alternatives
+from graphs.capture import Captured, capture
+from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
+from graphs.ir import Graph, Implementation, Op, Phase, Value
+from graphs.plan import Plan, program_order, with_frees
+from graphs.simulate import Trace, simulate
+from graphs.synthetic import unit_chain
+from graphs.zoo import make_model
+from strategies.base import Choosy, Problem
+from strategies.checkmate_compared import CheckmateCompared
+from strategies.monet.planner import Monet
+from strategies.monet.ways import VARIANTS
+
+SECONDS = 1
+
+
+def tiny() -> Graph:
+    """A chain of two forward ops whose gradients have other ways; one conv, one mask."""
+    values = (Value("x", 1, True), *(Value(n, 4) for n in ("a", "b", "ga", "gb", "dx")))
+    values += (Value("loss", 1), Value("bits", 1))
+    way = Implementation
+    ops = (
+        Op("a", Phase.FORWARD, ("a",), (way("default", ("x",), 8), way("conv:big", ("x",), 5, 6))),
+        Op(
+            "b",
+            Phase.FORWARD,
+            ("b",),
+            (way("default", ("a",), 2), way("inplace", ("a",), 2, 0, ("a",))),
+        ),
+        Op("bits", Phase.FORWARD, ("bits",), (way("default", ("b",), 1),)),
+        Op("loss", Phase.LOSS, ("loss",), (way("default", ("b",), 1),)),
+        Op("gb", Phase.BACKWARD, ("gb",), (way("default", ("b", "loss"), 3),)),
+        Op(
+            "ga",
+            Phase.BACKWARD,
+            ("ga",),
+            (
+                way("default", ("a", "gb"), 3),
+                way("output", ("b", "gb"), 3),
+                way("intermediate:bits", ("bits", "gb"), 3),
+            ),
+        ),
+        Op("dx", Phase.BACKWARD, ("dx",), (way("default", ("x", "ga"), 4),)),
+    )
+    return Graph("tiny", values, ops, ("loss", "dx"))
+
+
+def cheapest_plans(graph: Graph, most: int) -> list[tuple[int, float]]:
+    """(peak, cost) of every sequence that computes each forward op up to twice, in this order."""
+    tables, found = graph.tables, []
+    forward = [0, 1, 2]
+    recomputed = [s for n in range(4) for s in itertools.permutations(forward, n)]
+    for first in ([0, 1], [0, 1, 2]):
+        for second, third in itertools.product(recomputed, recomputed):
+            ops = [*first, 3, *second, 4, *third, 5, 6]
+            ways = [range(int(tables.op_first[o]), int(tables.op_first[o + 1])) for o in ops]
+            if len(ops) > most:
+                continue
+            for codes in itertools.product(*ways):
+                statements = with_frees(graph, np.array(codes))
+                try:
+                    trace = simulate(graph, Plan.from_codes(graph, statements))
+                except InvalidPlan:
+                    continue
+                found.append((trace.peak_bytes, trace.cost))
+    return found
+
+
+@pytest.fixture(scope="module")
+def every_plan() -> list[tuple[int, float]]:
+    return cheapest_plans(tiny(), most=9)
+
+
+@pytest.mark.parametrize("budget", range(10, 19, 2))
+def test_bound_and_plan_against_brute_force(budget: int, every_plan) -> None:
+    best = min((cost for peak, cost in every_plan if peak <= budget), default=None)
+    try:
+        found = Monet(gap=0.0).plan(Problem(tiny(), budget, time_limit=SECONDS))
+    except Infeasible as error:
+        assert best is None, error  # noqa: PT017
+        return
+    trace = simulate(tiny(), found.plan)
+    assert found.bound is not None
+    assert trace.peak_bytes <= budget
+    assert found.bound <= trace.cost
+    if best is not None:
+        assert found.bound <= best * (1 + 1e-9)
+
+
+@functools.cache
+def network(variant: str) -> tuple[Captured, Graph, Trace]:
+    torch.manual_seed(0)
+    plain = capture(make_model("resnet32", batch_size=8, resolution=32, blocks=1))
+    captured = with_alternatives(plain, VARIANTS[variant])
+    graph = costmodel.apply("flops", captured.graph, captured)
+    return captured, graph, simulate(graph, program_order(graph))
+
+
+@functools.cache
+def planned(variant: str, fraction: float) -> tuple[float, float, Plan]:
+    """Cost, bound and plan."""
+    _, graph, base = network(variant)
+    budget = int(fraction * base.peak_bytes)
+    found = Monet(variant).plan(Problem(graph, budget, time_limit=SECONDS))
+    trace = simulate(graph, found.plan)
+    assert trace.peak_bytes <= budget
+    assert found.bound_of == "any"
+    assert found.bound is not None
+    assert found.bound <= trace.cost
+    return trace.cost, found.bound, found.plan
+
+
+def test_gaps_and_cost_falls_with_the_budget() -> None:
+    found = [planned("full", fraction) for fraction in (0.55, 0.65, 0.8)]
+    assert [cost for cost, _, _ in found] == sorted((c for c, _, _ in found), reverse=True)
+    assert all(cost - bound <= 0.15 * cost for cost, bound, _ in found)
+
+
+def test_order_of_the_ablation() -> None:
+    cost = {variant: planned(variant, 0.55)[0] for variant in VARIANTS}
+    for variant in ("conv", "output", "intermediate"):
+        assert cost["full"] <= cost[variant] * (1 + 1e-3)
+        assert cost[variant] <= cost["noop"] * (1 + 1e-3)
+
+
+def test_executed() -> None:
+    captured, _, _ = network("noop")
+    graph = captured.graph
+    base = simulate(graph, program_order(graph))
+    budget = int(0.6 * base.peak_bytes)
+    plan = Monet().plan(Problem(graph, budget, time_limit=SECONDS)).plan
+    found = validator.measure(captured, plan, device="cpu", repeats=1)
+    assert found.verdict == "ok"
+    assert found.gradient_max_error <= found.gradient_tolerance
+
+
+def test_checkpoint_all_stays_the_same() -> None:
+    captured, graph, base = network("full")
+    assert isinstance(Monet(), Choosy)
+    plain = costmodel.apply("flops", captured.graph, captured)
+    only = tuple(replace(op, implementations=op.implementations[:1]) for op in plain.ops)
+    again = simulate(replace(graph, ops=only), program_order(replace(graph, ops=only)))
+    assert (again.peak_bytes, again.cost) == (base.peak_bytes, base.cost)
+
+
+def test_no_budget_and_no_alternatives() -> None:
+    graph = unit_chain(6)
+    plan = Monet().plan(Problem(graph)).plan
+    assert simulate(graph, plan).cost == simulate(graph, program_order(graph)).cost
+    found = Monet().plan(Problem(graph, 5, time_limit=SECONDS))
+    assert simulate(graph, found.plan).peak_bytes <= 5
+
+
+def test_nobody_can_meet_it() -> None:
+    _, graph, _ = network("full")
+    with pytest.raises(Infeasible) as caught:
+        Monet().plan(Problem(graph, graph.floor_bytes() - 1))
+    assert caught.value.proven
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ConfigError, match=r"strategy\.variant"):
+        Monet("some")
+    with pytest.raises(ConfigError, match=r"strategy\.convolutions"):
+        CheckmateCompared("some")
+    forward_only = Graph(
+        "f",
+        (Value("a", 1),),
+        (tiny().ops[0].__class__("a", Phase.FORWARD, ("a",), (Implementation("default", (), 1),)),),
+        ("a",),
+    )
+    with pytest.raises(NotApplicable):
+        Monet().plan(Problem(forward_only, 5))
+
+
+def test_blind_schedules_ignore_workspace() -> None:
+    _, graph, base = network("conv")
+    budget = int(0.6 * base.peak_bytes)
+    cost = {}
+    for convolutions in ("default", "fastest"):
+        strategy = CheckmateCompared(convolutions, gap=0.05)
+        found = strategy.plan(Problem(graph, budget, time_limit=SECONDS))
+        cost[convolutions] = simulate(graph, found.plan)
+        assert found.bound is None
+    assert cost["fastest"].cost < cost["default"].cost
+    assert cost["fastest"].peak_bytes > budget >= cost["default"].peak_bytes

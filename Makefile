@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install "$$(grep '^torch==' constraints.txt)"
 	$(PIP) install --no-deps "$$(grep '^torchvision==' constraints.txt)"
-	$(PIP) install -c constraints.txt -e ".[dev,joblib]"
+	$(PIP) install -c constraints.txt -e ".[dev,joblib,slurm]"
 	touch $@
 
 bench: $(READY)

@@ -1,7 +1,8 @@
 """PyTorch's partitioner beside our planners, on the same graphs, budgets and time.
 
 ``python -m benchmarks.torch_planners`` prints the table and writes
-``runs/benchmarks/torch_planners.json``; batches are such that budgets are well above the floor.
+``runs/benchmarks/torch_planners.json`` and ``.md``; batches are such that every budget is at least
+1.2 times the floor. All peaks and overheads are simulated, under one cost model (flops).
 ``torch_budget`` has every ratio and solver it gets to within the time limit; what it has found for
 one budget it knows for the next, so that it never has less time than ours.
 """
@@ -29,6 +30,7 @@ from strategies.checkmate.ilp import CheckmateIlp
 from strategies.chen import ApGreedy, LinearizedGreedy
 from strategies.torch_budget import TorchBudget
 from strategies.torch_checkpoint import TorchCheckpoint
+from strategies.torch_knapsack import TorchKnapsack
 
 MODELS: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 128},
@@ -48,6 +50,7 @@ THEIRS: dict[str, Strategy] = {
     "torch_budget": TorchBudget(),
     "torch_checkpoint": TorchCheckpoint(),
     "torch_selective": TorchCheckpoint(policy="contractions"),
+    "torch_knapsack": TorchKnapsack(),
 }
 
 
@@ -132,25 +135,38 @@ def _told(e: Entry) -> str:
 
 
 def table(entries: list[Entry]) -> str:
-    """Per model and budget: PyTorch's overhead, our best, and who met the budget (Markdown)."""
+    """Per model and budget: PyTorch's overheads, our best, and whose it is (Markdown)."""
+    names = list(THEIRS)
     lines = [
-        "| model, batch | budget | torch_budget | torch_checkpoint | ours | by |",
-        "|---|---|---|---|---|---|",
+        f"| model, batch | budget | x floor | {' | '.join(names)} | ours | by |",
+        "|---|---|---|" + "---|" * len(names) + "---|---|",
     ]
-    keys = dict.fromkeys((e.model, e.batch_size, e.fraction) for e in entries)
-    for model, batch, fraction in keys:
-        here = {e.strategy: e for e in entries if (e.model, e.fraction) == (model, fraction)}
-        fitting = [here[n] for n in OURS if n in here and here[n].overhead is not None]
+    for here in _cases(entries):
+        any_ = next(iter(here.values()))
+        fitting = [here[n] for n in OURS if here[n].overhead is not None]
         best = min(fitting, key=lambda e: e.overhead or 0.0, default=None)
-        cells = [_cell(here.get(name)) for name in THEIRS]
-        ours = [_cell(best), best.strategy if best else "-"]
-        lines.append(" | ".join([f"| {model}, {batch}", f"{fraction:g}", *cells, *ours]) + " |")
+        cells = [
+            f"{any_.model}, {any_.batch_size}",
+            f"{any_.fraction:g}",
+            f"{any_.over_floor:.1f}",
+            *(_cell(here[name]) for name in names),
+            *(_cell(best), best.strategy if best else "-"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cases(entries: list[Entry]) -> list[dict[str, Entry]]:
+    """Entries by strategy, for each model and budget."""
+    found: dict[tuple[str, float], dict[str, Entry]] = {}
+    for each in entries:
+        found.setdefault((each.model, each.fraction), {})[each.strategy] = each
+    return list(found.values())
 
 
 def _cell(found: Entry | None) -> str:
     if found is None:
-        return "-"
+        return "no plan"
     if found.overhead is not None:
         return f"{found.overhead:+.2%}"
     return f"no plan below {found.smallest:.2f}" if found.smallest else found.status
@@ -159,8 +175,7 @@ def _cell(found: Entry | None) -> str:
 def summary(entries: list[Entry]) -> dict[str, int]:
     """How often PyTorch missed the budget, and how often it beat our best plan."""
     missed = worse = cases = ours_missed = 0
-    for model, fraction in dict.fromkeys((e.model, e.fraction) for e in entries):
-        here = {e.strategy: e for e in entries if (e.model, e.fraction) == (model, fraction)}
+    for here in _cases(entries):
         ours = [e.overhead for n, e in here.items() if n in OURS and e.overhead is not None]
         theirs = here["torch_budget"].overhead
         cases += 1
@@ -192,8 +207,10 @@ def main() -> None:
             "entries": [asdict(each) for each in entries],
         }
         Path(given.out).write_text(json.dumps(facts, indent=1) + "\n")
-    print(table(entries))
-    print(summary(entries))
+        told = ", ".join(f"{key} {count}" for key, count in facts["summary"].items())
+        words = f"{table(entries)}\n\n{told}; {given.time_limit:g} s per planner\n"
+        Path(given.out).with_suffix(".md").write_text(words)
+    print(words)
 
 
 if __name__ == "__main__":

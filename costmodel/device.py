@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import platform
 import statistics
@@ -31,11 +32,13 @@ class PeakReading:
         peak_bytes: most bytes live above those at the start.
         kept_bytes: bytes live at the end above those at the start.
         reserved_bytes: most bytes that the caching allocator held (CUDA), or None.
+        fragmentation_bytes: what it held at most and could not use at the peak (CUDA), or None.
     """
 
     peak_bytes: int
     kept_bytes: int
-    reserved_bytes: int | None
+    reserved_bytes: int | None = None
+    fragmentation_bytes: int | None = None
 
 
 def require(device: str) -> None:
@@ -60,6 +63,15 @@ def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> N
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read with the first product
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
+
+
+def limit_memory(most: int | None) -> None:
+    """Let this process take at most ``most`` bytes of the CUDA device; None lifts the limit.
+
+    An allocation past it raises ``torch.OutOfMemoryError``, as on a device of that size.
+    """
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction(1.0 if most is None else min(1.0, most / total))
 
 
 def device_name(device: str) -> str:
@@ -100,6 +112,13 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def release(device: str) -> None:
+    """Give back what the caching allocator holds unused, after an out-of-memory error, say."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
 def peak_of(run: Callable[[], object], device: str) -> PeakReading:
     """Run once and measure memory. What ``run`` returns counts as kept.
 
@@ -117,6 +136,7 @@ def peak_of(run: Callable[[], object], device: str) -> PeakReading:
             torch.cuda.max_memory_allocated() - start,
             torch.cuda.memory_allocated() - start,
             torch.cuda.max_memory_reserved(),
+            torch.cuda.max_memory_reserved() - torch.cuda.max_memory_allocated(),
         )
         del result
         return reading
@@ -127,7 +147,7 @@ def peak_of(run: Callable[[], object], device: str) -> PeakReading:
     for _, change in _memory_events(profiler):
         live += change
         peak = max(peak, live)
-    return PeakReading(peak, live, None)
+    return PeakReading(peak, live)
 
 
 def _memory_events(profiler: profile) -> list[tuple[int, int]]:

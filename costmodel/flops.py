@@ -39,7 +39,12 @@ def call_flops(captured: Captured, call: Call) -> float | None:
     result: Any = tuple(outs) if call.unpack else outs[0]
     arguments = [_materialise(captured, a) for a in call.args]
     options = {key: _materialise(captured, a) for key, a in call.kwargs.items()}
-    return float(formula(*arguments, **options, out_val=result))
+    found = float(formula(*arguments, **options, out_val=result))
+    if call.target is torch.ops.aten.convolution_backward.default:
+        *_, groups, (makes_input, makes_weight, _) = arguments
+        if makes_weight and not makes_input:  # PyTorch's formula forgets the groups
+            return found / groups
+    return found
 
 
 def _meta(spec: TensorSpec) -> torch.Tensor:

@@ -1,20 +1,29 @@
-"""Sweeps: Hydra's basic sweeper, for a list of sweeps, that survives bad jobs."""
+"""Sweeps: Hydra's basic sweeper, for a list of sweeps, that goes on after anything."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import time
 from typing import Any
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rematbench import terminal
-from rematbench.mistakes import bad_row, explain
-from rematbench.row import Row, write_leaderboard, write_row
+from graphs.errors import ConfigError, RematbenchError
+from rematbench import progress, terminal
+from rematbench.mistakes import explain, failed_row, one_line
+from rematbench.row import Row, read_row, write_leaderboard, write_row
+
+Job = list[str]
+"""A job's overrides."""
 
 
 class ExperimentSweeper(BasicSweeper):
@@ -33,25 +42,93 @@ class ExperimentSweeper(BasicSweeper):
         super().__init__(max_batch_size)
         self.sweeps = sweeps
 
-    def sweep(self, arguments: list[str]) -> Any:
-        """Run all jobs; ends with ``leaderboard.csv`` and a table."""
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Hydra's hook: what there is to run, and by which launcher."""
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        self.task_function = task_function
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Run all jobs that are not finished; ends with ``leaderboard.csv`` and a table.
+
+        Job number n of the list is in folder n, however often the sweep is resumed.
+        """
         assert self.config is not None
-        assert self.launcher is not None
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        good, bad = self._sorted_out(self._jobs(arguments))
-        terminal.total_jobs = len(good) + len(bad)
-        returns = self.launcher.launch(good, initial_job_idx=0) if good else []
-        rows: list[Row] = [each.return_value for each in returns]
-        for number, row in enumerate(bad, len(good)):
-            write_row(folder / str(number) / "row.json", row)
-            terminal.announce(number, row)
-        rows += bad
-        terminal.bad_jobs = sum(bool(row["extra"].get("bad_config")) for row in rows)
-        write_leaderboard(folder / "leaderboard.csv", rows)
-        terminal.summarise(rows, f"{folder / 'leaderboard.csv'}: {len(rows)} rows")
-        return returns
+        jobs = self._jobs(arguments)
+        progress.start(folder, len(jobs))
+        settled, waiting = self._settler(folder), {}
+        rows: dict[int, Row] = {}
+        for number, job in enumerate(jobs):
+            row = settled(number, job)
+            if row is not None:
+                rows[number] = row
+            elif isinstance(self.launcher, BasicLauncher):
+                rows |= self._launch(folder, {number: job})
+            else:
+                waiting[number] = job
+        if waiting:
+            with terminal.following(folder):
+                rows |= self._launch(folder, waiting)
+        ordered = [rows[number] for number in sorted(rows)]
+        terminal.bad_jobs = sum(bool(row["extra"].get("bad_config")) for row in ordered)
+        write_leaderboard(folder / "leaderboard.csv", ordered)
+        terminal.summarise(ordered, f"{folder / 'leaderboard.csv'}: {len(ordered)} rows")
+
+    def _launch(self, folder: Path, jobs: Mapping[int, Job]) -> dict[int, Row]:
+        """The rows of some jobs, whatever becomes of the processes that run them.
+
+        Raises:
+            ConfigError: the launcher brought back no row at all.
+        """
+        assert self.launcher is not None
+        places = {number: folder / str(number) / "row.json" for number in jobs}
+        for place in places.values():
+            place.unlink(missing_ok=True)
+        batch = [[*job, f"hydra.sweep.subdir={number}"] for number, job in jobs.items()]
+        why = "the launcher lost it"
+        try:
+            for each in self.launcher.launch(batch, initial_job_idx=min(jobs)):
+                each.return_value  # noqa: B018 (raises what ended the job, if it was not a row)
+        except Exception as error:
+            why += f": {one_line(error) or type(error).__name__}"
+            if len(jobs) > 1 and not any(place.exists() for place in places.values()):
+                name = type(self.launcher).__name__
+                raise ConfigError(f"no job came back from {name}: {why}") from error
+        rows = {}
+        for number, place in places.items():
+            if not place.exists():
+                write_row(place, _failed(jobs[number], why))
+            rows[number] = read_row(place)
+        return rows
+
+    def _settler(self, folder: Path) -> Callable[[int, Job], Row | None]:
+        """From a job to the row that it has without running; None where it has to run.
+
+        Such rows are those of finished jobs, and of those whose configuration is bad.
+        """
+        compose = _Composer(self.hydra_context.config_loader, self.config)
+        finished = getattr(self.task_function, "finished", None)
+
+        def settled(number: int, job: Job) -> Row | None:
+            began, place = time(), folder / str(number)
+            try:
+                config, strategy = compose(job)
+                row = finished(config, strategy, place) if finished else None
+            except (HydraException, OmegaConfBaseException) as error:
+                row = _failed(job, explain(error), bad_config=True)
+                write_row(place / "row.json", row)
+            except RematbenchError:
+                return None  # the job itself says what is wrong
+            if row is not None:
+                far = progress.advance(folder, str(number), row["status"], True, began)
+                terminal.announce(row, far)
+            return row
+
+        return settled
 
     def _jobs(self, arguments: list[str]) -> list[list[str]]:
         """The overrides of each job, without repeats."""
@@ -64,19 +141,47 @@ class ExperimentSweeper(BasicSweeper):
             jobs += [job for batch in self.split_arguments(overrides, None) for job in batch]
         return list({tuple(job): job for job in jobs}.values())
 
-    def _sorted_out(self, jobs: list[list[str]]) -> tuple[list[list[str]], list[Row]]:
-        """Jobs whose configuration can be composed, and the rows of those where it cannot."""
-        assert self.hydra_context is not None
-        loader = self.hydra_context.config_loader
-        good, bad = [], []
-        for job in jobs:
-            try:
-                loader.load_sweep_config(self.config, job)
-                good.append(job)
-            except (HydraException, OmegaConfBaseException) as error:
-                chosen = dict(override.split("=", 1) for override in job)
-                bad.append(bad_row(chosen.get("model"), chosen.get("strategy"), explain(error)))
-        return good, bad
+
+class _Composer:
+    """Composes the configurations of jobs, each choice of groups (model, strategy) once.
+
+    Hydra composes from scratch for each job, which takes a tenth of a second.
+    """
+
+    def __init__(self, loader: ConfigLoaderImpl, master: DictConfig) -> None:
+        self._loader = loader
+        self._master = master
+        self._groups = set(master.hydra.runtime.choices)
+        self._parser = OverridesParser.create(config_loader=loader)
+        self._known: dict[tuple[str, ...], tuple[DictConfig, str]] = {}
+
+    def __call__(self, job: Job) -> tuple[dict[str, Any], str]:
+        """The resolved configuration, and the name of the strategy.
+
+        Raises:
+            HydraException: there is no such key or choice.
+            OmegaConfBaseException: an interpolation cannot be resolved, or a value is missing.
+        """
+        parsed = self._parser.parse_overrides(job)
+        values = [o for o in parsed if o.key_or_group not in self._groups and o.package is None]
+        choices = tuple(o.input_line for o in parsed if o not in values)
+        if choices not in self._known:
+            config = self._loader.load_sweep_config(self._master, list(choices))
+            strategy = str(config.hydra.runtime.choices.strategy)
+            with open_dict(config):
+                del config["hydra"]
+            self._known[choices] = (config, strategy)
+        config, strategy = self._known[choices]
+        config = copy.deepcopy(config)
+        ConfigLoaderImpl._apply_overrides_to_config(values, config)
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return {str(key): value for key, value in plain.items()}, strategy
+
+
+def _failed(job: Job, reason: str, **extra: Any) -> Row:
+    """The row of a job that did not run."""
+    chosen = dict(override.split("=", 1) for override in job)
+    return failed_row(chosen.get("model"), chosen.get("strategy"), reason, **extra)
 
 
 def _as_override(value: Any) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import time
 from typing import Any
 
 # Hydra then passes its errors on, instead of printing a traceback and leaving.
@@ -19,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from graphs.errors import RematbenchError
-from rematbench import cache, terminal
+from rematbench import cache, progress, terminal
 from rematbench.mistakes import bad_row, explain
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
@@ -62,14 +63,15 @@ def task(config: DictConfig, work: Work) -> Row | None:
     folder = Path(run.runtime.output_dir)
     single = run.mode == RunMode.RUN
     strategy = str(run.runtime.choices.strategy)
+    began = time()
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         named = {str(k): v for k, v in plain.items()}
         row = work(named, settings_from(named, strategy), folder)
     except (RematbenchError, OmegaConfBaseException) as error:
-        if single:  # told by command: Hydra would add words of its own to an exception
-            _mistakes.append(error)
+        if single:
+            mistake(error)
             return None
         model = OmegaConf.select(config, "model.name", throw_on_missing=False)
         row = bad_row(model, strategy, explain(error))
@@ -77,8 +79,15 @@ def task(config: DictConfig, work: Work) -> Row | None:
     if single:
         print(format_row(row))
     else:
-        announce(run.job.num, row)
+        cached = bool(row["extra"].get("cached"))
+        sweep = Path(run.sweep.dir)
+        announce(row, progress.advance(sweep, folder.name, row["status"], cached, began))
     return row
+
+
+def mistake(error: Exception) -> None:
+    """Let :func:`command` tell it: Hydra would add words of its own to an exception."""
+    _mistakes.append(error)
 
 
 def command(name: str, hydra_main: Callable[[], Any]) -> None:
@@ -109,9 +118,18 @@ def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
     return run_job(settings, folder, force=bool(config["force"]))
 
 
-@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
-def _hydra_main(config: DictConfig) -> Row | None:
+def _job(config: DictConfig) -> Row | None:
     return task(config, _work)
+
+
+def _finished(config: Mapping[str, Any], strategy: str, folder: Path) -> Row | None:
+    """A job's row from the cache, its files into ``folder``; None where the job has to run."""
+    return None if config["force"] else cache.recall(settings_from(config, strategy), folder)
+
+
+# The sweeper asks this before it launches a job.
+_job.finished = _finished  # type: ignore[attr-defined]
+_hydra_main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(_job)
 
 
 def main() -> None:

@@ -24,9 +24,9 @@ def recall(settings: Settings, folder: Path) -> Row | None:
 
 
 def remember(settings: Settings, folder: Path, row: Row) -> None:
-    """Keep a job's files, unless its end was an accident (a crash, no memory)."""
+    """Keep a job's files, unless its end was an accident (a crash, no memory, a job's limit)."""
     entry = _entry(settings)
-    if entry is not None and row["status"] in LASTING:
+    if entry is not None and row["status"] in LASTING and "job_limit" not in row["extra"]:
         copy_files(folder, entry)
         write_row(entry / "row.json", row)  # last: it marks the entry as complete
 

@@ -67,9 +67,10 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     row = first_row(settings)
     strategy = make_strategy(settings)
     if settings.device == "cuda":
-        from costmodel.device import use_numerics
+        from costmodel.device import limit_memory, use_numerics
 
         use_numerics(**settings.numerics)
+        limit_memory(settings.device_memory)
     graph, captured = load(settings, say, strategy if isinstance(strategy, Choosy) else None)
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
@@ -87,7 +88,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
             trace = simulate(graph, plan)
             _judge(row, solution, trace)
             _write(folder, graph, plan, trace)
-            if settings.device != "none" and captured is not None:
+            if settings.execute and settings.device != "none" and captured is not None:
                 say("execute")
                 _execute(row, settings, captured, plan, trace)
     except NotApplicable as error:

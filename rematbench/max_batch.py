@@ -6,7 +6,8 @@ forward pass more than ordinary training (equation 10)::
     cost of the plan  <=  2 * cost of the forward pass + cost of the backward pass
 
 Each value tried is an ordinary job: captured at that size, planned within the memory, simulated,
-cached. Sizes are doubled until one does not fit; the gap to the largest that fits is halved until
+cached; where there is a device, it is then executed within that memory, and a real
+out-of-memory error ends its climb. Sizes are doubled until one does not fit; the gap to the largest that fits is halved until
 they are neighbours. So the answer fits and its successor does not: it is the largest of all
 where, as is usual, nothing larger than a failure fits; this is assumed, not checked. Equation
 11's estimate from a batch of 1 is where the doubling looks first; it decides nothing.
@@ -24,9 +25,9 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
+from graphs.budget import parse_budget
 from graphs.errors import BudgetError, ConfigError, RematbenchError
 from rematbench.app import command, run_job, task
-from rematbench.budget import parse_budget
 from rematbench.cache import copy_files
 from rematbench.mistakes import one_line
 from rematbench.row import Row, write_row
@@ -59,17 +60,27 @@ class Probe:
 
     Attributes:
         value: of what is varied.
-        fits: the plan is within the memory and the cost limit.
+        status: of its job, or ``over_cost_limit``, or (measured) ``over_memory``.
         reason: why it does not fit.
         row: of its job; None where the model cannot be captured at that value.
         seconds: capture, costs and planning.
     """
 
     value: int
-    fits: bool
+    status: str
     reason: str | None
     row: Row | None
     seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Is the plan within the memory and the cost limit?"""
+        return self.status == "ok"
+
+    @property
+    def told_value(self) -> int | None:
+        """The value, where it fits."""
+        return self.value if self.fits else None
 
     @property
     def graph_hash(self) -> str | None:
@@ -78,13 +89,14 @@ class Probe:
 
     def told(self) -> dict[str, Any]:
         """As it stands in ``extra.max_batch``."""
-        row = self.row or {"status": "failed", "cost": None, "peak_bytes": None}
+        row = self.row or dict.fromkeys(("cost", "peak_bytes", "measured_peak_bytes"))
         return {
             "value": self.value,
-            "status": row["status"] if self.fits or row["status"] != "ok" else "over_cost_limit",
+            "status": self.status,
             "reason": self.reason,
             "cost_ratio": row["cost"] and row["cost"] / row["checkpoint_all_cost"],
             "peak_bytes": row["peak_bytes"],
+            "measured_peak_bytes": row["measured_peak_bytes"],
             "seconds": self.seconds,
         }
 
@@ -196,25 +208,36 @@ def answer(asked: Question, settings: Settings, folder: Path, force: bool = Fals
 
     Returns:
         The row of the answer's job, or of the smallest value's where that does not fit; with
-        ``memory_bytes``, ``cost_limit`` (equation 10) and ``max_batch`` in its ``extra``.
+        ``memory_bytes``, ``cost_limit`` (equation 10) and ``max_batch`` in its ``extra``. On a
+        device the search goes on with real steps, from the predicted value: then the row is of
+        ``max_batch.measured_value``.
 
     Raises:
         RematbenchError: the configuration is bad, or the model cannot be captured at ``least``.
     """
     with TemporaryDirectory() as scratch:
-        best, probes = _search(asked, settings, Path(scratch), force)
-        copy_files(Path(scratch, str(best)), folder)
-    found = probes[best]
+        place = Path(scratch, "predicted")
+        best, probes = _search(asked, replace(settings, execute=False), place, force)
+        found = probes[best]
+        told = {
+            "vary": asked.vary,
+            "value": found.told_value,
+            "equation_11": equation_11(asked, probes),
+            "probes": [each.told() for each in probes.values()],
+        }
+        if settings.device != "none":
+            place = Path(scratch, "measured")
+            job = replace(settings, device_memory=asked.memory)
+            best, probes = _search(asked, job, place, force, guess=best)
+            found = probes[best]
+            told["measured_value"] = found.told_value
+            told["measured_probes"] = [each.told() for each in probes.values()]
+        copy_files(place / str(best), folder)
     assert found.row is not None  # its failure at the smallest value would have been raised
     facts = {
         "memory_bytes": asked.memory,
         "cost_limit": cost_limit(found.row),
-        "max_batch": {
-            "vary": asked.vary,
-            "value": found.value if found.fits else None,
-            "equation_11": equation_11(asked, probes),
-            "probes": [each.told() for each in probes.values()],
-        },
+        "max_batch": told,
     }
     row = found.row | {"reason": found.reason, "extra": found.row["extra"] | facts}
     if not found.fits and row["status"] == "ok":
@@ -224,7 +247,7 @@ def answer(asked: Question, settings: Settings, folder: Path, force: bool = Fals
 
 
 def _search(
-    asked: Question, settings: Settings, scratch: Path, force: bool
+    asked: Question, settings: Settings, scratch: Path, force: bool, guess: int | None = None
 ) -> tuple[int, dict[int, Probe]]:
     """The number of the best probe (1 where none fits), and all by number."""
     probes: dict[int, Probe] = {}
@@ -236,7 +259,7 @@ def _search(
             raise ConfigError(f"vary={asked.vary}: the model's graph does not depend on it")
         return probes[k].fits
 
-    best = largest(fits, lambda: equation_11(asked, probes))
+    best = largest(fits, lambda: equation_11(asked, probes) if guess is None else guess)
     return max(best, 1), probes
 
 
@@ -247,18 +270,22 @@ def probe(asked: Question, settings: Settings, value: int, folder: Path, force: 
         RematbenchError: the model cannot be captured at the smallest value.
     """
     began = perf_counter()
-    folder.mkdir()
+    folder.mkdir(parents=True)
     job = replace(settings, model=settings.model | {asked.vary: value}, budget=asked.memory)
     try:
         row = run_job(job, folder, force)
     except RematbenchError as error:
         if value == asked.least:
             raise
-        return Probe(value, False, one_line(error), None, perf_counter() - began)
-    fits, reason, limit = row["status"] == "ok", row["reason"], cost_limit(row)
-    if fits and limit is not None and row["cost"] > limit * _ROUNDING:
-        fits, reason = False, f"the plan's cost {row['cost']:g} is over the limit of {limit:g}"
-    return Probe(value, fits, reason, row, perf_counter() - began)
+        return Probe(value, "failed", one_line(error), None, perf_counter() - began)
+    status, reason, limit = row["status"], row["reason"], cost_limit(row)
+    measured = row["measured_peak_bytes"]
+    if status == "ok" and limit is not None and row["cost"] > limit * _ROUNDING:
+        status = "over_cost_limit"
+        reason = f"the plan's cost {row['cost']:g} is over the limit of {limit:g}"
+    elif status == "ok" and measured is not None and measured > asked.memory:
+        status, reason = "over_memory", f"the measured peak of {measured} bytes is over the memory"
+    return Probe(value, status, reason, row, perf_counter() - began)
 
 
 def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:

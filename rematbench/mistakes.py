@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from typing import Any
 
 from omegaconf.errors import MissingMandatoryValue
 
@@ -16,8 +17,12 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def bad_row(model: object, strategy: object, reason: str) -> Row:
-    """The row of a job in a sweep whose configuration is bad."""
+def failed_row(model: object, strategy: object, reason: str, **extra: Any) -> Row:
+    """The row of a job in a sweep that did not run.
+
+    Args:
+        extra: columns of ``extra``.
+    """
     return make_row(
         model=None if model is None else str(model),
         strategy=None if strategy is None else str(strategy),
@@ -26,8 +31,13 @@ def bad_row(model: object, strategy: object, reason: str) -> Row:
         versions=versions(),
         commit=commit(),
         utc=now(),
-        extra={"bad_config": True},
+        extra=extra,
     )
+
+
+def bad_row(model: object, strategy: object, reason: str) -> Row:
+    """The row of a job in a sweep whose configuration is bad."""
+    return failed_row(model, strategy, reason, bad_config=True)
 
 
 def explain(error: BaseException) -> str:
@@ -38,7 +48,7 @@ def explain(error: BaseException) -> str:
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)
     if key:
         return f"{key['key']}: there is no such key; `rematbench ... --cfg job` lists them"
-    missing = re.search(r"Could not find '(?P<group>[^/']+)/(?P<name>[^']+)'", text)
+    missing = re.search(r"Could not find '(?P<group>[^']+)/(?P<name>[^/']+)'", text)
     if missing:
         names = re.search(r"Available options in '[^']+':(?P<names>.*?)(?: Config search|$)", text)
         return _nearest(missing["group"], missing["name"], names["names"].split() if names else [])
@@ -48,4 +58,6 @@ def explain(error: BaseException) -> str:
 def _nearest(group: str, name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
+    if group == "hydra/launcher":
+        hint = "its package may not be installed (see docs/sweeps.md); "
     return f"{group}={name}: unknown; {hint}it may be one of: {', '.join(names)}"

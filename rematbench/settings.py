@@ -6,14 +6,14 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphs.errors import ConfigError
+from graphs.budget import Budget, parse_budget
+from graphs.errors import BudgetError, ConfigError
 from rematbench.accounting import NAMES as ACCOUNTINGS
-from rematbench.budget import Budget, parse_budget
 from rematbench.provenance import source_hash, versions
 
 DEVICES = ("none", "cpu", "cuda")
@@ -39,12 +39,16 @@ class Settings:
         costmodel: given, unit, flops, roofline or profiled.
         preset: the machine that ``roofline`` models.
         device: none, cpu or cuda.
-        numerics: of CUDA kernels, see :func:`costmodel.device.use_numerics`.
         repeats: timed runs of the plan.
         seed: of every random choice.
         accounting: full, activations or checkmate.
         threads: of torch and the solvers, or None for one per core.
         cache: folder of finished jobs and op profiles, or None.
+        job_time_limit: seconds for the whole job (capture, plan, execute), or None.
+        job_memory_limit: resident bytes of the process that runs the job, or None.
+        numerics: of CUDA kernels, see :func:`costmodel.device.use_numerics`.
+        execute: run the plan on the device; else it is only captured and costed for it.
+        device_memory: bytes of CUDA memory that the process may take, or None for all.
     """
 
     model: dict[str, Any]
@@ -56,12 +60,16 @@ class Settings:
     costmodel: str
     preset: str
     device: str
-    numerics: dict[str, bool]
     repeats: int
     seed: int
     accounting: str
     threads: int | None
     cache: str | None
+    job_time_limit: float | None = None
+    job_memory_limit: int | None = None
+    numerics: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(NUMERICS, False))
+    execute: bool = True
+    device_memory: int | None = None
 
     @property
     def captured(self) -> bool:
@@ -88,7 +96,8 @@ class Settings:
     def key(self) -> str:
         """What the result depends on, hashed: settings, input files, versions and our source."""
         content = asdict(self)
-        del content["cache"]
+        for name in ("cache", "job_time_limit", "job_memory_limit"):
+            del content[name]
         content["model"].pop("path", None)  # the content counts, not the place
         content["label"] = self.label
         inputs = [_digest(Path(path)) for path in self._inputs()]
@@ -149,7 +158,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         target=options.pop("_target_"),
         options=options,
         budget=config["budget"],
-        time_limit=_seconds(config["time_limit"]),
+        time_limit=_seconds("time_limit", config["time_limit"]),
         costmodel=config["costmodel"]["name"] or default_costs(model["kind"]),
         preset=config["costmodel"]["preset"],
         device=one_of("device", device["name"], DEVICES),
@@ -159,6 +168,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
         cache=None if config["cache"] is None else os.path.abspath(config["cache"]),
+        job_time_limit=_or_none(_seconds, "job_time_limit", config),
+        job_memory_limit=_or_none(_memory, "job_memory_limit", config),
     )
     settings.parsed_budget()
     if settings.device != "none" and not settings.captured:
@@ -187,10 +198,27 @@ def _flag(key: str, given: Any) -> bool:
     return given
 
 
-def _seconds(given: Any) -> float:
+def _seconds(key: str, given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
-        raise ConfigError(f"time_limit={given}: give a number of seconds above 0")
+        raise ConfigError(f"{key}={given}: give a number of seconds above 0")
     return float(given)
+
+
+def _memory(key: str, given: Any) -> int:
+    try:
+        found = parse_budget(given).bytes
+    except BudgetError:
+        found = None
+    if found is None:
+        raise ConfigError(f"{key}={given}: give bytes such as 123456789 or 8GiB, or null")
+    if not os.path.exists("/proc/self/statm"):
+        raise ConfigError(f"{key}={given}: needs Linux, whose /proc says what a process holds")
+    return found
+
+
+def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, Any]) -> Any:
+    given = config.get(key)
+    return None if given is None else check(key, given)
 
 
 def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from rematbench import progress
+from rematbench.progress import Progress
 from rematbench.row import Row
 
 console = Console(stderr=True, highlight=False)
 _COLOURS = {"ok": "green", "infeasible": "yellow", "not_applicable": "dim", "failed": "red"}
-# Of the running sweep: its jobs, and how many had a bad configuration.
-total_jobs = bad_jobs = 0
+# Jobs of the latest sweep whose configuration was bad.
+bad_jobs = 0
 
 
 @contextmanager
@@ -23,14 +27,34 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda phase: status.update(f"{what}: {phase}")
 
 
-def announce(number: int, row: Row) -> None:
+@contextmanager
+def following(folder: Path) -> Iterator[None]:
+    """A spinner with the progress of a sweep whose jobs run elsewhere."""
+    over = threading.Event()
+
+    def follow() -> None:
+        with console.status(str(progress.read(folder))) as status:
+            while not over.wait(1.0):
+                status.update(str(progress.read(folder)))
+
+    follower = threading.Thread(target=follow, daemon=True)
+    if console.is_terminal:
+        follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if console.is_terminal:
+            follower.join()
+
+
+def announce(row: Row, far: Progress | None) -> None:
     """One line for a finished job of a sweep."""
-    of = f"/{total_jobs}" if total_jobs else ""
     colour = _COLOURS.get(row["status"], "red")
     told = row["reason"] if row["overhead"] is None else _brief(row)
     cached = " (cached)" if row["extra"].get("cached") else ""
     console.print(
-        f"[{number + 1}{of}] {_input(row)} {row['strategy']} budget {_budget(row)}: ",
+        f"{f'[{far}] ' if far else ''}{_input(row)} {row['strategy']} budget {_budget(row)}: ",
         end="",
         markup=False,
     )

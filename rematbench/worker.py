@@ -7,6 +7,7 @@ and the imported libraries. The parent never imports torch.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import queue
@@ -17,8 +18,9 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import IO, Any
 
 from graphs.errors import ConfigError, RematbenchError
@@ -29,6 +31,8 @@ from rematbench.settings import Settings
 
 # Seconds past the planner's own time limit before the worker is killed.
 GRACE = 15.0
+# Seconds between two looks at a running worker.
+PATROL = 0.2
 # What tells the worker that the user wants to stop.
 ASK = signal.SIGUSR1
 
@@ -41,6 +45,7 @@ class Worker:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
         self._lines: queue.Queue[str] = queue.Queue()
         self._threads: int | None = None
+        self._served = 0  # jobs of this process
 
     def run(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> Row:
         """Run one job; whatever happens to the worker, there is a row.
@@ -64,6 +69,9 @@ class Worker:
             answer = self._interrupted(process, settings, folder, say)
         if answer is None:
             answer = {"row": self._death(process, settings, folder)}
+        self._served += 1
+        if "again" in answer:
+            return self.run(settings, folder, say)
         if "bad" in answer:
             raise ConfigError(answer["bad"])
         row: Row = answer["row"]
@@ -92,6 +100,7 @@ class Worker:
             text=True,
             env=os.environ | (counts if threads else {}) | {"PYTHONPATH": _path()},
         )
+        self._served = 0
         self._lines = queue.Queue()
         listener = threading.Thread(target=_listen, args=(self._process, self._lines), daemon=True)
         listener.start()
@@ -105,15 +114,20 @@ class Worker:
         say: Callable[[str], None],
     ) -> dict[str, Any] | None:
         """The worker's answer; None when it died."""
-        deadline: float | None = None
+        plan_ends, job_ends = inf, monotonic() + (settings.job_time_limit or inf)
         while True:
+            left = min(plan_ends, job_ends) - monotonic()
             try:
-                patience = None if deadline is None else max(0.0, deadline - monotonic())
-                line = self._lines.get(timeout=patience)
+                line = self._lines.get(timeout=max(0.0, min(left, PATROL)))
             except queue.Empty:
+                too_large = self._too_large(process, settings)
+                if not too_large and left > PATROL:
+                    continue
                 process.kill()
                 process.wait()
-                return {"row": self._overrun(settings, folder)}
+                if too_large and self._served:  # of earlier jobs' leftovers, perhaps
+                    return {"again": True}
+                return {"row": _stopped(settings, folder, too_large, plan_ends <= job_ends)}
             if not line:
                 return None
             message: dict[str, Any] = json.loads(line)
@@ -121,9 +135,15 @@ class Worker:
                 return message
             say(message["phase"])
             if message["phase"] == "plan":
-                deadline = monotonic() + settings.time_limit + GRACE
+                plan_ends = monotonic() + settings.time_limit + GRACE
             elif not message["phase"].startswith("plan:"):  # news from the planner
-                deadline = None
+                plan_ends = inf
+
+    @staticmethod
+    def _too_large(process: subprocess.Popen[str], settings: Settings) -> bool:
+        if settings.job_memory_limit is None:
+            return False
+        return resident_bytes(process.pid) > settings.job_memory_limit
 
     def _interrupted(
         self,
@@ -147,12 +167,6 @@ class Worker:
             raise KeyboardInterrupt
         return answer
 
-    def _overrun(self, settings: Settings, folder: Path) -> Row:
-        reason = f"the planner ran {GRACE:g} s past its time limit and was stopped without a plan"
-        row = first_row(settings) | {"status": "time_limit", "reason": reason}
-        write_row(folder / "row.json", row)
-        return row
-
     def _death(self, process: subprocess.Popen[str], settings: Settings, folder: Path) -> Row:
         code = process.wait()
         self._log.seek(0)
@@ -167,6 +181,33 @@ class Worker:
             row |= {"status": "failed", "reason": f"the worker died of {how}{said}"}
         write_row(folder / "row.json", row)
         return row
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process holds; 0 where it is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _stopped(settings: Settings, folder: Path, too_large: bool, planning: bool) -> Row:
+    """The row of a job whose worker was stopped at one of its limits."""
+    row = first_row(settings)
+    if too_large:
+        reason = f"the job held more than job_memory_limit={settings.job_memory_limit} bytes"
+        row["status"] = "out_of_memory"
+    elif planning:
+        reason = f"the planner ran {GRACE:g} s past its time limit and was stopped without a plan"
+        row["status"] = "time_limit"
+    else:
+        reason = f"the job ran longer than job_time_limit={settings.job_time_limit:g} s"
+        row["status"] = "time_limit"
+        row["extra"]["job_limit"] = settings.job_time_limit
+    row["reason"] = reason
+    write_row(folder / "row.json", row)
+    return row
 
 
 def _listen(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
@@ -211,10 +252,20 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
             answer(bad=one_line(error))
 
 
+def _leave_with(parent: int) -> None:
+    """End this process, in the middle of a job, when its parent was killed."""
+    while os.getppid() == parent:
+        sleep(PATROL)
+    os._exit(1)
+
+
 def main() -> None:
     """Run as the child: requests on standard input, answers on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     signal.signal(ASK, signal.default_int_handler)  # raises KeyboardInterrupt
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+    with contextlib.suppress(OSError):  # where memory runs out, this is to go, and not the sweep
+        Path("/proc/self/oom_score_adj").write_text("800")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else prints goes to the log
     try:

@@ -1,4 +1,4 @@
-"""What ships with PyTorch: the min-cut partitioner's activation budget, with its solvers or ours.
+"""What ships with PyTorch: the min-cut partitioner's activation budget, with its solvers.
 
 The partitioner's ``activation_memory_budget`` is a ratio of the activations that it saves, not a
 peak, so that a given ratio may miss any budget by any amount. Here its decisions become a plan
@@ -7,7 +7,6 @@ for the simulator; the ratio, and its solvers, are swept for the cheapest plan t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,15 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from graphs.errors import ConfigError, ExecutionError, NotApplicable
-from graphs.ir import Graph, IntArray
-from graphs.plan import Plan, with_frees
+from graphs.plan import Plan
 from strategies.base import Problem, Solution, Traits, cheapest_within
 
 if TYPE_CHECKING:
     from graphs.capture import Captured
 
 SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg")
-_OUTPUTS = ("InputMutationAOTOutput", "PlainAOTOutput")  # of the forward pass
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,9 @@ class TorchBudget:
     def _candidates(
         self, problem: Problem, captured: Captured, failures: list[dict[str, Any]]
     ) -> Iterator[tuple[tuple[float, str], Callable[[], Plan]]]:
-        partition = _partitioner(captured)
+        from graphs.partition import partitioner
+
+        partition = partitioner(captured)
         solvers = SOLVERS if self.solver is None else (self.solver,)
         if self.ratio is not None:
             ratios = [self.ratio]
@@ -90,7 +89,7 @@ class TorchBudget:
                     continue  # no solver is asked there
                 problem.report(f"ratio {ratio:g}, {solver}")
                 try:
-                    codes = partition(problem.graph, ratio, solver)
+                    codes = partition.codes(problem.graph, ratio, solver)
                 except Exception as error:  # whatever the partitioner does is a fact about it
                     words = f"{type(error).__name__}: {error}".splitlines()[0]
                     failures.append({"knob": [ratio, solver], "error": words})
@@ -112,68 +111,3 @@ def halvings(step: float) -> list[float]:
         found += np.arange(width / 2, 1, width).tolist()
         width /= 2
     return found
-
-
-class Partitioner:
-    """PyTorch's partitioner on a captured model; traces it once."""
-
-    def __init__(self, captured: Captured) -> None:
-        from graphs.capture import trace_joint
-
-        self._joint = trace_joint(captured.workload, captured.device)
-        self._known: dict[tuple[float, str], list[str]] = {}
-        kinds = [type(d).__name__ for d in self._joint.graph.output_node().meta["desc"]]
-        self._forward_outputs = sum(kind in _OUTPUTS for kind in kinds)
-
-    def __call__(self, graph: Graph, ratio: float, solver: str) -> IntArray:
-        """Statement codes of its forward and backward modules, run one after the other.
-
-        Args:
-            graph: as captured; other costs are fine.
-            ratio: its ``activation_memory_budget``.
-        """
-        if (ratio, solver) not in self._known:
-            self._known[ratio, solver] = self._nodes(ratio, solver)
-        return with_frees(graph, _computes(graph, self._known[ratio, solver]))
-
-    def _nodes(self, ratio: float, solver: str) -> list[str]:
-        from torch._functorch import config
-        from torch._functorch.partitioners import min_cut_rematerialization_partition
-        from torch.fx import GraphModule
-
-        module = GraphModule(self._joint, copy.deepcopy(self._joint.graph))
-        # Merging common subexpressions would lose the names of ops.
-        with config.patch(
-            activation_memory_budget=ratio, activation_memory_budget_solver=solver, cse=False
-        ):
-            parts = min_cut_rematerialization_partition(
-                module, (), num_fwd_outputs=self._forward_outputs
-            )
-        return [n.name for part in parts for n in part.graph.nodes if n.op == "call_function"]
-
-
-_latest: list[tuple[object, Partitioner]] = []
-
-
-def _partitioner(captured: Captured) -> Partitioner:
-    """The latest model's is kept: a sweep of budgets asks it for the same ratios."""
-    if not _latest or _latest[0][0] is not captured.workload:
-        _latest[:] = [(captured.workload, Partitioner(captured))]
-    return _latest[0][1]
-
-
-def _computes(graph: Graph, nodes: list[str]) -> IntArray:
-    """Computes of the ops that these nodes became; ops that are ours alone as soon as possible."""
-    tables, index = graph.tables, graph.op_index
-    needed = graph.needed_ops()
-    sequence = []
-    for node in nodes:
-        parts = (node, f"{node}_input", f"{node}_weight")
-        sequence += [index[p] for p in parts if p in index and needed[index[p]]]
-    missing = set(np.flatnonzero(needed).tolist()) - set(sequence)
-    for op in sorted(missing):
-        reads = tables.reads[int(tables.op_first[op])]
-        writers = {w for w in tables.writer[reads].tolist() if w >= 0}
-        first = {w: sequence.index(w) for w in writers}
-        sequence.insert(1 + max(first.values(), default=-1), op)
-    return np.array([tables.op_first[op] for op in sequence], dtype=np.int64)

@@ -21,12 +21,12 @@ from strategies.base import Problem, Solution, Traits, fitted
 if TYPE_CHECKING:
     from graphs.capture import Captured
 
-# What PyTorch's partitioner calls compute-intensive, and the draws of dropout.
+# What PyTorch calls compute-intensive, and dropout: what is kept draws nothing when run again.
 CONTRACTIONS = (
     *("convolution", "mm", "addmm", "bmm", "baddbmm"),
     *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"),
     *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"),
-    *("native_dropout", "bernoulli"),
+    "native_dropout",
 )
 # Of the contractions, every n-th is kept: all of them, or every second as torchtitan does.
 POLICIES = {"contractions": 1, "alternate": 2}

@@ -1,7 +1,7 @@
 """Runs plans on a device, and judges them against eager training."""
 
 from validator.apply import Step, apply
-from validator.check import Comparison, Measurement, Validator, compare, measure
+from validator.check import Comparison, Measurement, Validator, compare, measure, validator_of
 from validator.codegen import Program, generate
 from validator.sparsity import densities
 
@@ -16,4 +16,5 @@ __all__ = [
     "densities",
     "generate",
     "measure",
+    "validator_of",
 ]

@@ -13,6 +13,7 @@ from costmodel.device import (
     PeakReading,
     device_name,
     peak_of,
+    release,
     seconds_of,
     spread,
     steady_allocator,
@@ -51,7 +52,8 @@ class Measurement:
 
     Attributes:
         measured_peak_bytes: most live bytes, residents included.
-        measured_reserved_bytes: what the caching allocator held (CUDA), or None.
+        measured_reserved_bytes: what the caching allocator held (CUDA), or None;
+            ``fragmentation_bytes`` of it were not in use at the peak.
         measured_seconds: median of one step; ``measured_seconds_iqr`` its spread over
             ``measured_repeats`` runs, interleaved with as many eager steps.
         eager_seconds, eager_peak_bytes: the same of eager training.
@@ -65,6 +67,7 @@ class Measurement:
 
     measured_peak_bytes: int
     measured_reserved_bytes: int | None
+    fragmentation_bytes: int | None
     measured_seconds: float
     measured_seconds_iqr: float
     measured_repeats: int
@@ -243,6 +246,7 @@ class Validator:
     def judge(self, program: Program) -> tuple[Comparison, PeakReading]:
         """What comes out of a program, and the memory that it takes."""
         comparison = self.check(program)
+        release(self.device)  # so that what is reserved is this program's
         return comparison, peak_of(lambda: self.bench.run(program), self.device)
 
     def measurement(
@@ -263,6 +267,7 @@ class Validator:
         return Measurement(
             measured_peak_bytes=reading.peak_bytes + self.bench.resident_bytes,
             measured_reserved_bytes=reading.reserved_bytes,
+            fragmentation_bytes=reading.fragmentation_bytes,
             measured_seconds=seconds,
             measured_seconds_iqr=iqr,
             measured_repeats=len(planned),
@@ -285,15 +290,22 @@ def measure(
 ) -> Measurement:
     """Execute ``plan`` on ``device``: verdict on its gradients, measured peak and time.
 
-    The eager reference of the latest model is kept, since a sweep runs many plans of one model.
-
     Raises:
         ConfigError: there is no such device.
         ExecutionError: the plan cannot be executed faithfully.
+    """
+    return validator_of(captured, device, seed).measure(plan, repeats)
+
+
+def validator_of(captured: Captured, device: str, seed: int) -> Validator:
+    """The latest model's validator is kept, since a sweep runs many plans of one model.
+
+    Raises:
+        ConfigError: there is no such device.
     """
     module = captured.workload.module
     if not _latest or _latest[0][:2] != (module, seed) or _latest[0][2].device != device:
         _latest[:] = [(module, seed, Validator(captured, device, seed))]
     validator = _latest[0][2]
     validator.use(captured)
-    return validator.measure(plan, repeats)
+    return validator

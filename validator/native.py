@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from costmodel.device import peak_of, seconds_of, spread, steady_allocator
 from graphs.capture import Captured
@@ -52,11 +56,14 @@ def measure_native(
     """Run a step natively and compare it with eager training. What goes wrong is in the result.
 
     Args:
-        how: ``{"how": "torch.compile", "ratio": .., "solver": ..}`` (the partitioner's activation
-            budget, through ``backend="aot_eager"``) or ``{"how": "checkpoint", "segments": ..}``
-            (``checkpoint_sequential`` on sequences of modules, ``checkpoint`` on each child of a
-            model without any; None: sqrt of the length), or ``{"how": "selective"}`` (selective
-            activation checkpointing: only convolutions and matrix products are kept).
+        how: ``{"how": "torch.compile", "ratio": .., "solver": ..}``: the partitioner's activation
+            budget, through ``backend="aot_eager"``; with ``"recomputed"`` instead, names of the
+            ops that a plan computes again, see :func:`graphs.partition.knapsack_solver`.
+            ``{"how": "checkpoint", "segments": ..}``: ``checkpoint_sequential`` on sequences of
+            modules, ``checkpoint`` on each member of a list of modules, or on each child of a
+            model without either; segments None: sqrt of the sequence's length. With ``"kept"``
+            and ``"every"`` it is selective: in each segment, every n-th of the ops of these names
+            (convolution, mm, ..) is kept.
 
     Raises:
         ConfigError: another ``how``.
@@ -135,30 +142,62 @@ def _stepper(
 
     kind = how.get("how")
     if kind == "torch.compile":
-        from torch._functorch import config
-
-        torch._dynamo.reset()
-        compiled = torch.compile(lambda *batch: workload(*batch), backend="aot_eager")
-        with config.patch(
-            activation_memory_budget=how["ratio"], activation_memory_budget_solver=how["solver"]
-        ):
-            yield lambda: step(compiled), ()
+        with _compiled(bench, how) as forward:
+            yield lambda: step(forward), ()
     elif kind == "checkpoint":
-        with _segments(bench.module, how.get("segments")) as wrapped:
+        policy = Policy(tuple(how["kept"]), how["every"]) if how.get("kept") else None
+        with _segments(bench.module, how.get("segments"), policy) as wrapped:
             yield lambda: step(workload), wrapped
-    elif kind == "selective":
-        yield lambda: step(_selective(workload)), ()
     else:
-        raise ConfigError(f"how={kind}: use torch.compile, checkpoint or selective")
+        raise ConfigError(f"how={kind}: use torch.compile or checkpoint")
 
 
 @contextmanager
-def _segments(module: nn.Module, segments: int | None) -> Iterator[tuple[str, ...]]:
-    """Put the outermost sequences of modules into segments, while the context lasts."""
-    rows = _sequences(module)
-    chosen = rows or [(n, m) for n, m in module.named_children() if any(m.parameters())]
+def _compiled(bench: Bench, how: Mapping[str, Any]) -> Iterator[Callable[..., Tensor]]:
+    from torch._functorch import config
+
+    from graphs.partition import SMALLEST_RATIO, knapsack_solver
+
+    ratio, solver = how.get("ratio", SMALLEST_RATIO), how.get("solver")
+    if "recomputed" in how:
+        solver = knapsack_solver(how["recomputed"], bench.captured.graph.op_index)
+    workload = bench.captured.workload
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *batch: workload(*batch), backend="aot_eager")
+    with config.patch(activation_memory_budget=ratio, activation_memory_budget_solver=solver):
+        yield compiled
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Of selective activation checkpointing: keep what every n-th op of these kinds makes."""
+
+    kept: tuple[str, ...]
+    every: int
+
+    def contexts(self) -> Any:
+        """A pair of contexts for ``torch.utils.checkpoint``, for the two runs of one segment."""
+        seen = {False: 0, True: 0}  # in the first run, when run again
+
+        def decide(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            again = context.is_recompute
+            if getattr(op, "overloadpacket", op).__name__ not in self.kept:
+                return CheckpointPolicy.PREFER_RECOMPUTE
+            seen[again] += 1
+            keep = (seen[again] - 1) % self.every == 0
+            return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return create_selective_checkpoint_contexts(decide)
+
+
+@contextmanager
+def _segments(
+    module: nn.Module, segments: int | None, policy: Policy | None
+) -> Iterator[tuple[str, ...]]:
+    """Put the outermost rows of modules into segments, while the context lasts."""
+    chosen = _rows(module) or [(n, m) for n, m in module.named_children() if any(m.parameters())]
     for _, each in chosen:
-        each.forward = _checkpointed(each, segments, bool(rows))
+        each.forward = _checkpointed(each, segments, policy)
     try:
         yield tuple(name for name, _ in chosen)
     finally:
@@ -166,47 +205,36 @@ def _segments(module: nn.Module, segments: int | None) -> Iterator[tuple[str, ..
             del each.forward
 
 
-def _sequences(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Sequential]]:
+def _rows(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """Sequences of modules; of a list of modules (a transformer's blocks, say) each member."""
     if type(module) is nn.Sequential and len(module) >= _FEWEST:
         return [(prefix, module)]
-    found = []
-    for name, child in module.named_children():
-        found += _sequences(child, f"{prefix}.{name}".lstrip("."))
-    return found
+    children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
+    if type(module) is nn.ModuleList and len(module) >= _FEWEST:
+        return children
+    return [found for name, child in children for found in _rows(child, name)]
 
 
-def _checkpointed(module: nn.Module, segments: int | None, in_a_row: bool) -> Callable[..., Any]:
+def _checkpointed(
+    module: nn.Module, segments: int | None, policy: Policy | None
+) -> Callable[..., Any]:
     own = type(module).forward
+    options = {} if policy is None else {"context_fn": policy.contexts}
 
     def whole(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(own, module, *args, use_reentrant=False, **kwargs)
+        return checkpoint(own, module, *args, use_reentrant=False, **options, **kwargs)
 
-    def sequence(x: Tensor) -> Any:
+    def sequence(x: Any) -> Any:
+        """What ``checkpoint_sequential`` does, which takes no policy: the last segment stays."""
         assert isinstance(module, nn.Sequential)
-        count = min(segments or isqrt(len(module)), len(module))
-        return checkpoint_sequential(list(module), max(count, 2), x, use_reentrant=False)
+        count = max(min(segments or isqrt(len(module)), len(module)), 2)
+        size = len(module) // count
+        for start in range(0, size * (count - 1), size):
+            part = module[start : start + size]
+            x = checkpoint(part, x, use_reentrant=False, **options)
+        for rest in list(module)[size * (count - 1) :]:
+            x = rest(x)
+        return x
 
+    in_a_row = type(module) is nn.Sequential and len(module) >= _FEWEST
     return sequence if in_a_row else whole
-
-
-def _selective(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Keep what convolutions and matrix products make, run everything else again."""
-    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
-
-    ops = torch.ops.aten
-    kept = {ops.convolution, ops.mm, ops.addmm, ops.bmm, ops.native_dropout, ops.bernoulli_}
-
-    def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        keep = getattr(op, "overloadpacket", None) in kept
-        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
-
-    def run(*batch: Tensor) -> Tensor:
-        out: Tensor = checkpoint(
-            forward,
-            *batch,
-            use_reentrant=False,
-            context_fn=lambda: create_selective_checkpoint_contexts(policy),
-        )
-        return out
-
-    return run

@@ -39,6 +39,18 @@ def test_flops_of_a_convolution(conv: Captured) -> None:
     assert cost_of(conv, "flops", "relu") == 2 * relu
 
 
+def test_flops_of_a_grouped_convolution() -> None:
+    module = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+    image = torch.randn(2, 8, 16, 16)
+    depthwise = capture(
+        Workload("depthwise", nn.Sequential(nn.BatchNorm2d(8), module), lambda: (image,),
+                 lambda m, x: m(x).sum())
+    )  # fmt: skip
+    once = 2 * 2 * 8 * 16 * 16 * 3 * 3
+    for op in ("convolution", "convolution_backward_input", "convolution_backward_weight"):
+        assert cost_of(depthwise, "flops", op) == once
+
+
 def test_roofline_is_the_slower_of_two_limits(conv: Captured) -> None:
     for preset, machine in MACHINES.items():
         graph = costmodel.apply("roofline", conv.graph, conv, preset=preset)

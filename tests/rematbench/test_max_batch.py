@@ -151,6 +151,27 @@ def test_one_more_forward_pass_is_the_limit(tmp_path: Path, monkeypatch) -> None
     assert [p["status"] for p in row["extra"]["max_batch"]["probes"]] == ["over_cost_limit"]
 
 
+def test_measured_beside_predicted(tmp_path: Path) -> None:
+    job = replace(settings("chen_sqrt"), device="cpu", accounting="full")
+    row = answer(Question(MEMORY, "batch_size", 1, 1), job, tmp_path)
+    found = row["extra"]["max_batch"]
+    assert found["measured_value"] == found["value"] == row["batch_size"]  # no workspaces here
+    assert row["measured_peak_bytes"] == row["peak_bytes"] <= MEMORY
+    assert all(probe["measured_peak_bytes"] is None for probe in found["probes"])
+    assert found["measured_probes"][0]["measured_peak_bytes"] > 0
+    assert {probe["status"] for probe in found["measured_probes"]} == {"ok", "infeasible"}
+
+
+def test_more_measured_than_simulated(tmp_path: Path) -> None:
+    """Without parameters in the accounting a plan looks leaner than it is."""
+    job = replace(settings("chen_sqrt"), device="cpu", accounting="activations")
+    row = answer(Question(MEMORY, "batch_size", 1, 1), job, tmp_path)
+    found = row["extra"]["max_batch"]
+    assert found["measured_value"] < found["value"]
+    assert row["measured_peak_bytes"] <= MEMORY
+    assert "over_memory" in {probe["status"] for probe in found["measured_probes"]}
+
+
 BAD = [
     ({"memory": 0}, "memory=0: give bytes such as 17179869184 or 16GiB"),
     ({"memory": None}, "memory=None: give bytes"),

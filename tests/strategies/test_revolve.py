@@ -91,3 +91,12 @@ def test_any_graph_gets_a_valid_plan(length: int, seed: int, slots: int) -> None
     graph = random_graph(length, seed)
     trace = simulate(graph, ApRevolve(slots).plan(Problem(graph)).plan)
     assert trace.cost >= simulate(graph, program_order(graph)).cost
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("length", [1, 2, 10, 16, 37])
+def test_a_published_program_advances_as_often(length: int, slots: int) -> None:
+    peer = pytest.importorskip("checkpoint_schedules", reason="needs checkpoint_schedules")
+    forwards = [a for a in peer.Revolve(length, slots) if isinstance(a, peer.Forward)]
+    # It counts the taping forward of each step, too.
+    assert sum(a.n1 - a.n0 for a in forwards) == advances(length, slots) + length

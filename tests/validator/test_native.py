@@ -3,33 +3,76 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
+from devices import DEVICES
 
-from graphs.capture import Captured, capture
-from graphs.errors import ConfigError, NotApplicable
+from graphs.capture import Captured, capture, trace_joint
+from graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from graphs.partition import knapsack_solver
 from graphs.plan import program_order
 from graphs.simulate import simulate
 from graphs.zoo import make_model
 from strategies.base import Problem
+from strategies.chen import LinearizedSqrt
 from strategies.torch_budget import SOLVERS, TorchBudget, halvings
 from strategies.torch_checkpoint import TorchCheckpoint
+from strategies.torch_knapsack import TorchKnapsack, recomputed
 from validator.native import measure_native
+
+try:
+    from torch._inductor.custom_graph_pass import CustomKnapsackSolver
+except ImportError:
+    CustomKnapsackSolver = None
+needs_hook = pytest.mark.skipif(
+    CustomKnapsackSolver is None, reason=f"PyTorch {torch.__version__} has no knapsack hook"
+)
 
 
 @functools.cache
-def captured() -> Captured:
+def captured(name: str = "resnet32", device: str = "cpu") -> Captured:
+    options: dict[str, Any] = {"batch_size": 16, "resolution": 32, "blocks": 1}
+    if name == "transformer_lm":  # no batch norm, no dropout
+        options = {"batch_size": 8, "layers": 3, "width": 32, "heads": 2, "sequence_length": 32}
+        options |= {"vocabulary": 50, "dropout": 0.0}
     torch.manual_seed(0)
-    return capture(make_model("resnet32", batch_size=16, resolution=32, blocks=1))
+    return capture(make_model(name, **options), device)
 
 
-def test_checkpoint_updates_buffers_twice() -> None:
-    found = measure_native(captured(), {"how": "checkpoint"}, "cpu", repeats=1)
+@pytest.mark.parametrize("kept", [{}, {"kept": ["convolution"], "every": 1}])
+@pytest.mark.parametrize("device", DEVICES)
+def test_checkpoint_updates_buffers_twice(device: str, kept: dict[str, Any]) -> None:
+    how = {"how": "checkpoint", **kept}
+    found = measure_native(captured(device=device), how, device, repeats=1)
     assert found.wrapped
     assert found.measured_peak_bytes != found.eager_peak_bytes
     assert found.status == "failed"  # gradients are right, running statistics are not
     assert "buffer" in found.reason
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_selective_checkpointing_keeps_what_its_policy_says(device: str) -> None:
+    model = captured("transformer_lm", device)
+    base = simulate(model.graph, program_order(model.graph))
+    simulated, measured = [], []
+    problem = Problem(model.graph, captured=model)
+    for policy in (None, "alternate", "contractions"):
+        solution = TorchCheckpoint(policy=policy, segments=3).plan(problem)
+        trace = simulate(model.graph, solution.plan)
+        assert trace.peak_bytes < base.peak_bytes
+        simulated.append(trace.recomputations)
+        found = measure_native(model, solution.details["native"], device, repeats=1)
+        assert (found.status, found.wrapped) == ("ok", ("layers.0", "layers.1", "layers.2"))
+        measured.append(found.measured_peak_bytes)
+    assert simulated == sorted(simulated, reverse=True)
+    assert len(set(simulated)) == 3
+    assert measured == sorted(measured)
+    with pytest.raises(ConfigError, match="policy=magic"):
+        TorchCheckpoint(policy="magic")
+    with pytest.raises(NotApplicable, match="graph file"):
+        TorchCheckpoint(policy="alternate").plan(Problem(model.graph))
 
 
 def test_what_goes_wrong_is_a_result() -> None:
@@ -41,9 +84,10 @@ def test_what_goes_wrong_is_a_result() -> None:
         measure_native(captured(), {"how": "magic"}, "cpu")
 
 
-def test_compiled_by_pytorch() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_by_pytorch(device: str) -> None:
     how = {"how": "torch.compile", "ratio": 0.5, "solver": "dp"}
-    found = measure_native(captured(), how, "cpu", repeats=1)
+    found = measure_native(captured(device=device), how, device, repeats=1)
     assert found.status == "ok"
 
 
@@ -61,6 +105,73 @@ def test_the_partitioner_as_a_strategy() -> None:
         TorchBudget().plan(Problem(graph))
     with pytest.raises(ConfigError, match="solver=magic"):
         TorchBudget(solver="magic")
+
+
+@needs_hook
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["resnet32", "transformer_lm"])
+def test_our_strategy_inside_the_partitioner(name: str, device: str) -> None:
+    model = captured(name, device)
+    graph = model.graph
+    base = simulate(graph, program_order(graph))
+    inner = LinearizedSqrt()
+    problem = Problem(graph, captured=model)
+    found = TorchKnapsack(inner).plan(problem)
+    trace = simulate(graph, found.plan)
+    assert trace.peak_bytes < base.peak_bytes
+    # What it computes again and PyTorch would not is what the strategy computes again.
+    asked = recomputed(graph, inner.plan(problem).plan)
+    ours = recomputed(graph, found.plan)
+    heavy = {n for n in ours if n.split("_")[0] in ("convolution", "mm", "addmm", "bmm")}
+    assert heavy
+    assert heavy <= set(asked)
+    assert found.details["native"]["recomputed"] == list(asked)
+    measured = measure_native(model, found.details["native"], device, repeats=1)
+    assert measured.status == "ok"
+    # The default, by name, saves all that PyTorch asks about.
+    plain = TorchKnapsack().plan(problem)
+    assert simulate(graph, plain.plan).recomputations < trace.recomputations
+
+
+@needs_hook
+def test_the_partitioner_is_made_to_fit_a_true_peak() -> None:
+    model = captured("transformer_lm")
+    graph = model.graph
+    base = simulate(graph, program_order(graph))
+    budget = int(0.9 * base.peak_bytes)
+    found = TorchKnapsack().plan(Problem(graph, budget, captured=model))
+    assert simulate(graph, found.plan).peak_bytes <= budget
+    assert found.details["share"] is None
+    lean = TorchKnapsack().plan(Problem(graph, int(0.6 * base.peak_bytes), captured=model))
+    assert lean.details["share"] is not None
+    with pytest.raises(Infeasible) as raised:
+        TorchKnapsack().plan(Problem(graph, int(0.3 * base.peak_bytes), captured=model))
+    assert raised.value.smallest_peak_found
+
+
+@needs_hook
+def test_another_model_in_the_partitioner_is_noticed() -> None:
+    how = {"how": "torch.compile", "recomputed": ["convolution_1"]}
+    other = capture(make_model("resnet32", batch_size=16, resolution=32, blocks=2))
+    solver = knapsack_solver(how["recomputed"], captured("transformer_lm").graph.op_index)
+    node = next(
+        n for n in trace_joint(other.workload, "cpu").graph.nodes if "convolution" in n.name
+    )
+    with pytest.raises(ExecutionError, match="asks about convolution"):
+        solver([1.0], None, 1.0, None, [node])
+
+
+def test_no_hook_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.custom_graph_pass as module
+
+    monkeypatch.delattr(module, "CustomKnapsackSolver", raising=False)
+    with pytest.raises(NotApplicable, match=r"has no CustomKnapsackSolver; 2\.13 has"):
+        TorchKnapsack().plan(Problem(captured().graph, captured=captured()))
+    with pytest.raises(NotApplicable, match="graph file"):
+        TorchKnapsack().plan(Problem(captured().graph))
+    for wrong in ("magic", "strategies.chen.Magic", "graphs.ir.Phase"):
+        with pytest.raises(ConfigError, match=r"strategy\.inner="):
+            TorchKnapsack(wrong).plan(Problem(captured().graph, captured=captured()))
 
 
 def test_segments() -> None:

@@ -1,0 +1,182 @@
+"""``rematbench-suite``: every strategy on many models in the minutes that a device is at hand.
+
+For each model the device gives the graph, the costs and checkpoint-all's measured peak. Processes
+then plan on the CPU from the saved graph, while the device measures the model before. Plans of
+one model are measured in turns, so that a device that slows down slows them all. Each row is
+written when it is known and again when it is measured; a run that is cut off keeps them, and the
+next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import hydra
+from hydra import compose
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from costmodel.device import device_name, require, use_numerics
+from graphs.errors import ConfigError, RematbenchError
+from graphs.files import write_json
+from rematbench.app import command, mistake
+from rematbench.environment import environment, warnings
+from rematbench.fit import with_strategy
+from rematbench.row import Row, find_rows, write_leaderboard
+from rematbench.settings import settings_from, whole
+from rematbench.suite_measure import measure_together
+from rematbench.suite_plan import Entry, Model, Planners, prepare
+from rematbench.suite_summary import summarise, table
+from rematbench.terminal import console
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What to run.
+
+    Attributes:
+        models: each with its rows to be.
+        folder: of the rows.
+        device: cpu or cuda.
+        seconds: after which nothing new begins.
+        planners: processes; None for one per core but two.
+        cuda_graphs: replay each plan as a CUDA graph, too.
+    """
+
+    models: tuple[Model, ...]
+    folder: Path
+    device: str
+    seconds: float
+    planners: int | None
+    cuda_graphs: bool
+
+
+def suite_from(config: Mapping[str, Any]) -> Suite:
+    """Check a resolved ``conf/suite.yaml``.
+
+    Raises:
+        ConfigError: a value is bad, or there is no such device.
+    """
+    device = str(config["device"]["name"])
+    require(device)
+    cases = config["cases"]
+    for key in ("models", "budgets", "strategies", "alone"):
+        if not isinstance(cases.get(key), list):
+            raise ConfigError(f"cases.{key}={cases.get(key)}: give a list")
+    for key in ("seconds", "seed"):
+        if isinstance(config[key], bool) or not isinstance(config[key], (int, float)):
+            raise ConfigError(f"{key}={config[key]}: give a number")
+    slug = "-".join(device_name(device).replace("(", " ").replace(")", " ").split()).lower()
+    folder = Path(config["out"] or Path("runs", "reference", slug))
+    planners = config["planners"]
+    models = tuple(_model(config, cases, list(given), folder) for given in cases["models"])
+    return Suite(
+        models=models,
+        folder=folder,
+        device=device,
+        seconds=float(config["seconds"]),
+        planners=None if planners is None else whole("planners", planners, 1),
+        cuda_graphs=bool(config["cuda_graphs"]),
+    )
+
+
+def _model(
+    config: Mapping[str, Any], cases: Mapping[str, Any], given: list[str], folder: Path
+) -> Model:
+    """A model of the suite, with its rows to be: strategies x budgets, checkpoint-all first."""
+    own = [f"{key}={config[key]}" for key in ("seed", "time_limit")]
+    own += ["costmodel=profiled", f"cache={'null' if config['cache'] is None else config['cache']}"]
+    own += [f"device={config['device']['name']}", f"device.repeats={config['device']['repeats']}"]
+    made = OmegaConf.to_container(compose("job", [*own, *given]), resolve=True)
+    assert isinstance(made, dict)
+    base = with_strategy(settings_from({str(k): v for k, v in made.items()}, ""), "checkpoint_all")
+    sizes = [base.model.get(key) for key in ("batch_size", "resolution")]
+    parts = [base.label.replace(":", "."), *(str(size) for size in sizes if size is not None)]
+    place = folder / "-".join([*parts, *(key for key, on in base.numerics.items() if on)])
+
+    def entries(strategies: list[str]) -> Iterator[Entry]:
+        for strategy in strategies:
+            for budget in cases["budgets"]:
+                job = replace(with_strategy(base, strategy), budget=budget)
+                yield Entry(job, place / f"{strategy}-{budget:g}", budget)
+
+    first = Entry(base, place / base.strategy, None)
+    together = (first, *entries(cases["strategies"]))
+    return Model(base, place, together, tuple(entries(cases["alone"])))
+
+
+def run(suite: Suite) -> list[Row]:
+    """Run what is not there yet; write rows, ``leaderboard.csv``, ``summary.csv``.
+
+    Returns:
+        All rows of the suite's folder.
+    """
+    deadline = monotonic() + suite.seconds
+    report = environment(suite.device)
+    for words in warnings(report):
+        console.print(f"[yellow]{words}[/]")
+    write_json(suite.folder / "environment.json", report, indent=1)
+    with Planners(suite.planners) as planners:
+        waiting = None
+        for model in [*_unfinished(suite), None]:
+            coming = None
+            if model is not None and monotonic() < deadline:
+                coming = _prepared(suite, model, planners, deadline)
+            if waiting is not None:
+                use_numerics(**waiting.model.base.numerics)
+                measure_together(waiting, deadline, suite.cuda_graphs)
+                publish(suite)
+            waiting = coming
+    return publish(suite)
+
+
+def _prepared(suite: Suite, model: Model, planners: Planners, deadline: float) -> Any:
+    console.print(f"{model.folder.name}: capture and profile")
+    if suite.device == "cuda":
+        use_numerics(**model.base.numerics)
+    return prepare(model, planners, deadline)
+
+
+def _unfinished(suite: Suite) -> Iterator[Model]:
+    """Models with the rows that they still lack; checkpoint-all is always measured again."""
+    for model in suite.models:
+        entries = [entry for entry in model.entries if not entry.finished]
+        alone = [entry for entry in model.alone if not entry.finished]
+        if entries or alone:
+            first = model.entries[0]
+            rest = tuple(entry for entry in entries if entry is not first)
+            yield replace(model, entries=(first, *rest), alone=tuple(alone))
+
+
+def publish(suite: Suite) -> list[Row]:
+    """Write ``leaderboard.csv`` and ``summary.csv`` from the rows that there are."""
+    rows = find_rows([suite.folder]) if any(suite.folder.rglob("row.json")) else []
+    write_leaderboard(suite.folder / "leaderboard.csv", rows)
+    summarise(rows).to_csv(suite.folder / "summary.csv", index=False)
+    return rows
+
+
+@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="suite")
+def _hydra_main(config: DictConfig) -> None:
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    try:
+        rows = run(suite_from({str(k): v for k, v in plain.items()}))
+    except RematbenchError as error:
+        mistake(error)
+        return
+    if rows:
+        Console(width=None if console.is_terminal else 140).print(table(summarise(rows)))
+
+
+def main() -> None:
+    """The ``rematbench-suite`` command."""
+    command("rematbench-suite", _hydra_main)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""The suite's planning: on the CPU, side by side, from graphs that the device has profiled."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+from types import TracebackType
+
+from costmodel.device import release
+from graphs.capture import Captured
+from graphs.files import write_graph
+from graphs.plan import program_order
+from rematbench.job import failure, first_row, make_strategy, run
+from rematbench.row import Row, read_row, write_row
+from rematbench.settings import Settings
+from rematbench.sources import load
+from rematbench.terminal import announce
+from rematbench.worker import Worker
+from strategies.base import Choosy
+from validator import Validator, generate, validator_of
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A row to be; equal to itself alone.
+
+    Attributes:
+        settings: of its job; the budget is a fraction of checkpoint-all's measured peak.
+        folder: for its files.
+        fraction: that budget, or None.
+    """
+
+    settings: Settings
+    folder: Path
+    fraction: float | None
+
+    @cached_property
+    def key(self) -> str:
+        """What the row depends on."""
+        return self.settings.key()
+
+    @property
+    def finished(self) -> bool:
+        """Is there a row, and would a second run give it again?"""
+        path = self.folder / "row.json"
+        if not path.exists():
+            return False
+        row = read_row(path)
+        if row["extra"].get("suite") != self.key:
+            return False
+        if row["status"] == "ok":
+            return row["measured_seconds"] is not None
+        # Another run may find a wanting device less busy, but no other verdict of a planner.
+        return row["device"] is None and row["status"] not in ("failed", "time_limit")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the suite.
+
+    Attributes:
+        base: checkpoint-all's job.
+        folder: of its rows.
+        entries: measured in turns; checkpoint-all first.
+        alone: planned with the model in hand, and measured one by one.
+    """
+
+    base: Settings
+    folder: Path
+    entries: tuple[Entry, ...]
+    alone: tuple[Entry, ...]
+
+
+@dataclass
+class Prepared:
+    """A model on its device, with its plans under way.
+
+    Attributes:
+        validator: measures its plans.
+        captured: by entry: the model with the implementations that the strategy chooses among.
+        planned: by entry: the row to come.
+        peak_bytes: what fractions of the budget are of: checkpoint-all's, measured; the
+            simulated one where it ran out of memory; ``budget_base`` says which.
+    """
+
+    model: Model
+    validator: Validator
+    captured: dict[Entry, Captured]
+    planned: dict[Entry, Future[Row]]
+    peak_bytes: int
+    budget_base: str
+
+
+class Planners:
+    """Worker processes that plan side by side; use it as a context manager.
+
+    Args:
+        count: of processes; None for one per core but two, which the device needs.
+    """
+
+    def __init__(self, count: int | None) -> None:
+        count = max(1, (os.cpu_count() or 1) - 2) if count is None else count
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="planner")
+        self._all = [Worker() for _ in range(count)]
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self._all:
+            self._idle.put(worker)
+
+    def __enter__(self) -> Planners:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(wait=error is None, cancel_futures=True)
+        for worker in self._all:
+            worker.stop()
+
+    def submit(self, settings: Settings, folder: Path, deadline: float) -> Future[Row]:
+        """Plan when a process is free; past the deadline (``monotonic``) there is a row at once."""
+        return self._threads.submit(self._plan, settings, folder, deadline)
+
+    def _plan(self, settings: Settings, folder: Path, deadline: float) -> Row:
+        if monotonic() > deadline:
+            reason = "the suite's time was over; run it again to go on"
+            return first_row(settings) | {"status": "time_limit", "reason": reason}
+        worker = self._idle.get()
+        try:
+            return worker.run(settings, folder, lambda phase: None)
+        finally:
+            self._idle.put(worker)
+
+
+def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | None:
+    """Capture and profile a model, set its planners to work, run what plans alone.
+
+    Returns:
+        None where the model cannot be had on the device: then its rows say why.
+    """
+    try:
+        graph, plain = load(model.base)
+        assert plain is not None
+        validator = validator_of(plain, model.base.device, model.base.seed)
+        peak, base = _peak(validator, plain), "measured_checkpoint_all_peak_bytes"
+        if peak is None:
+            from graphs.simulate import simulate
+
+            peak = simulate(graph, program_order(graph)).peak_bytes
+            base = "checkpoint_all_peak_bytes"
+        prepared = Prepared(model, validator, {}, {}, peak, base)
+        for entry in model.entries:
+            _start(prepared, entry, planners, deadline)
+    except Exception as error:
+        _give_up(model, error)
+        return None
+    for entry in model.alone:
+        if monotonic() < deadline:
+            settings = _in_bytes(entry, peak)
+            announce(settle(entry, run(settings, _made(entry.folder)), base), None)
+    return prepared
+
+
+def _peak(validator: Validator, captured: Captured) -> int | None:
+    """Checkpoint-all's measured peak in bytes; None where the device has less."""
+    try:
+        program = generate(captured, program_order(captured.graph))
+        return validator.judge(program)[1].peak_bytes + validator.bench.resident_bytes
+    except Exception as error:
+        if failure(error)["status"] != "out_of_memory":
+            raise
+    release(validator.device)
+    return None
+
+
+def _start(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
+    strategy = make_strategy(entry.settings)
+    choosy = strategy if isinstance(strategy, Choosy) else None
+    graph, captured = load(entry.settings, choosy=choosy)
+    assert captured is not None
+    path = prepared.model.folder / f"{graph.hash}.graph.json.gz"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_graph(path, graph)
+    prepared.captured[entry] = captured
+    source = {"kind": "graph_file", "name": entry.settings.label, "backward": False}
+    settings = replace(
+        _in_bytes(entry, prepared.peak_bytes),
+        model={**source, "path": str(path.absolute())},
+        costmodel="given",
+        device="none",
+    )
+    prepared.planned[entry] = planners.submit(settings, _made(entry.folder), deadline)
+
+
+def _in_bytes(entry: Entry, peak: int) -> Settings:
+    budget = None if entry.fraction is None else int(entry.fraction * peak)
+    return replace(entry.settings, budget=budget)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def settle(entry: Entry, row: Row, base: str | None = None) -> Row:
+    """Write a row of a planning process as that of the suite's job."""
+    known = first_row(entry.settings)
+    own = ("model", "batch_size", "resolution", "budget_fraction", "costmodel")
+    row |= {column: known[column] for column in own}
+    row["extra"] |= {"suite": entry.key, "budget_base": base}
+    write_row(_made(entry.folder) / "row.json", row)
+    return row
+
+
+def _give_up(model: Model, error: Exception) -> None:
+    for entry in (*model.entries, *model.alone):
+        announce(settle(entry, first_row(entry.settings) | failure(error)), None)
+    release(model.base.device)

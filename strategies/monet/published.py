@@ -1,0 +1,325 @@
+"""The integer program as MONeT's authors published it, for its size (appendix H, Table 7).
+
+It differs from the planner's model: every forward op has variables at every backward op, locals
+are bounded as if all later ops were recomputed (appendix B), and products become variables
+(appendix C.4). The rows are eqs. 7, 8 and 12 to 16, with the shifted indices of eqs. 7, 8 and 15
+corrected as Algorithm 2 reads. It is not solved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import highspy
+import numpy as np
+
+from graphs.errors import NotApplicable
+from graphs.ir import Graph, IntArray
+from graphs.kinds import Kind, kinds_of
+from strategies.checkmate.space import FloatArray
+from strategies.monet.program import Program, Term
+
+Locals = Literal["loose", "tight"]
+"""Appendix B's bounds of what a recomputation holds: all later ops run, or those up to k."""
+SCALAR_BYTES = 8
+
+
+def forward_ops(graph: Graph) -> list[int]:
+    """The forward ops that the paper counts.
+
+    These are the ops that the loss needs, without those that make a scalar. A classifier's
+    ``flatten`` is a view here and no op: its log-softmax stands for it; that of a dense head
+    (U-Net) is the loss's.
+
+    Raises:
+        NotApplicable: the graph has no loss.
+    """
+    tables, loss = graph.tables, graph.loss_index
+    if loss is None:
+        raise NotApplicable("the published form needs a loss")
+    needed, todo = set(), [loss]
+    while todo:
+        reads = tables.reads[int(tables.op_first[todo.pop()])]
+        new = {int(op) for op in tables.writer[reads] if op >= 0} - needed
+        needed |= new
+        todo += new
+
+    def counts(op: int) -> bool:
+        if int(tables.value_bytes[tables.writes[op]].max()) <= SCALAR_BYTES:
+            return False
+        if "log_softmax" not in graph.ops[op].name:
+            return True
+        writers = tables.writer[tables.reads[int(tables.op_first[op])]]
+        return any("addmm" in graph.ops[w].name for w in writers.tolist() if w >= 0)
+
+    return sorted(op for op in needed if counts(op))
+
+
+@dataclass(frozen=True)
+class _Backward:
+    """One backward op: for each way, the forward nodes that it reads."""
+
+    node: int
+    ways: tuple[frozenset[int], ...]
+
+
+class Published:
+    """The published program of a captured graph.
+
+    Args:
+        graph: with implementations for the form with operators, see :mod:`graphs.alternatives`.
+        budget: in bytes.
+        operators: MONeT; False: MONeT-NoOp.
+        bound: of locals.
+
+    Attributes:
+        program: for HiGHS.
+    """
+
+    def __init__(self, graph: Graph, budget: int, operators: bool, bound: Locals) -> None:
+        self.graph, self.tables = graph, graph.tables
+        self.operators, self.bound = operators, bound
+        self.room = float(budget)
+        self.ops = forward_ops(graph)
+        self.program = Program()
+        self._place = {op: i for i, op in enumerate(self.ops)}
+        self._nodes()
+        self._columns()
+        for k in range(len(self.backward)):
+            self._links(k)
+            self._in_place(k)
+            self._memory(k)
+        self._forward_memory()
+
+    def sizes(self, seconds: float) -> dict[str, int]:
+        """Rows and columns, and those that HiGHS's presolve leaves, where it ends in time."""
+        highs = highspy.Highs()
+        highs.silent()
+        highs.setOptionValue("time_limit", seconds)
+        highs.passModel(self.program.lp(integral=True))
+        size = self.program.size
+        found = {
+            "forward_ops": len(self.ops),
+            "published_rows": size["rows"],
+            "published_columns": size["columns"],
+        }
+        if highs.presolve() == highspy.HighsStatus.kOk:
+            left = highs.getPresolvedLp()
+            found |= {"presolved_rows": left.num_row_, "presolved_columns": left.num_col_}
+        return found
+
+    # Nodes: the forward ops, and after each ReLU or max-pool its mask or index.
+
+    def _nodes(self) -> None:
+        size, self.parents, self.of_op = [], [], {}
+        self.side: dict[int, int] = {}
+        self.name: list[str] = []
+        for op in self.ops:
+            name = self.graph.ops[op].name
+            writes = self.tables.value_bytes[self.tables.writes[op]]
+            self.of_op[op] = len(size)
+            size.append(float(writes[0]))
+            self.parents.append(self._reads(op))
+            self.name.append(name)
+            kind = name.split("_")[0]
+            if kind == "max" or (kind == "relu" and self.operators):
+                self.side[len(size) - 1] = len(size)
+                # Bits of a ReLU; bytes of windows' offsets.
+                size.append(float(writes[0]) / (32 if kind == "relu" else 4))
+                self.parents.append([len(size) - 2])
+                self.name.append(f"side of {name}")
+        self.size: FloatArray = np.array(size)
+        self.backward = [
+            each for node in reversed(range(len(size))) for each in self._backward_of(node)
+        ]
+
+    def _reads(self, op: int) -> list[int]:
+        writers = self.tables.writer[self.tables.reads[int(self.tables.op_first[op])]].tolist()
+        return sorted({self.of_op[w] for w in writers if w in self.of_op})
+
+    def _backward_of(self, node: int) -> Iterator[_Backward]:
+        name, inputs = self.name[node], frozenset(self.parents[node])
+        kind = name.split("_")[0]
+        if node in self.side.values():
+            return
+        if kind in ("convolution", "addmm"):
+            yield _Backward(node, (inputs,))
+            if inputs:
+                yield _Backward(node, (frozenset(),))
+        elif kind == "max":
+            yield _Backward(node, (frozenset({self.side[node]}),))
+        elif kind in ("relu", "hardtanh") or "batch_norm" in name:
+            ways = [inputs]
+            if self.operators:
+                ways.append(frozenset({node}))
+                ways += [frozenset({self.side[node]})] if node in self.side else []
+            yield _Backward(node, tuple(ways))
+        elif kind in ("cat", "add", "mean") or "avg_pool" in name or "upsample" in name:
+            yield _Backward(node, (frozenset(),))
+        else:
+            yield _Backward(node, (frozenset({node}),))
+
+    # Columns: run r, stored s (after the forward pass, then after each backward op), in place q,
+    # not overwritten p, algorithms of a convolution, ways of a backward op.
+
+    def _columns(self) -> None:
+        nodes, stages, column = len(self.size), len(self.backward), self.program.column
+        self.algorithms = {
+            self.of_op[op]: self._workspaces(op)
+            for op in self.ops
+            if self.graph.ops[op].name.startswith("convolution")
+        }
+        self.inplace = {
+            node: self.parents[node][0]
+            for node, name in enumerate(self.name)
+            if name.split("_")[0] in ("relu", "hardtanh", "native") and "batch" not in name
+        }
+        grid = lambda cost: np.array(  # noqa: E731
+            [[column(cost, integral=True) for _ in range(nodes)] for _ in range(stages)]
+        )
+        self.r, self.s = grid(1.0), grid(0.0)  # s[k]: stored before backward op k
+        self.q = [{node: column(0.0, True) for node in self.inplace} for _ in range(stages)]
+        self.p = [{node: column(0.0, True) for node in self.inplace} for _ in range(stages)]
+        self.a: list[dict[int, list[int]]] = [{} for _ in range(stages + 1)]
+        for k in range(stages + 1):
+            for node, spaces in self.algorithms.items():
+                if self.operators and len(spaces) > 1:
+                    self.a[k][node] = [column(1.0 - 0.01 * n, True) for n in range(len(spaces))]
+        self.d = [
+            [column(0.0, True) for _ in each.ways] if len(each.ways) > 1 else []
+            for each in self.backward
+        ]
+
+    def _workspaces(self, op: int) -> list[float]:
+        ways = self.graph.ops[op].implementations
+        wanted = [way for way in ways if kinds_of(way.name) <= {Kind.DEFAULT, Kind.CONVOLUTION}]
+        return [float(way.workspace_bytes) for way in (wanted if self.operators else wanted[:1])]
+
+    def _equal(self, terms: list[Term], right: float) -> None:
+        self.program.most(terms, right)
+        self.program.most([(column, -value) for column, value in terms], -right)
+
+    def _links(self, k: int) -> None:
+        """Eqs. 7 and 8, and one algorithm or way for each that runs."""
+        most, r, s = self.program.most, self.r[k].tolist(), self.s[k].tolist()
+        for node, parents in enumerate(self.parents):
+            for parent in parents:
+                most([(r[node], 1.0), (s[parent], -1.0), (r[parent], -1.0)], 0.0)
+            if k + 1 < len(self.backward):
+                after = int(self.s[k + 1, node])
+                most([(after, 1.0), (s[node], -1.0), (r[node], -1.0)], 0.0)
+        for node, columns in self.a[k].items():
+            self._equal([*((column, 1.0) for column in columns), (r[node], -1.0)], 0.0)
+        if self.d[k]:
+            self._equal([(column, 1.0) for column in self.d[k]], 1.0)
+        for way, needs in enumerate(self.backward[k].ways):
+            chosen = [(self.d[k][way], 1.0)] if self.d[k] else []
+            for node in needs:
+                right = 0.0 if chosen else -1.0
+                most([*chosen, (s[node], -1.0), (r[node], -1.0)], right)
+
+    def _in_place(self, k: int) -> None:
+        """Eqs. 15 and 16."""
+        most = self.program.most
+        for node, parent in self.inplace.items():
+            q, p = self.q[k][node], self.p[k][node]
+            run, own = int(self.r[k, parent]), int(self.r[k, node])
+            most([(run, 1.0), (q, -2.0), (p, -1.0)], 0.0)
+            most([(p, 1.0), (q, 2.0)], 2.0)
+            if k + 1 < len(self.backward):
+                most([(int(self.s[k + 1, parent]), 1.0), (q, 2.0)], 2.0)
+            most([(p, 1.0), (run, -1.0)], 0.0)
+            most([(q, 1.0), (own, -1.0)], 0.0)
+
+    # Memory
+
+    @cached_property
+    def _last_reader(self) -> IntArray:
+        found = np.arange(len(self.size))
+        for node, parents in enumerate(self.parents):
+            found[parents] = np.maximum(found[parents], node)
+        return found
+
+    @cached_property
+    def _gradients(self) -> FloatArray:
+        """Bytes of live gradients, per backward op."""
+        found = np.zeros(len(self.backward))
+        for k, each in enumerate(self.backward):
+            live = (np.arange(len(self.size)) <= each.node) & (self._last_reader >= each.node)
+            found[k] = self.size[live].sum()
+        return found
+
+    def _locals(self, node: int, k: int) -> np.ndarray:
+        """Earlier nodes that an op from ``node`` on reads; up to the stage's, if tight."""
+        until = len(self.size) if self.bound == "loose" else self.backward[k].node
+        found = np.zeros(len(self.size), dtype=bool)
+        for reader in range(node, min(until + 1, len(self.size))):
+            found[[p for p in self.parents[reader] if p < node]] = True
+        return found
+
+    def _needs(self, k: int) -> tuple[np.ndarray, list[Term]]:
+        """What backward op k certainly reads; terms for what it reads in the chosen way only."""
+        ways = self.backward[k].ways
+        sure = np.zeros(len(self.size), dtype=bool)
+        sure[list(frozenset.intersection(*ways))] = True
+        terms = []
+        for way, needs in enumerate(ways):
+            for node in needs:
+                if not sure[node]:
+                    terms.append((self._unless_stored(self.d[k][way], k, node), self.size[node]))
+        return sure, terms
+
+    def _unless_stored(self, chosen: int, k: int, node: int) -> int:
+        """Appendix C.4: a column for chosen and not stored for later."""
+        column, most = self.program.column(0.0, True), self.program.most
+        most([(column, 1.0), (chosen, -1.0)], 0.0)
+        if k + 1 < len(self.backward):
+            after = int(self.s[k + 1, node])
+            most([(column, 1.0), (after, 1.0)], 1.0)
+            most([(chosen, 1.0), (after, -1.0), (column, -1.0)], 0.0)
+        return column
+
+    def _memory(self, k: int) -> None:
+        """Eqs. 5, 12 and 13."""
+        sure, chosen = self._needs(k)
+        size, nodes = self.size, np.arange(len(self.size))
+        after = self.s[k + 1] if k + 1 < len(self.backward) else None
+        room = self.room - self._gradients[k] - self.graph.resident_bytes
+
+        def stored(which: np.ndarray) -> list[Term]:
+            kept = [] if after is None else np.flatnonzero(which).tolist()
+            return [(int(after[j]), float(size[j])) for j in kept]  # type: ignore[index]
+
+        self.program.most([*stored(~sure), *chosen], room - size[sure].sum())
+        for node in nodes.tolist():
+            before, local = nodes < node, self._locals(node, k)
+            waiting = [(int(self.s[k, j]), float(size[j])) for j in nodes[node + 1 :]]
+            own = float(size[node] + size[local & ~sure].sum())
+            terms = [(int(self.r[k, node]), own), *waiting, *chosen]
+            for column, space in zip(
+                self.a[k].get(node, ()), self.algorithms.get(node, ()), strict=False
+            ):
+                terms.append((column, space))
+            terms += stored(before & ~local & ~sure)
+            self.program.most(terms, room - size[sure & (nodes < node)].sum())
+            ready = nodes <= node
+            terms = [*stored(ready & ~sure), *waiting, *chosen]
+            self.program.most(terms, room - size[sure & ready].sum())
+
+    def _forward_memory(self) -> None:
+        """Eq. 1."""
+        last, nodes = self._last_reader, np.arange(len(self.size))
+        for node in nodes.tolist():
+            local = (nodes < node) & (last >= node)
+            terms = [
+                (int(self.s[0, j]), float(self.size[j])) for j in nodes[(nodes < node) & ~local]
+            ]
+            columns = self.a[-1].get(node, [])
+            if columns:
+                self._equal([(column, 1.0) for column in columns], 1.0)
+            terms += zip(columns, self.algorithms.get(node, ()), strict=False)
+            used = float(self.size[node] + self.size[local].sum()) + self.graph.resident_bytes
+            self.program.most(terms, self.room - used)

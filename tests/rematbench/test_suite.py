@@ -1,0 +1,234 @@
+"""The suite on the CPU: the code that a CUDA device runs, at toy sizes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from time import monotonic
+
+import pandas as pd
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from graphs.errors import ConfigError
+from rematbench import environment, suite_measure, suite_plan
+from rematbench.environment import warnings
+from rematbench.plugins import register_strategies
+from rematbench.resolvers import register_resolvers
+from rematbench.row import Row, find_rows, make_row
+from rematbench.settings import Settings
+from rematbench.suite import Suite, publish, run, suite_from
+from rematbench.suite_plan import Planners
+from rematbench.suite_summary import summarise, table
+
+NETWORK = """
+from torch import nn
+import torch
+
+def deep(batch_size=256):
+    layers = [layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())]
+    batch = (torch.randn(batch_size, 16),)
+    return nn.Sequential(*layers), batch, lambda module, x: module(x).sum()
+"""
+MODEL = ["model=python", "model.target=suite_networks:deep"]
+CASES = {
+    "models": [MODEL, [*MODEL, "dtype=float64"]],
+    "budgets": [0.7, 0.05],
+    "strategies": ["chen_greedy", "dtr"],
+    "alone": ["torch_checkpoint"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "suite_networks.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def made(folder: Path, **given: object) -> Suite:
+    register_strategies()
+    register_resolvers()
+    with initialize_config_module("conf", version_base="1.3"):
+        config = compose("suite", ["device=cpu", "device.repeats=2", "planners=1"])
+        plain = OmegaConf.to_container(config, resolve=True)
+        assert isinstance(plain, dict)
+        known = {str(key): value for key, value in plain.items()}
+        cache = {"cache": None, "out": str(folder), "cases": CASES, "time_limit": 5}
+        return suite_from(known | cache | given)
+
+
+def by_name(rows: list[Row]) -> dict[tuple[str, str, object], Row]:
+    return {(r["model"], r["strategy"], r["budget_fraction"]): r for r in rows}
+
+
+def test_rows_of_a_suite(tmp_path: Path) -> None:
+    rows = by_name(run(made(tmp_path / "out")))
+    assert len(rows) == 2 * (1 + 2 * 2 + 2)
+    plain = "suite_networks:deep"
+    base = rows[plain, "checkpoint_all", None]
+    assert base["status"] == "ok"
+    assert base["gradient_bitwise"]
+    assert base["extra"]["overhead_against_checkpoint_all"] == 0
+    greedy = rows[plain, "chen_greedy", 0.7]
+    assert greedy["status"] == "ok"
+    assert greedy["budget_bytes"] == int(0.7 * base["measured_peak_bytes"])
+    assert greedy["peak_error"] == 0
+    assert greedy["costmodel"] == "profiled"
+    assert greedy["extra"]["measured_in_turns_with"] >= 2
+    assert greedy["extra"]["fragmentation_bytes"] is None
+    assert rows[plain, "chen_greedy", 0.05]["status"] == "infeasible"
+    assert rows[plain, "torch_checkpoint", 0.7]["measured_seconds"] > 0
+    double = rows[f"{plain}-float64", "checkpoint_all", None]
+    assert double["measured_peak_bytes"] > 1.9 * base["measured_peak_bytes"]
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"environment.json", "leaderboard.csv", "summary.csv"} < files
+    summary = pd.read_csv(tmp_path / "out" / "summary.csv")
+    assert list(summary.wrong_gradients) == [0, 0]
+    assert (summary.worst_peak_error == 0).all()
+
+
+def test_a_suite_goes_on_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CASES | {"models": [MODEL], "alone": []}
+    suite = made(tmp_path / "out", cases=one)
+
+    def cut(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suite_measure, "_time", cut)
+    with pytest.raises(KeyboardInterrupt):
+        run(suite)
+    rows = by_name(find_rows([suite.folder]))
+    assert len(rows) == 5  # planned and judged, but not timed
+    assert rows["suite_networks:deep", "chen_greedy", 0.7]["measured_peak_bytes"] > 0
+    assert rows["suite_networks:deep", "chen_greedy", 0.7]["measured_seconds"] is None
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = by_name(run(made(tmp_path / "out", cases=one)))
+    assert done["suite_networks:deep", "chen_greedy", 0.7]["measured_seconds"] > 0
+    times = {path: path.stat().st_mtime_ns for path in suite.folder.rglob("row.json")}
+    run(made(tmp_path / "out", cases=one))
+    assert times == {path: path.stat().st_mtime_ns for path in suite.folder.rglob("row.json")}
+
+
+def test_no_time_left(tmp_path: Path) -> None:
+    rows = run(made(tmp_path / "out", seconds=0))
+    assert rows == []
+    job = made(tmp_path / "out").models[0].base
+    with Planners(1) as planners:
+        planned: Future[Row] = planners.submit(job, tmp_path, monotonic() - 1)
+        assert planned.result()["status"] == "time_limit"
+
+
+def test_out_of_memory_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One plan's out-of-memory error is its row; the others are measured."""
+    judge = suite_plan.Validator.judge
+    peaks: list[int] = []
+
+    def short(validator: suite_plan.Validator, program: object) -> object:
+        found = judge(validator, program)
+        peaks.append(found[1].peak_bytes)
+        if peaks[-1] < peaks[0]:  # not checkpoint-all
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return found
+
+    monkeypatch.setattr(suite_plan.Validator, "judge", short)
+    one = CASES | {"models": [MODEL], "budgets": [0.7], "alone": [], "strategies": ["chen_greedy"]}
+    rows = by_name(run(made(tmp_path / "out", cases=one)))
+    assert rows["suite_networks:deep", "chen_greedy", 0.7]["status"] == "out_of_memory"
+    assert rows["suite_networks:deep", "checkpoint_all", None]["status"] == "ok"
+
+
+def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
+    bad = ["model=python", "model.target=suite_networks:nothing"]
+    one = CASES | {"models": [bad, MODEL], "budgets": [0.7], "alone": [], "strategies": []}
+    rows = by_name(run(made(tmp_path / "out", cases=one)))
+    assert rows["suite_networks:nothing", "checkpoint_all", None]["status"] == "failed"
+    assert "nothing" in rows["suite_networks:nothing", "checkpoint_all", None]["reason"]
+    assert rows["suite_networks:deep", "checkpoint_all", None]["status"] == "ok"
+
+
+def test_bad_suites(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cases.budgets=0.5: give a list"):
+        made(tmp_path, cases=CASES | {"budgets": 0.5})
+    with pytest.raises(ConfigError, match="seconds=soon: give a number"):
+        made(tmp_path, seconds="soon")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="PyTorch sees no CUDA device"):
+            made(tmp_path, device={"name": "cuda", "repeats": 2})
+
+
+def test_the_command_without_a_device() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    asked = [sys.executable, "-m", "rematbench.suite"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines() == [
+        "rematbench-suite: device=cuda: PyTorch sees no CUDA device here; use device=cpu"
+    ]
+
+
+def test_every_case_composes(tmp_path: Path) -> None:
+    register_strategies()
+    register_resolvers()
+    for name in ("gpu", "cpu"):
+        with initialize_config_module("conf", version_base="1.3"):
+            plain = OmegaConf.to_container(compose("suite", [f"cases={name}"]), resolve=True)
+            assert isinstance(plain, dict)
+            known = {str(key): value for key, value in plain.items()}
+            cpu = {"device": {"name": "cpu", "repeats": 1}}
+            if name == "gpu":  # the CPU has no TF32
+                models = [[o for o in m if "tf32" not in o] for m in plain["cases"]["models"]]
+                cpu["cases"] = plain["cases"] | {"models": models}
+            suite = suite_from(known | cpu | {"out": str(tmp_path)})
+        assert all(isinstance(model.base, Settings) for model in suite.models)
+
+
+def test_environment() -> None:
+    found = environment.environment("cpu")
+    assert found["versions"].startswith("python 3.")
+    json.dumps(found, allow_nan=False)
+    assert warnings(found) == []
+    busy = found | {"capability": "9.0", "nvidia_smi": None, "other_processes": 2}
+    assert len(warnings(busy)) == 2
+
+
+def test_summary_of_hand_made_rows(tmp_path: Path) -> None:
+    def measured(strategy: str, cost: float, peak: int, seconds: float) -> Row:
+        known = {"model": "m", "batch_size": 1, "device": "d", "status": "ok", "seed": 0}
+        row = make_row(strategy=strategy, cost=cost, overhead=cost / 10 - 1, **known)
+        row |= {"measured_peak_bytes": peak, "measured_seconds": seconds}
+        row |= {"peak_error": 0.01 * (-1) ** peak, "measured_overhead": seconds / 0.9 - 1}
+        row["extra"] |= {"eager_seconds": 0.9, "overhead_against_checkpoint_all": seconds - 1}
+        return row
+
+    rows = [
+        measured("checkpoint_all", 10, 90, 1.0),
+        measured("a", 11, 60, 1.08),
+        measured("b", 13, 30, 1.4),
+        measured("c", 14, 29, 1.3),
+        measured("c", 14, 29, 1.3),  # the same plan
+        make_row(model="m", batch_size=1, device=None, status="infeasible", strategy="d"),
+    ]
+    (line,) = summarise(rows).to_dict("records")
+    assert (line["ok"], line["wrong_gradients"]) == (4, 0)
+    assert line["peak_at_10_percent"] == pytest.approx(60 / 90)
+    assert line["overhead_at_one_third"] == pytest.approx(0.3)
+    assert line["rank_correlation"] == pytest.approx(0.8)
+    assert line["worst_peak_error"] == pytest.approx(0.01)
+    assert line["overhead_error"] == pytest.approx(0.06)
+    assert table(summarise(rows)).row_count == 1
+
+
+def test_nothing_to_summarise(tmp_path: Path) -> None:
+    suite = made(tmp_path / "empty", cases=CASES | {"models": []})
+    suite.folder.mkdir()
+    assert publish(suite) == []
+    assert table(summarise([])).row_count == 0

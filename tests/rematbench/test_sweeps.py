@@ -1,0 +1,196 @@
+"""Sweeps that last: killed and resumed, with jobs that crash or grow, under every launcher."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphs.errors import ConfigError
+from rematbench import progress
+from rematbench.row import Row, find_rows
+
+HOUSE = Path(__file__).parents[2]
+STRATEGY = """
+import os, signal, time
+from dataclasses import dataclass
+from pathlib import Path
+from graphs.plan import program_order
+from strategies.base import Solution, Traits
+
+@dataclass(frozen=True)
+class Odd:
+    number: int = 0
+    traits = Traits("yes", "no", "no")
+    def plan(self, problem):
+        with open("began.txt", "a") as file:
+            file.write(f"{self.number} {os.getpid()}\\n")
+        what = Path("what.txt").read_text().split()[self.number]
+        if what == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if what == "hang":
+            time.sleep(300)
+        hoard = []
+        while what == "grow":
+            hoard.append(b"x" * 10_000_000)
+            time.sleep(0.001)
+        return Solution(program_order(problem.graph))
+"""
+ODD = ("model=unit_chain", "strategy._target_=odd_sweep_strategy.Odd")
+LAUNCHERS = {"joblib": "joblib", "slurm_local": "submitit", "ray": "ray"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "odd_sweep_strategy.py").write_text(STRATEGY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rematbench", "-m", *arguments, "hydra.sweep.dir=runs/sweep"]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(HOUSE), os.getcwd()])}
+
+
+def sweep(*arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(*arguments), env=environment(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def rows() -> list[Row]:
+    return find_rows([Path("runs/sweep")])
+
+
+def began() -> list[tuple[int, int]]:
+    """The numbers of the jobs that were planned, and in which process, in order."""
+    path = Path("began.txt")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(int(number), int(pid)) for number, pid in (line.split() for line in lines)]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "zombie" in status.read_text()
+
+
+def test_a_killed_sweep_goes_on_where_it_was(place: Path) -> None:
+    Path("what.txt").write_text("plan plan plan hang plan")
+    odd = (*ODD, "+strategy.number=0,1,2,3,4")
+    running = subprocess.Popen(command(*odd), env=environment(), stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(began()) == 4)
+    running.kill()
+    running.wait()
+    wait_for(lambda: gone(began()[-1][1]))  # its worker does not stay behind
+    assert [row["status"] for row in rows()] == ["ok"] * 3
+    Path("what.txt").write_text("plan plan plan plan plan")
+    said = sweep(*odd).stderr
+    assert [number for number, _ in began()] == [0, 1, 2, 3, 3, 4]  # none of the finished again
+    assert [row["status"] for row in rows()] == ["ok"] * 5
+    assert [bool(row["extra"].get("cached")) for row in rows()] == [True] * 3 + [False] * 2
+    assert "[3/5]" in said and re.search(r"\[4/5, about \d+ s left\]", said)
+    with Path("runs/sweep/leaderboard.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 5
+
+
+def test_a_crash_and_exhausted_memory_are_rows(place: Path) -> None:
+    Path("what.txt").write_text("plan crash grow hang plan")
+    jobs = (*ODD, "+strategy.number=0,1,2,3,4", "time_limit=600")
+    sweep(*jobs, "job_memory_limit=700MB", "job_time_limit=20")
+    found = rows()
+    wanted = ["ok", "failed", "out_of_memory", "time_limit", "ok"]
+    assert [row["status"] for row in found] == wanted
+    assert f"signal {int(signal.SIGSEGV)}" in found[1]["reason"]
+    assert "job_memory_limit=700000000" in found[2]["reason"]
+    assert "job_time_limit=20" in found[3]["reason"]
+    # What ended by accident, or at a limit of the job's, runs again; the rest does not.
+    Path("what.txt").write_text("plan plan plan plan plan")
+    sweep(*jobs)
+    assert [number for number, _ in began()] == [0, 1, 2, 3, 4, 1, 2, 3]
+    assert [row["status"] for row in rows()] == ["ok"] * 5
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> None:
+    package = f"hydra_plugins.hydra_{LAUNCHERS[name]}_launcher"
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    Path("what.txt").write_text("plan crash plan")
+    jobs = (*ODD, "+strategy.number=0,1,2", f"launch={name}")
+    sweep(*jobs)
+    assert [row["status"] for row in rows()] == ["ok", "failed", "ok"]
+    assert len({pid for _, pid in began()}) >= 2
+    Path("what.txt").write_text("plan plan plan")
+    sweep(*jobs)
+    assert sorted(number for number, _ in began()) == [0, 1, 1, 2]
+    assert [row["status"] for row in rows()] == ["ok"] * 3
+
+
+def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hydra_plugins.rematbench_sweeper import ExperimentSweeper
+    from rematbench.row import make_row, write_row
+
+    class Losing:
+        def launch(self, batch: list[list[str]], initial_job_idx: int) -> list[object]:
+            done = [job for job in batch if "seed=1" in job]
+            for job in done:
+                write_row(
+                    Path("runs", job[-1].partition("=")[2], "row.json"), make_row(status="ok")
+                )
+            raise RuntimeError("the node is down")
+
+    sweeper = ExperimentSweeper()
+    sweeper.launcher = Losing()  # type: ignore[assignment]
+    jobs = {4: ["model=unit_chain", "seed=1"], 7: ["model=unit_chain", "seed=2"]}
+    found = sweeper._launch(Path("runs"), jobs)
+    assert {number: row["status"] for number, row in found.items()} == {4: "ok", 7: "failed"}
+    assert found[7]["reason"] == "the launcher lost it: the node is down"
+    with pytest.raises(ConfigError, match="no job came back from Losing: .* the node is down"):
+        sweeper._launch(Path("runs"), {1: ["seed=2"], 2: ["seed=3"]})
+
+
+def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "time", lambda: 100.0)
+    assert progress.advance(tmp_path, "0", "ok", False, 0.0) is None  # no sweep
+    progress.start(tmp_path, 10)
+    assert str(progress.advance(tmp_path, "0", "ok", True, 1.0)) == "1/10"
+    assert str(progress.advance(tmp_path, "2", "ok", False, 40.0)) == "2/10, about 8 min left"
+    assert str(progress.advance(tmp_path, "1", "failed", False, 70.0)) == "3/10, about 4 min left"
+    with (tmp_path / progress.NAME).open("a") as file:
+        file.write("3,ok,0,70")  # cut off
+    assert progress.read(tmp_path).done == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("job_memory_limit=0.5", "job_memory_limit=0.5: give bytes"),
+        ("job_memory_limit=much", "job_memory_limit=much: give bytes"),
+        ("job_time_limit=0", "job_time_limit=0: give a number of seconds above 0"),
+    ],
+)
+def test_limits_are_checked(place: Path, override: str, said: str) -> None:
+    arguments = [sys.executable, "-m", "rematbench", "model=unit_chain", override]
+    done = subprocess.run(arguments, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr

@@ -1,0 +1,26 @@
+"""The code in docs/train.md runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "train.md"
+
+
+def test_the_code_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert "simulated peak" in capsys.readouterr().out
+    assert (tmp_path / "net.plan.json").is_file()
+    step, model = names["step"], names["model"]
+    assert 0 < step.overhead < 0.5
+    assert step.trace.peak_bytes <= 0.8 * step.checkpoint_all.peak_bytes
+    assert all(torch.isfinite(p).all() for p in model.parameters())

@@ -6,11 +6,12 @@ forward pass more than ordinary training (equation 10)::
     cost of the plan  <=  2 * cost of the forward pass + cost of the backward pass
 
 Each value tried is an ordinary job: captured at that size, planned within the memory, simulated,
-cached; where there is a device, it is then executed within that memory, and a real
-out-of-memory error ends its climb. Sizes are doubled until one does not fit; the gap to the largest that fits is halved until
-they are neighbours. So the answer fits and its successor does not: it is the largest of all
-where, as is usual, nothing larger than a failure fits; this is assumed, not checked. Equation
-11's estimate from a batch of 1 is where the doubling looks first; it decides nothing.
+cached; where there is a device, a second search executes the plans within that memory, and real
+out-of-memory errors end its climb. Sizes are doubled until one does not fit; the gap to the
+largest that fits is halved until they are neighbours. So the answer fits and its successor does
+not: it is the largest of all where, as is usual, nothing larger than a failure fits; this is
+assumed, not checked. Equation 11's estimate from a batch of 1 is where the doubling looks first; it
+decides nothing.
 """
 
 from __future__ import annotations

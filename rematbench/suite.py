@@ -30,7 +30,7 @@ from rematbench.row import Row, find_rows, write_leaderboard
 from rematbench.settings import settings_from, whole
 from rematbench.suite_measure import measure_together
 from rematbench.suite_plan import Entry, Model, Planners, prepare
-from rematbench.suite_summary import summarise, table
+from rematbench.suite_summary import headlines, summarise, table
 from rematbench.terminal import console
 
 
@@ -110,7 +110,7 @@ def _model(
 
 
 def run(suite: Suite) -> list[Row]:
-    """Run what is not there yet; write rows, ``leaderboard.csv``, ``summary.csv``.
+    """Run what is not there yet; write rows and the tables of :func:`publish`.
 
     Returns:
         All rows of the suite's folder.
@@ -153,10 +153,11 @@ def _unfinished(suite: Suite) -> Iterator[Model]:
 
 
 def publish(suite: Suite) -> list[Row]:
-    """Write ``leaderboard.csv`` and ``summary.csv`` from the rows that there are."""
+    """Write ``leaderboard.csv``, ``summary.csv`` and ``headlines.csv`` from the rows."""
     rows = find_rows([suite.folder]) if any(suite.folder.rglob("row.json")) else []
     write_leaderboard(suite.folder / "leaderboard.csv", rows)
     summarise(rows).to_csv(suite.folder / "summary.csv", index=False)
+    headlines(rows).to_csv(suite.folder / "headlines.csv", index=False)
     return rows
 
 

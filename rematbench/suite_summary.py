@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
 from rich.table import Table
 
@@ -12,6 +11,20 @@ from rematbench.row import Row
 
 OVERHEAD, SHARE = 0.10, 1 / 3
 """The headlines: memory at 10 % overhead (MONeT), overhead at a third of the memory."""
+_KEYS = ["model", "batch_size", "resolution", "device"]
+# MONeT, Table 1 (P100): GB of PyTorch, of Checkmate (blind to workspace) and of MONeT at 10 %.
+_TABLE_1 = {
+    "resnet50": (15.1, 8.2, 5.7),
+    "googlenet": (14.9, 10.5, 6.9),
+    "unet": (14.3, 9.1, 5.2),
+    "vgg16": (14.1, 9.9, 5.5),
+    "mobilenet_v2": (14.5, 5.8, 4.8),
+}
+THEIRS = {
+    (model, strategy): gigabytes / pytorch
+    for model, (pytorch, *others) in _TABLE_1.items()
+    for strategy, gigabytes in zip(("checkmate_ilp", "monet"), others, strict=True)
+}
 
 
 def summarise(rows: Iterable[Row]) -> pd.DataFrame:
@@ -31,11 +44,30 @@ def summarise(rows: Iterable[Row]) -> pd.DataFrame:
     frame = pd.DataFrame([_flat(row) for row in rows])
     if frame.empty:
         return frame
-    keys = ["model", "batch_size", "resolution", "device"]
     lines = []
-    for key, group in frame.groupby(keys, dropna=False, sort=False):
-        if key[-1] is not None and not pd.isna(key[-1]):
-            lines.append(dict(zip(keys, key, strict=True)) | _line(group))
+    for key, group in frame.groupby(_KEYS, dropna=False, sort=False):
+        if not pd.isna(key[-1]):
+            lines.append(dict(zip(_KEYS, key, strict=True)) | _line(group))
+    return pd.DataFrame(lines)
+
+
+def headlines(rows: Iterable[Row]) -> pd.DataFrame:
+    """A line per model, device and strategy: the headlines, MONeT's printed ones beside them.
+
+    Returns:
+        Columns: those of a model, ``strategy``, ``peak_at_10_percent`` and
+        ``overhead_at_one_third`` as in :func:`summarise`, ``paper_peak_at_10_percent`` (their
+        share of PyTorch's memory on a P100; their Checkmate does not see workspaces).
+    """
+    frame = pd.DataFrame([_flat(row) for row in rows])
+    lines = []
+    for key, group in frame.groupby(_KEYS, dropna=False, sort=False) if len(frame) else ():
+        ran = group[group.measured_seconds.notna() & (group.status == "ok")]
+        base = ran[ran.strategy == "checkpoint_all"]
+        for strategy, mine in ran.groupby("strategy", sort=False) if len(base) else ():
+            told = {"strategy": strategy} | _headline(mine, base.iloc[0])
+            theirs = {"paper_peak_at_10_percent": THEIRS.get((str(key[0]), str(strategy)))}
+            lines.append(dict(zip(_KEYS, key, strict=True)) | told | theirs)
     return pd.DataFrame(lines)
 
 
@@ -58,9 +90,6 @@ def _line(group: pd.DataFrame) -> dict[str, object]:
         return line
     whole = base.iloc[0]
     inside = ran.dropna(subset=["against_checkpoint_all"]).astype({"against_checkpoint_all": float})
-    share = inside.measured_peak_bytes.astype(float) / whole.measured_peak_bytes
-    cheap = share[inside.against_checkpoint_all <= OVERHEAD]
-    lean = inside.against_checkpoint_all[share <= SHARE]
     off = (inside.against_checkpoint_all - inside.overhead.astype(float)).abs()
     return line | {
         "eager_seconds": whole.eager_seconds,
@@ -68,8 +97,17 @@ def _line(group: pd.DataFrame) -> dict[str, object]:
         "worst_peak_error": float(ran.peak_error.astype(float).abs().max()),
         "overhead_error": float(off.median()),
         "rank_correlation": _spearman(inside.cost, inside.measured_seconds),
-        "peak_at_10_percent": float(cheap.min()) if len(cheap) else np.nan,
-        "overhead_at_one_third": float(lean.min()) if len(lean) else np.nan,
+        **_headline(inside, whole),
+    }
+
+
+def _headline(plans: pd.DataFrame, whole: pd.Series) -> dict[str, object]:
+    """NaN where no plan is that cheap, or that lean."""
+    overhead = plans.against_checkpoint_all.astype(float)
+    share = plans.measured_peak_bytes.astype(float) / whole.measured_peak_bytes
+    return {
+        "peak_at_10_percent": share[overhead <= OVERHEAD].min(),
+        "overhead_at_one_third": overhead[share <= SHARE].min(),
     }
 
 

@@ -93,6 +93,8 @@ def unet(
     channels: int = 1,
     base_channels: int = 64,
     dropout: float = 0.5,
+    batch_norm: bool = False,
+    bilinear: bool = False,
 ) -> Workload:
     """U-Net of Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image
     Segmentation" (MICCAI 2015), with padded convolutions, so that nothing is cropped, and
@@ -102,18 +104,25 @@ def unet(
         resolution: multiples of 16; default 416x608, as in Jain et al. (Checkmate, 2020).
         channels: of the image.
         base_channels: of the first stage; they double four times.
+        dropout: 0 for none.
+        batch_norm, bilinear: with batch norms, and upsampling in place of transposed convolutions,
+            as in the U-Net of Shah et al. (MONeT, 2021; its 67 forward ops).
     """
     widths = [base_channels * 2**level for level in range(5)]
     down = [
-        _convs(2, [before, width, width], False)
+        _convs(2, [before, width, width], batch_norm)
         for before, width in zip([channels, *widths], widths[:4], strict=False)
     ]
-    down[-1] = nn.Sequential(down[-1], nn.Dropout(dropout))
-    bottom = nn.Sequential(_convs(2, [widths[3], *widths[4:] * 2], False), nn.Dropout(dropout))
-    up = [
-        (_UP[2](2 * width, width, 2, stride=2), _convs(2, [2 * width, width, width], False))
-        for width in widths[3::-1]
-    ]
+    bottom = _convs(2, [widths[3], *widths[4:] * 2], batch_norm)
+    if dropout:
+        down[-1] = nn.Sequential(down[-1], nn.Dropout(dropout))
+        bottom = nn.Sequential(bottom, nn.Dropout(dropout))
+    up: list[tuple[nn.Module, nn.Module]] = []
+    for width in widths[3::-1]:
+        grow = nn.Upsample(scale_factor=2, mode="bilinear") if bilinear else (
+            _UP[2](2 * width, width, 2, stride=2))  # fmt: skip
+        joined = width + (2 * width if bilinear else width)
+        up.append((grow, _convs(2, [joined, width, width], batch_norm)))
     head = nn.Conv2d(base_channels, num_classes, 1)
     module = _UNet(down, bottom, up, _POOL[2](2), head)
     shape = (batch_size, channels, *image_size(resolution, "416x608"))

@@ -24,7 +24,7 @@ from rematbench.row import Row, find_rows, make_row
 from rematbench.settings import Settings
 from rematbench.suite import Suite, publish, run, suite_from
 from rematbench.suite_plan import Planners
-from rematbench.suite_summary import summarise, table
+from rematbench.suite_summary import THEIRS, headlines, summarise, table
 
 NETWORK = """
 from torch import nn
@@ -155,7 +155,7 @@ def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_bad_suites(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cases.budgets=0.5: give a list"):
+    with pytest.raises(ConfigError, match=r"cases\.budgets=0\.5: give a list"):
         made(tmp_path, cases=CASES | {"budgets": 0.5})
     with pytest.raises(ConfigError, match="seconds=soon: give a number"):
         made(tmp_path, seconds="soon")
@@ -225,6 +225,10 @@ def test_summary_of_hand_made_rows(tmp_path: Path) -> None:
     assert line["worst_peak_error"] == pytest.approx(0.01)
     assert line["overhead_error"] == pytest.approx(0.06)
     assert table(summarise(rows)).row_count == 1
+    found = headlines(rows).set_index("strategy").peak_at_10_percent
+    assert found["a"] == pytest.approx(60 / 90)
+    assert found[["b", "c"]].isna().all()
+    assert THEIRS["resnet50", "monet"] == pytest.approx(5.7 / 15.1)
 
 
 def test_nothing_to_summarise(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""What only a CUDA device can show (``pytest -m gpu``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from devices import gpu
+from helpers import recompute_everything
+
+import costmodel
+import validator
+from costmodel.device import limit_memory, release, use_numerics
+from graphs.capture import Captured, capture
+from graphs.plan import Plan, program_order
+from graphs.simulate import simulate
+from graphs.zoo import make_model
+from rematbench.environment import environment
+from rematbench.job import failure
+from validator.execute import RandomReplay
+from validator.replay import replayed_seconds
+
+pytestmark = gpu
+PLANS = [program_order, recompute_everything]
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Captured:
+    use_numerics(tf32=False, cudnn_benchmark=False, deterministic=False)
+    return capture(make_model("resnet18", batch_size=16, resolution=96), "cuda")
+
+
+@pytest.mark.parametrize("make", PLANS)
+def test_simulated_peak(resnet: Captured, make: object) -> None:
+    graph = costmodel.apply("profiled", resnet.graph, resnet, device="cuda")
+    plan: Plan = make(graph)  # type: ignore[operator]
+    measured = validator.measure(resnet, plan, device="cuda", repeats=2)
+    assert measured.verdict == "ok"
+    assert simulate(graph, plan).peak_bytes == pytest.approx(measured.measured_peak_bytes, rel=0.03)
+    assert measured.measured_reserved_bytes is not None
+    assert measured.measured_reserved_bytes >= measured.measured_peak_bytes
+    assert measured.fragmentation_bytes is not None
+
+
+@pytest.mark.parametrize("make", PLANS)
+def test_bitwise_with_deterministic_kernels(make: object) -> None:
+    use_numerics(tf32=False, cudnn_benchmark=False, deterministic=True)
+    try:
+        captured = capture(make_model("mobilenet_v2", batch_size=8, resolution=64), "cuda")
+        plan: Plan = make(captured.graph)  # type: ignore[operator]
+        measured = validator.measure(captured, plan, device="cuda", repeats=1)
+        assert measured.gradient_bitwise
+    finally:
+        use_numerics(tf32=False, cudnn_benchmark=False, deterministic=False)
+
+
+def test_no_host_synchronization_inside_a_step(resnet: Captured) -> None:
+    program = validator.generate(resnet, recompute_everything(resnet.graph))
+    bench = validator.validator_of(resnet, "cuda", 0).bench
+    bench.run(program)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.no_grad():
+            program.step(bench.residents, RandomReplay("cuda"))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_replay_as_a_cuda_graph(resnet: Captured) -> None:
+    checker = validator.validator_of(resnet, "cuda", 0)
+    program = validator.generate(resnet, program_order(resnet.graph))
+    assert replayed_seconds(checker, program, 3)["cuda_graph_seconds"] > 0
+
+
+def test_random_plans_are_not_replayed() -> None:
+    captured = capture(make_model("transformer_lm", batch_size=2, layers=1, width=64), "cuda")
+    checker = validator.validator_of(captured, "cuda", 0)
+    program = validator.generate(captured, program_order(captured.graph))
+    assert "random numbers" in replayed_seconds(checker, program, 1)["cuda_graph"]
+    assert checker.check(program).verdict == "ok"
+
+
+def test_out_of_memory_is_recovered_from(resnet: Captured) -> None:
+    plan = program_order(resnet.graph)
+    checker = validator.validator_of(resnet, "cuda", 1)
+    program = validator.generate(resnet, plan)
+    assert checker.check(program).verdict == "ok"
+    release("cuda")
+    limit_memory(torch.cuda.memory_allocated() + simulate(resnet.graph, plan).peak_bytes // 4)
+    try:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            checker.judge(program)
+        assert failure(caught.value)["status"] == "out_of_memory"
+    finally:
+        del caught
+        limit_memory(None)
+        release("cuda")
+    assert checker.check(program).verdict == "ok"
+
+
+def test_environment_of_a_device() -> None:
+    found = environment("cuda")
+    assert found["capability"].count(".") == 1
+    assert 0 < found["free_memory_bytes"] <= found["memory_bytes"]
+
+
+def test_the_suite(tmp_path: Path) -> None:
+    from rematbench.suite import run
+    from tests.rematbench.test_suite import made
+
+    models = [
+        ["model=resnet18", "batch_size=8", "resolution=64", f"device.tf32={on}"]
+        for on in (False, True)
+    ]
+    cases = {
+        "models": models,
+        "budgets": [0.7],
+        "strategies": ["ap_greedy", "dtr"],
+        "alone": ["gist"],
+    }
+    rows = run(made(tmp_path, device={"name": "cuda", "repeats": 2}, cases=cases, cuda_graphs=True))
+    assert {row["status"] for row in rows if row["strategy"] == "checkpoint_all"} == {"ok"}
+    assert len({row["device"] for row in rows if row["device"]}) == 2

@@ -1,9 +1,9 @@
 """The other way round: any strategy as the knapsack solver inside PyTorch's partitioner.
 
-The hook (``CustomKnapsackSolver``, PyTorch 2.13) says which of the forward ops that PyTorch would
-save may be computed again. What else is computed again, and when, stays PyTorch's: everything
-cheap, once, right before the backward op that reads it. So the partitioner's plan differs from the
-strategy's; its true peak is simulated, and the strategy asked for leaner plans until it fits.
+The hook (``CustomKnapsackSolver``) says which of the forward ops that PyTorch would rather save may
+be computed again. What else is computed again, and when, stays PyTorch's: everything cheap, once,
+right before the backward op that reads it. So the partitioner's plan differs from the strategy's;
+its true peak is simulated, and the strategy asked for leaner plans until it fits.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.dtr
 	$(BIN)/python -m benchmarks.online
 	$(BIN)/python -m benchmarks.checkmate
+	$(BIN)/python -m benchmarks.train
+	$(BIN)/python -m benchmarks.torch_planners
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2

@@ -330,8 +330,9 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
             size = 90 if kind == "ILP" else 22
             axes.scatter(points["memory_GB"], points["cost_ms"], color=colour(like), marker=sign,
                          s=size, zorder=4 if kind == "ILP" else 3)  # fmt: skip
-        mean = mine[mine["kind"] == "randomized"]["cost_ms"].mean()
-        axes.axhline(mean, color=colour("random_checkpoints"), linestyle=":")
+        drawn = mine[mine["kind"] == "randomized"]["cost_ms"]
+        if len(drawn):
+            axes.axhline(drawn.mean(), color=colour("random_checkpoints"), linestyle=":")
         axes.axvline(16, color="0.3", linestyle="--", linewidth=0.8)
         axes.set(title=model, xlabel="memory (GB)")
     panels[0].set_ylabel("cost (ms, modelled)")
@@ -340,8 +341,9 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
         for kind, (like, sign) in _KINDS.items()
         if kind in set(data["kind"])
     ]
-    handles.append(Line2D([], [], color=colour("random_checkpoints"), linestyle=":",
-                          label="mean of randomized"))  # fmt: skip
+    if "randomized" in set(data["kind"]):
+        handles.append(Line2D([], [], color=colour("random_checkpoints"), linestyle=":",
+                              label="mean of randomized"))  # fmt: skip
     handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=0.8, label="budget"))
     figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False)
     title = "Figure 7: two-phase rounding, deterministic and randomized, at 16 GB"

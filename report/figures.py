@@ -25,6 +25,9 @@ _MODULES = {
     "checkmate": tuple(f"checkmate_{n}" for n in ("fig5a", "fig5b", "fig5c", "fig7", "table2")),
     "checkmate_memory": tuple(f"checkmate_{n}" for n in ("fig1", "fig3", "fig6", "table1")),
     "joins": tuple(f"joins_{n}" for n in ("table1", "table2", "fig6", "fig8", "fig9", "fig10")),
+    "monet": tuple(f"monet_{n}" for n in ("table1", "table3", "fig3", "fig4", "fig6", "fig8")),
+    "monet_tables": tuple(f"monet_{n}" for n in ("table2", "table5", "table6", "table7")),
+    "monet_cases": ("monet_fig5", "monet_fig7"),
     "feng_huang": ("feng_huang_table1", "feng_huang_table2"),
 }
 NAMES = tuple(name for names in _MODULES.values() for name in names)

@@ -101,6 +101,7 @@ def _heuristics(data: pd.DataFrame) -> tuple[Comparison, ...]:
     densenet = {m: v for m, v in classes.items() if m.startswith("densenet")}
     fine = data[(data["status"] == "ok") & (data["curve"] == "lru") & (data["memory_ratio"] <= 0.7)]
     cheap = fine[fine["memory_ratio"] == 0.7]
+    ratios = sorted(set(data["memory_ratio"]), reverse=True)
     seventy = "; ".join(f"{r.model} {r.slowdown - 1:+.1%}" for r in cheap.itertuples())
     return (
         Comparison(
@@ -119,7 +120,7 @@ def _heuristics(data: pd.DataFrame) -> tuple[Comparison, ...]:
             "smallest ratio of each model, DTR-EqClass",
             "not printed",
             _told(classes),
-            "budgets go down in steps of 0.1",
+            f"budgets of this sweep: {', '.join(f'{ratio:g}' for ratio in ratios)}",
         ),
     )
 

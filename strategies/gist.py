@@ -1,8 +1,8 @@
 """gist: one plan that stores encodings instead of values (Gist: Jain et al., ISCA 2018).
 
 Nothing is recomputed. A forward value that only waits for the backward pass is replaced by the
-smallest encodings that all its backward readers can work from, and freed after its last forward
-read:
+smallest lossless encodings that all its backward readers can work from, by half precision where
+there are none, and freed after its last forward read:
 
 - *binarize*: one bit per entry where only the sign is read, four bits per max-pool window;
 - *sparse*: the entries that are not zero (section 4.1, "sparse storage, dense compute"), exact;
@@ -154,13 +154,13 @@ class _Encoder:
         ]
 
     def _encode(self, value: int, readers: list[int]) -> None:
-        """Switch all backward readers of a value, where that saves bytes."""
+        """Switch all backward readers of a value, where that saves bytes; lossless comes first."""
         readers = [op for op in readers if value in self._reads[self.way[op]]]
         used = {v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]}
         best: tuple[int, dict[int, int], frozenset[int]] | None = None
         for mode in ("exact", "csr", "bitmap", "fp16"):
             found = self._switched(value, readers, mode)
-            if found is None:
+            if found is None or (mode == "fp16" and best is not None):
                 continue
             new = frozenset().union(*(self._encodings(way) for way in found.values()))
             extra = int(sum(self.tables.value_bytes[v] for v in new - used))

@@ -164,3 +164,18 @@ def densenet_bc(
     layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     module = nn.Sequential(*layers, nn.Linear(channels, num_classes))
     return _workload("densenet_bc", module, batch_size, image_size(resolution, 32), num_classes)
+
+
+def convolution_layer(*, batch_size: int = 256, resolution: int | str | None = None) -> Workload:
+    """A lone 3-wide convolution of 64 channels (Shah et al., MONeT, 2021, Figure 7).
+
+    Args:
+        resolution: default 56.
+    """
+    shape = (batch_size, 64, *image_size(resolution, 56))
+    return Workload(
+        "convolution_layer",
+        nn.Conv2d(64, 64, 3, padding=1),
+        lambda: (torch.randn(shape),),
+        lambda module, images: module(images).mean(),
+    )

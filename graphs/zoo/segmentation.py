@@ -94,7 +94,7 @@ def unet(
     base_channels: int = 64,
     dropout: float = 0.5,
     batch_norm: bool = False,
-    bilinear: bool = False,
+    upsampling: bool = False,
 ) -> Workload:
     """U-Net of Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image
     Segmentation" (MICCAI 2015), with padded convolutions, so that nothing is cropped, and
@@ -105,8 +105,8 @@ def unet(
         channels: of the image.
         base_channels: of the first stage; they double four times.
         dropout: 0 for none.
-        batch_norm, bilinear: with batch norms, and upsampling in place of transposed convolutions,
-            as in the U-Net of Shah et al. (MONeT, 2021; its 67 forward ops).
+        batch_norm, upsampling: with batch norms, and upsampling in place of transposed
+            convolutions: 67 forward ops without dropout, as Shah et al. count (MONeT, 2021).
     """
     widths = [base_channels * 2**level for level in range(5)]
     down = [
@@ -119,9 +119,9 @@ def unet(
         bottom = nn.Sequential(bottom, nn.Dropout(dropout))
     up: list[tuple[nn.Module, nn.Module]] = []
     for width in widths[3::-1]:
-        grow = nn.Upsample(scale_factor=2, mode="bilinear") if bilinear else (
+        grow = nn.Upsample(scale_factor=2, mode="nearest") if upsampling else (
             _UP[2](2 * width, width, 2, stride=2))  # fmt: skip
-        joined = width + (2 * width if bilinear else width)
+        joined = width + (2 * width if upsampling else width)
         up.append((grow, _convs(2, [joined, width, width], batch_norm)))
     head = nn.Conv2d(base_channels, num_classes, 1)
     module = _UNet(down, bottom, up, _POOL[2](2), head)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
-from types import FrameType
 from typing import Any, ClassVar
 
 from graphs.errors import ConfigError, Infeasible
@@ -23,6 +18,7 @@ from strategies.checkmate.lowering import SOLVER
 from strategies.checkmate.paper import MOST_OPS, solve_paper
 from strategies.checkmate.smallest import smallest_peak
 from strategies.checkmate.space import check
+from strategies.interrupt import interruptible
 
 VARIANTS = ("fast", "paper", "unpartitioned")
 
@@ -98,7 +94,7 @@ class CheckmateIlp:
             problem.graph, budget, deadline, self.gap, self.threads, problem.seed, problem.report
         )
         try:
-            with _interruptible(search):
+            with interruptible(search):
                 search.run()
         except KeyboardInterrupt:
             if search.best is None:
@@ -125,26 +121,6 @@ class CheckmateIlp:
                 "give more time, or ask for strategy.minimise=peak"
             )
         return Infeasible(reason, smallest_peak_found=search.leanest, proven=proven)
-
-
-@contextmanager
-def _interruptible(search: Anytime) -> Iterator[None]:
-    """An interrupt is only noted, since one raised inside a compiled kernel would break it."""
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if search.interrupted:
-            raise KeyboardInterrupt
-        search.interrupted = True
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGUSR1)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def cost_of_once(graph: Graph) -> float:

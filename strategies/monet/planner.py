@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from graphs.simulate import simulate
 from graphs.synthetic import unit_chain
 from strategies.base import Problem, Solution, Traits
 from strategies.checkmate.lowering import SOLVER
+from strategies.interrupt import interruptible
 from strategies.monet.bound import Advice, Bound
+from strategies.monet.published import Locals, Published
 from strategies.monet.schedule import Chosen, cheapest_choice, graph_can_be_planned
 from strategies.monet.search import Point, advised, everything, improved, repaired, search
 from strategies.monet.ways import JOINT, VARIANTS, Ways
@@ -28,6 +30,9 @@ are, so that what it stores at a smaller budget often fits the whole one."""
 TRIES = 8
 """Randomized repairs of each start before it is given up."""
 UNLIMITED = 1 << 60
+RELEASED = "released"
+PRESOLVE = 120.0
+"""Seconds for the published program's presolve, beside the time limit of planning."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,11 @@ class Monet:
     Attributes:
         variant: ``full``; or the ablation of Figures 4 and 6: ``noop``, ``conv``, ``output``,
             ``intermediate``. Those that do not weigh convolution algorithms choose the fastest
-            that fit afterwards (appendix G).
+            that fit afterwards (appendix G). ``released`` plans like ``full`` (``noop`` without
+            ``operators``) and puts the size of the published program into the row (Table 7).
         gap: relative gap (cost - bound) / cost at which to stop.
+        operators: of ``released``: MONeT; False: MONeT-NoOp.
+        locals: of ``released``: appendix B's bound of local memory, ``loose`` or ``tight``.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -47,18 +55,30 @@ class Monet:
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
     variant: str = "full"
     gap: float = 0.005
+    operators: bool = True
+    locals: Locals = "loose"
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            names = ", ".join(VARIANTS)
-            raise ConfigError(f"strategy.variant is {self.variant!r}; choose {names}")
+        for option, value, known in (
+            ("variant", self.variant, (*VARIANTS, RELEASED)),
+            ("locals", self.locals, get_args(Locals)),
+        ):
+            if value not in known:
+                raise ConfigError(f"strategy.{option} is {value!r}; choose {', '.join(known)}")
         if not 0 <= self.gap < 1:
             raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
 
     @property
     def kinds(self) -> frozenset[Kind]:
         """What it chooses from (:class:`~strategies.base.Choosy`)."""
-        return VARIANTS[self.variant]
+        return VARIANTS[self.operations]
+
+    @property
+    def operations(self) -> str:
+        """The variant that says which implementations there are."""
+        if self.variant != RELEASED:
+            return self.variant
+        return "full" if self.operators else "noop"
 
     @property
     def wants_density(self) -> bool:
@@ -79,6 +99,12 @@ class Monet:
         graph, budget = problem.graph, problem.budget
         if not graph_can_be_planned(graph):
             raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
+        sizes: dict[str, Any] = {}
+        if self.variant == RELEASED:
+            room = UNLIMITED if budget is None else budget
+            published = Published(graph, room, self.operators, self.locals)
+            sizes = {"operators": self.operators, "locals": self.locals}
+            sizes |= published.sizes(PRESOLVE)
         started = perf_counter()
         ways = Ways.of(graph, self.kinds)
         floor, what = graph.floor()
@@ -87,7 +113,12 @@ class Monet:
                 f"{what} alone must have {floor} bytes; the budget is {budget}", proven=True
             )
         run = _Run(self, problem, ways, started)
-        run.run()
+        try:
+            with interruptible(run):
+                run.run()
+        except KeyboardInterrupt:
+            if run.best is None:
+                raise
         if run.best is None:
             proven = run.bound == inf and ways.everything
             raise Infeasible(
@@ -104,7 +135,7 @@ class Monet:
             variant=self.variant,
             solver=SOLVER,
             seconds=perf_counter() - started,
-            details=run.details(),
+            details={**run.details(), **sizes},
         )
 
 
@@ -115,15 +146,17 @@ class _Run:
         best: cost and plan, or None.
         bound: proven lower bound of the cost; infinite: there is no plan.
         leanest: the smallest peak found, in bytes.
+        interrupted: set it, and ``run`` raises KeyboardInterrupt at the next good moment.
     """
 
     def __init__(self, strategy: Monet, problem: Problem, ways: Ways, started: float) -> None:
         self.problem, self.ways, self.started = problem, ways, started
-        self.gap, self.joint = strategy.gap, strategy.variant in JOINT
+        self.gap, self.joint = strategy.gap, strategy.operations in JOINT
         self.deadline = started + problem.time_limit
         self.random = np.random.default_rng(problem.seed)
         self.best: tuple[float, Plan] | None = None
         self.point: Point | None = None
+        self.interrupted = False
         self.leanest: int | None = None
         self.incumbents: list[tuple[float, float | None, float]] = []
         self.model: Bound | None = None
@@ -141,11 +174,13 @@ class _Run:
         space = Chosen.start(self.ways, cheapest_choice(self.ways), limit, self.joint)
         start = everything(space)
         self._try(start)
+        if self.joint:
+            self._try(everything(replace(space, joint=False)))
         if self.problem.budget is None or self._closed():
             return
         self.model = Bound(self.ways, limit, self.problem.seed)
         for share in SHARES:
-            advice = self.model.linear(self.deadline, lambda: False, share)
+            advice = self.model.linear(self.deadline, self._rest, share)
             self._learn()
             if self.bound == inf:
                 return
@@ -171,6 +206,7 @@ class _Run:
             "nodes": 0 if model is None else model.nodes,
             "build_seconds": 0.0 if model is None else model.build_seconds,
             "incumbents": self.incumbents,
+            "interrupted": self.interrupted,
             "seconds_to_gap_5": self._seconds_to_gap(0.05),
             "seconds_to_gap_2": self._seconds_to_gap(0.02),
         }
@@ -187,9 +223,11 @@ class _Run:
         return self.best[0] - self.bound <= self.gap * self.best[0]
 
     def _enough(self) -> bool:
-        """Asked by the solver, in its own thread."""
+        """Asked by the solver, in its own thread: time to stop?"""
         assert self.model is not None
-        return self.best is not None and self.best[0] - self.model.best <= self.gap * self.best[0]
+        if self.best is None or self.interrupted:
+            return self.interrupted
+        return self.best[0] - self.model.best <= self.gap * self.best[0]
 
     def _learn(self) -> None:
         assert self.model is not None
@@ -198,8 +236,11 @@ class _Run:
             self._record()
 
     def _follow(self, space: Chosen, advice: Advice | None) -> None:
-        if advice is not None:
-            self._try(advised(space, advice))
+        if advice is None:
+            return
+        self._try(advised(space, advice))
+        if self.joint:  # faster ways may cost more recomputation than they save
+            self._try(advised(replace(space, joint=False), advice))
 
     def _try(self, start: Point) -> None:
         """Repair and improve a start, and keep what comes of it."""
@@ -219,10 +260,16 @@ class _Run:
                 noisy = improved(noisy, self.random, self.deadline)
             self._offer(noisy)
 
+    def _rest(self) -> bool:
+        """Nothing to do while the solver works, but to look for an interrupt."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return False
+
     def _step(self) -> bool:
         """One step of local search; False if there is nothing to start from."""
         if self.point is None:
-            return False
+            return self._rest()
         found = next(self._steps, None)
         if found is None:
             self._steps = search(self.point, self.random, self.deadline)
@@ -232,9 +279,14 @@ class _Run:
         return found is not None
 
     def _offer(self, found: Point) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
         self.leanest = found.peak if self.leanest is None else min(self.leanest, found.peak)
         if found.peak > found.space.limit:
             return
+        if self.joint and not found.space.joint:
+            space = replace(found.space, joint=True)
+            found = Point(space, space.evaluate(found.schedule.keep))
         if self.point is not None and found.cost >= self.point.cost:
             return
         self.point = found

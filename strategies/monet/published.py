@@ -30,9 +30,9 @@ SCALAR_BYTES = 8
 def forward_ops(graph: Graph) -> list[int]:
     """The forward ops that the paper counts.
 
-    These are the ops that the loss needs, without those that make a scalar. A classifier's
-    ``flatten`` is a view here and no op: its log-softmax stands for it; that of a dense head
-    (U-Net) is the loss's.
+    These are the ops that the loss needs, without those that make a scalar, and without what is
+    computed from constants alone (the index of an upsampling). A classifier's ``flatten`` is a
+    view here and no op: its log-softmax stands for it; that of a dense head (U-Net) is the loss's.
 
     Raises:
         NotApplicable: the graph has no loss.
@@ -47,7 +47,13 @@ def forward_ops(graph: Graph) -> list[int]:
         needed |= new
         todo += new
 
+    varies = tables.resident.copy()
+    for op in sorted(needed):
+        varies[tables.writes[op]] = varies[tables.reads[int(tables.op_first[op])]].any()
+
     def counts(op: int) -> bool:
+        if not varies[tables.writes[op]].any():
+            return False
         if int(tables.value_bytes[tables.writes[op]].max()) <= SCALAR_BYTES:
             return False
         if "log_softmax" not in graph.ops[op].name:

@@ -138,12 +138,10 @@ def test_the_partitioner_is_made_to_fit_a_true_peak() -> None:
     model = captured("transformer_lm")
     graph = model.graph
     base = simulate(graph, program_order(graph))
-    budget = int(0.9 * base.peak_bytes)
+    budget = int(0.6 * base.peak_bytes)  # below what the first try needs
     found = TorchKnapsack().plan(Problem(graph, budget, captured=model))
     assert simulate(graph, found.plan).peak_bytes <= budget
-    assert found.details["share"] is None
-    lean = TorchKnapsack().plan(Problem(graph, int(0.6 * base.peak_bytes), captured=model))
-    assert lean.details["share"] is not None
+    assert found.details["share"] is not None
     with pytest.raises(Infeasible) as raised:
         TorchKnapsack().plan(Problem(graph, int(0.3 * base.peak_bytes), captured=model))
     assert raised.value.smallest_peak_found

@@ -1,0 +1,162 @@
+"""Figures 5 and 7 of the MONeT paper: memory along a network, algorithms of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from graphs.files import read_graph, read_plan
+from graphs.kinds import Kind, kinds_of
+from graphs.simulate import simulate
+from report.collect import Record
+from report.figures import Comparison, Drawing
+from report.monet import is_paper_row, system
+
+_GB = 1e9
+
+
+def draw(name: str, records: Sequence[Record]) -> Drawing | None:
+    """One of the figures of this module."""
+    return _draw_case(records) if name == "monet_fig5" else _draw_algorithms(records)
+
+
+# Figure 5
+
+
+def case_table(folders: dict[str, Path]) -> pd.DataFrame:
+    """Per op of checkpoint-all: bytes live while each plan first computes it; recomputation.
+
+    Args:
+        folders: of checkpoint_all, ``monet noop`` and ``monet``.
+    """
+    frame = pd.DataFrame()
+    for name, folder in folders.items():
+        graph, plan = read_graph(folder / "graph.json.gz"), read_plan(folder / "plan.json")
+        trace, tables = simulate(graph, plan), graph.tables
+        seen: dict[str, int] = {}
+        bytes_of, again = [], []
+        spent = 0.0
+        for code, live in zip(trace.codes.tolist(), trace.bytes_during.tolist(), strict=True):
+            if code < 0:
+                continue
+            op = graph.ops[int(tables.op_of[code])].name
+            if op in seen:
+                spent += float(tables.cost[code])
+                continue
+            seen[op] = len(seen)
+            bytes_of.append(live / _GB)
+            again.append(spent)
+            spent = 0.0
+        mine = pd.DataFrame({"memory_GB": bytes_of, "recomputation": again}, index=list(seen))
+        mine = mine.add_prefix(f"{name} ")
+        frame = mine if frame.empty else frame.join(mine)
+    return frame.reset_index(names="op")
+
+
+_CASE = {"checkpoint_all": "PyTorch", "monet noop": "MONeT, no operators", "monet": "MONeT"}
+
+
+def _draw_case(records: Sequence[Record]) -> Drawing | None:
+    folders: dict[str, Path] = {}
+    for record in records:
+        row, folder = record.row, record.folder
+        name = system(row)
+        wanted = row["model"] == "resnet50" and row["status"] == "ok" and is_paper_row(row)
+        fits = name == "checkpoint_all" or (name in _CASE and row["budget_fraction"] == 0.54)
+        if wanted and fits and folder is not None and (folder / "plan.json").exists():
+            folders[str(name)] = folder
+    if set(folders) != set(_CASE):
+        return None
+    data = case_table({name: folders[name] for name in _CASE})
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(6.6, 5.0), layout="constrained")
+    top, middle, bottom = figure.subplots(3, 1, sharex=True)
+    place = np.arange(len(data))
+    inks = dict(zip(_CASE, ("0.3", *sns.color_palette("colorblind", 2)), strict=True))
+    for name, shown in _CASE.items():
+        top.plot(place, data[f"{name} memory_GB"], color=inks[name], label=shown, linewidth=1.1)
+    base = data["checkpoint_all memory_GB"]
+    for name in ("monet noop", "monet"):
+        middle.plot(place, base - data[f"{name} memory_GB"], color=inks[name], linewidth=1.1)
+        bottom.step(place, data[f"{name} recomputation"] * 1e3, color=inks[name], linewidth=1.1)
+    top.set_ylabel("memory (GB)")
+    middle.set_ylabel("saved (GB)")
+    bottom.set(ylabel="recomputed (ms,\nmodelled)", xlabel="op, in program order")
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    peaks = {name: data[f"{name} memory_GB"].max() for name in _CASE}
+    note = Comparison(
+        "ResNet-50, batch 184: peak of PyTorch and of MONeT",
+        "14.7 GB and 8 GB",
+        f"{peaks['checkpoint_all']:.1f} GB and {peaks['monet']:.1f} GB (simulated)",
+        "recomputation is drawn before the op that it is for, so only first computes count here",
+    )
+    title = "Figure 5: memory, saving and recomputation along ResNet-50's ops"
+    return Drawing(title, data, figure, (note,))
+
+
+# Figure 7
+
+_LAYER = "graphs.zoo.classifiers:convolution_layer"
+
+
+def algorithm_table(folder: Path) -> pd.DataFrame:
+    """Cost and workspace of each algorithm of a lone convolution, forward."""
+    graph = read_graph(folder / "graph.json.gz")
+    op = next(op for op in graph.ops if op.name == "convolution")
+    return pd.DataFrame(
+        [
+            {
+                "algorithm": way.name.removeprefix("conv:"),
+                "workspace_MB": way.workspace_bytes / 1e6,
+                "cost": way.cost,
+                "cost_unit": graph.cost_unit,
+            }
+            for way in op.implementations
+            if kinds_of(way.name) <= {Kind.DEFAULT, Kind.CONVOLUTION}
+        ]
+    )
+
+
+def _draw_algorithms(records: Sequence[Record]) -> Drawing | None:
+    folder = next(
+        (
+            record.folder
+            for record in reversed(records)
+            if record.row["model"] == _LAYER
+            and record.folder is not None
+            and (record.folder / "graph.json.gz").exists()
+        ),
+        None,
+    )
+    if folder is None:
+        return None
+    data = algorithm_table(folder)
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(5.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    sns.scatterplot(
+        data, x="workspace_MB", y="cost", hue="algorithm", style="algorithm", s=60,
+        palette="colorblind", ax=axes,
+    )  # fmt: skip
+    axes.set(xlabel="workspace (MB)", ylabel=f"cost ({data['cost_unit'].iloc[0]})")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=7, title=None, loc="center left", bbox_to_anchor=(1, 0.5))
+    order = data.sort_values("workspace_MB")["cost"].to_list()
+    falls = sum(later < earlier for earlier, later in zip(order, order[1:], strict=False))
+    note = Comparison(
+        "more workspace is not always faster",
+        "'not always inversely proportional' (appendix I)",
+        f"{falls} of {len(order) - 1} steps to more workspace are faster",
+        "PyTorch's algorithms, on this device, in place of cuDNN's on a P100",
+    )
+    title = "Figure 7: memory and cost of a convolution's algorithms"
+    return Drawing(title, data, figure, (note,))

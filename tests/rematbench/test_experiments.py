@@ -1,0 +1,88 @@
+"""Every experiment composes under every profile; docs/claims.csv keeps to its words."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from hydra_plugins.rematbench_sweeper import ExperimentSweeper, _Composer
+from rematbench.resolvers import register_resolvers
+from rematbench.settings import settings_from
+from report.figures import NAMES
+
+HOUSE = Path(__file__).parents[2]
+EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml"))
+VERDICTS = ("reproduced", "near", "differs", "not reproduced", "lower bound", "not comparable")
+KINDS = ("planned", "simulated", "modelled", "measured")
+
+
+@pytest.fixture
+def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(HOUSE)  # logs are named from here
+    register_resolvers()
+    with initialize_config_module("conf", version_base="1.3"):
+        yield
+
+
+def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
+    """A job for each choice of groups of an experiment, its settings checked."""
+    given = [f"experiment={name}", *overrides]
+    master = compose(config, given, return_hydra_config=True)
+    loader = GlobalHydra.instance().config_loader()
+    sweeper = ExperimentSweeper.__new__(ExperimentSweeper)  # Hydra has reloaded its base class
+    sweeper.sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
+    sweeper.hydra_context = SimpleNamespace(config_loader=loader)
+    jobs = sweeper._jobs(given)
+    composer = _Composer(loader, master)
+    parser = OverridesParser.create(config_loader=loader)
+    groups = ("model", "strategy", "costmodel", "device")
+    distinct = {
+        tuple(o.input_line for o in parser.parse_overrides(job) if o.key_or_group in groups): job
+        for job in jobs
+    }
+    for job in distinct.values():
+        settings_from(*composer(job))
+    return jobs
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_profile_of_an_experiment_is_a_list_of_jobs(hydra: None, name: str) -> None:
+    config = "max_batch" if name == "checkmate_fig6" else "config"
+    text = (HOUSE / f"conf/experiment/{name}.yaml").read_text()
+    if "\nprofile:" not in text:
+        assert jobs_of(name, config)
+        return
+    sizes = {p: len(jobs_of(name, config, f"profile={p}")) for p in ("quick", "full", "gpu")}
+    assert 0 < sizes["quick"] <= sizes["full"], sizes
+    assert sizes["gpu"] > 0
+
+
+def claims() -> list[dict[str, str]]:
+    with (HOUSE / "docs/claims.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_claims_keep_to_their_words() -> None:
+    columns = ["paper", "section", "claim", "printed", "ours", "kind", "verdict", "where"]
+    for number, line in enumerate(claims(), 2):
+        assert list(line) == columns, number
+        assert all(line.values()), (number, line)
+        assert line["kind"] in KINDS, (number, line["kind"])
+        assert line["verdict"].partition(" (")[0].partition(":")[0] in VERDICTS, (number, line)
+
+
+def test_claims_name_every_paper_and_what_makes_their_numbers() -> None:
+    assert {line["paper"] for line in claims()} >= {"simrd", "checkmate", "feng-huang", "joins"}
+    known = {*NAMES, *EXPERIMENTS}
+    for line in claims():
+        for place in line["where"].split("; "):
+            path = HOUSE / place.partition("::")[0]
+            assert place in known or path.exists(), (line["claim"], place)

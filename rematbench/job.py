@@ -66,6 +66,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     """
     row = first_row(settings)
     strategy = make_strategy(settings)
+    row["variant"] = settings.options.get("variant")  # until a plan says which it is of
     if settings.device == "cuda":
         from costmodel.device import limit_memory, use_numerics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def _draw_algorithms(records: Sequence[Record]) -> Drawing | None:
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7, title=None, loc="center left", bbox_to_anchor=(1, 0.5))
     order = data.sort_values("workspace_MB")["cost"].to_list()
-    falls = sum(later < earlier for earlier, later in zip(order, order[1:], strict=False))
+    falls = sum(later < earlier for earlier, later in itertools.pairwise(order))
     note = Comparison(
         "more workspace is not always faster",
         "'not always inversely proportional' (appendix I)",

@@ -52,7 +52,7 @@ _COLOURS = (
     *("#ca9161", "#fbafe4", "#949494", "#b8ab00", "#56b4e9"),
 )
 # Compared with all others in most figures: by inks that none of them has.
-_OWN = {"checkmate_ilp": "#121212", "checkmate_rounding": "#801014"}
+_OWN = {"checkmate_ilp": "#121212", "checkmate_rounding": "#801014", "feng_huang": "#6a3d9a"}
 
 
 def _place(strategy: str) -> int:

@@ -31,8 +31,8 @@ TRIES = 8
 """Randomized repairs of each start before it is given up."""
 UNLIMITED = 1 << 60
 RELEASED = "released"
-PRESOLVE = 120.0
-"""Seconds for the published program's presolve, beside the time limit of planning."""
+PRESOLVE, PLANNING = 0.7, 0.1
+"""Shares of the time limit for the published program's presolve, and for the plan beside it."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,8 @@ class Monet:
             raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
         sizes: dict[str, Any] = {}
         if self.variant == RELEASED:
-            room = UNLIMITED if budget is None else budget
-            published = Published(graph, room, self.operators, self.locals)
-            sizes = {"operators": self.operators, "locals": self.locals}
-            sizes |= published.sizes(PRESOLVE)
+            sizes = self._published(problem)
+            problem = replace(problem, time_limit=PLANNING * problem.time_limit)
         started = perf_counter()
         ways = Ways.of(graph, self.kinds)
         floor, what = graph.floor()
@@ -137,6 +135,13 @@ class Monet:
             seconds=perf_counter() - started,
             details={**run.details(), **sizes},
         )
+
+    def _published(self, problem: Problem) -> dict[str, Any]:
+        """Which of the published programs it is, and its size."""
+        room = UNLIMITED if problem.budget is None else problem.budget
+        program = Published(problem.graph, room, self.operators, self.locals)
+        sizes = program.sizes(PRESOLVE * problem.time_limit)
+        return {"operators": self.operators, "locals": self.locals, **sizes}
 
 
 class _Run:

@@ -40,7 +40,8 @@ def forward_ops(graph: Graph) -> list[int]:
     tables, loss = graph.tables, graph.loss_index
     if loss is None:
         raise NotApplicable("the published form needs a loss")
-    needed, todo = set(), [loss]
+    needed: set[int] = set()
+    todo = [loss]
     while todo:
         reads = tables.reads[int(tables.op_first[todo.pop()])]
         new = {int(op) for op in tables.writer[reads] if op >= 0} - needed
@@ -120,7 +121,9 @@ class Published:
     # Nodes: the forward ops, and after each ReLU or max-pool its mask or index.
 
     def _nodes(self) -> None:
-        size, self.parents, self.of_op = [], [], {}
+        size: list[float] = []
+        self.parents: list[list[int]] = []
+        self.of_op: dict[int, int] = {}
         self.side: dict[int, int] = {}
         self.name: list[str] = []
         for op in self.ops:
@@ -271,11 +274,12 @@ class Published:
         ways = self.backward[k].ways
         sure = np.zeros(len(self.size), dtype=bool)
         sure[list(frozenset.intersection(*ways))] = True
-        terms = []
-        for way, needs in enumerate(ways):
-            for node in needs:
-                if not sure[node]:
-                    terms.append((self._unless_stored(self.d[k][way], k, node), self.size[node]))
+        terms = [
+            (self._unless_stored(self.d[k][way], k, node), float(self.size[node]))
+            for way, needs in enumerate(ways)
+            for node in needs
+            if not sure[node]
+        ]
         return sure, terms
 
     def _unless_stored(self, chosen: int, k: int, node: int) -> int:
@@ -305,10 +309,7 @@ class Published:
             waiting = [(int(self.s[k, j]), float(size[j])) for j in nodes[node + 1 :]]
             own = float(size[node] + size[local & ~sure].sum())
             terms = [(int(self.r[k, node]), own), *waiting, *chosen]
-            for column, space in zip(
-                self.a[k].get(node, ()), self.algorithms.get(node, ()), strict=False
-            ):
-                terms.append((column, space))
+            terms += zip(self.a[k].get(node, ()), self.algorithms.get(node, ()), strict=False)
             terms += stored(before & ~local & ~sure)
             self.program.most(terms, room - size[sure & (nodes < node)].sum())
             ready = nodes <= node

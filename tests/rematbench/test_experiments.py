@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from hydra_plugins.rematbench_sweeper import ExperimentSweeper, _Composer
@@ -21,6 +20,8 @@ from report.figures import NAMES
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml"))
 VERDICTS = ("reproduced", "near", "differs", "not reproduced", "lower bound", "not comparable")
+GROUPS = ("model", "strategy", "costmodel", "device")
+_composed: set[str] = set()
 KINDS = ("planned", "simulated", "modelled", "measured")
 
 
@@ -33,7 +34,7 @@ def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
-    """A job for each choice of groups of an experiment, its settings checked."""
+    """An experiment's jobs; those with a choice that no earlier one made are composed."""
     given = [f"experiment={name}", *overrides]
     master = compose(config, given, return_hydra_config=True)
     loader = GlobalHydra.instance().config_loader()
@@ -42,14 +43,11 @@ def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
     sweeper.hydra_context = SimpleNamespace(config_loader=loader)
     jobs = sweeper._jobs(given)
     composer = _Composer(loader, master)
-    parser = OverridesParser.create(config_loader=loader)
-    groups = ("model", "strategy", "costmodel", "device")
-    distinct = {
-        tuple(o.input_line for o in parser.parse_overrides(job) if o.key_or_group in groups): job
-        for job in jobs
-    }
-    for job in distinct.values():
-        settings_from(*composer(job))
+    for number, job in enumerate(jobs):
+        choices = {override for override in job if override.partition("=")[0] in GROUPS}
+        if number == 0 or not choices <= _composed:
+            settings_from(*composer(job))
+            _composed.update(choices)
     return jobs
 
 

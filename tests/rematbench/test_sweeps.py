@@ -109,7 +109,8 @@ def test_a_killed_sweep_goes_on_where_it_was(place: Path) -> None:
     assert [number for number, _ in began()] == [0, 1, 2, 3, 3, 4]  # none of the finished again
     assert [row["status"] for row in rows()] == ["ok"] * 5
     assert [bool(row["extra"].get("cached")) for row in rows()] == [True] * 3 + [False] * 2
-    assert "[3/5]" in said and re.search(r"\[4/5, about \d+ s left\]", said)
+    assert "[3/5]" in said
+    assert re.search(r"\[4/5, about \d+ s left\]", said)
     with Path("runs/sweep/leaderboard.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 5
 
@@ -166,7 +167,7 @@ def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch
     found = sweeper._launch(Path("runs"), jobs)
     assert {number: row["status"] for number, row in found.items()} == {4: "ok", 7: "failed"}
     assert found[7]["reason"] == "the launcher lost it: the node is down"
-    with pytest.raises(ConfigError, match="no job came back from Losing: .* the node is down"):
+    with pytest.raises(ConfigError, match=r"no job came back from Losing: .* the node is down"):
         sweeper._launch(Path("runs"), {1: ["seed=2"], 2: ["seed=3"]})
 
 

@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from graphs.capture import Captured, capture
 from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
 from graphs.ir import Graph, Implementation, Op, Phase, Value
 from graphs.kinds import kinds_of
-from graphs.plan import Plan, program_order, with_frees
+from graphs.plan import Compute, Plan, program_order, with_frees
 from graphs.simulate import Trace, simulate
 from graphs.synthetic import unit_chain
 from graphs.zoo import make_model
@@ -29,10 +30,11 @@ from strategies.base import Choosy, Problem
 from strategies.checkmate_compared import CheckmateCompared
 from strategies.gist import Gist
 from strategies.monet.planner import Monet
-from strategies.monet.published import Published, forward_ops
+from strategies.monet.published import Locals, Published, forward_ops
 from strategies.monet.ways import VARIANTS
 
 SECONDS = 1
+LOCALS = get_args(Locals)
 
 
 def tiny() -> Graph:
@@ -173,42 +175,35 @@ def test_full_is_cheaper_than_noop() -> None:
 @pytest.mark.parametrize("operators", [False, True])
 def test_published_program(operators: bool) -> None:
     _, graph, base = network("full" if operators else "noop")
-    sizes = {}
-    for bound in ("loose", "tight"):
-        strategy = Monet("released", operators=operators, locals=bound)
-        problem = Problem(graph, int(0.7 * base.peak_bytes), time_limit=SECONDS)
-        details = strategy.plan(problem).details
-        assert details["forward_ops"] == 3 * 3 + 2 + 1 + 3 + 2 + 6 + 2 * 3  # counted below
-        assert 0 < details["presolved_rows"] <= details["published_rows"]
-        assert 0 < details["presolved_columns"] <= details["published_columns"]
-        sizes[bound] = details["published_rows"], details["published_columns"]
-    assert sizes["loose"] == sizes["tight"]  # they differ in coefficients
+    room = int(0.7 * base.peak_bytes)
+    loose, tight = (Published(graph, room, operators, bound).sizes(60) for bound in LOCALS)
+    for sizes in (loose, tight):
+        assert 0 < sizes["presolved_rows"] <= sizes["published_rows"]
+        assert 0 < sizes["presolved_columns"] <= sizes["published_columns"]
+    assert loose["published_rows"] == tight["published_rows"]  # they differ in coefficients
+    assert loose["forward_ops"] == len(forward_ops(graph))
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "count"),
-    [
-        ("vgg16", {"batch_size": 2, "resolution": 32}, 40),
-        ("mobilenet_v2", {"batch_size": 2, "resolution": 64}, 153),
-        (
-            "unet",
-            {"resolution": 32, "dropout": 0.0, "batch_norm": True, "upsampling": True},
-            67,
-        ),
-    ],
-)
-def test_forward_ops_as_the_paper_counts(
-    model: str, options: dict[str, object], count: int
-) -> None:
-    graph = capture(make_model(model, **options)).graph
-    assert len(forward_ops(graph)) == count
+def test_released_plans_and_tells_the_size() -> None:
+    _, graph, base = network("noop")
+    strategy = Monet("released", operators=False)
+    found = strategy.plan(Problem(graph, int(0.7 * base.peak_bytes), time_limit=SECONDS))
+    assert found.variant == "released"
+    assert found.details["presolved_rows"] > 0
+    assert found.details["operators"] is False
+
+
+def test_forward_ops_of_the_papers_unet() -> None:
+    options = {"resolution": 32, "dropout": 0.0, "batch_norm": True, "upsampling": True}
+    assert len(forward_ops(capture(make_model("unet", **options)).graph)) == 67
 
 
 def test_size_of_the_published_program() -> None:
-    """Table 7: 12,772 x 6,306 for VGG-16 without operators."""
+    """Table 7: 40 forward ops, 12,772 x 6,306, for VGG-16 without operators."""
     graph = capture(make_model("vgg16", batch_size=8, resolution=224)).graph
     room = int(0.67 * simulate(graph, program_order(graph)).peak_bytes)
     found = Published(graph, room, False, "loose").sizes(60)
+    assert found["forward_ops"] == 40
     assert found["presolved_rows"] == pytest.approx(12772, rel=0.15)
     assert found["presolved_columns"] == pytest.approx(6306, rel=0.15)
 
@@ -296,16 +291,18 @@ def test_zero_weights_empty_tensors_and_odd_sizes(strategy: Choosy) -> None:
     found = strategy.plan(Problem(graph, budget, SECONDS, captured=captured))
     result = validator.measure(captured, found.plan, device="cpu", repeats=1)
     assert result.verdict == "ok"
-    assert result.measured_peak_bytes == simulate(graph, found.plan).peak_bytes
 
 
-@pytest.mark.parametrize("fraction", [0.5, 0.7])
-def test_never_overwrites_what_is_read_again(fraction: float) -> None:
-    """The simulator rejects such plans; the network adds what an in-place ReLU would overwrite."""
+def test_never_overwrites_what_is_read_again() -> None:
+    """The simulator rejects such plans: a read of what was overwritten finds nothing."""
     _, graph, _ = network("full")
-    offered = sum(bool(way.overwrites) for op in graph.ops for way in op.implementations)
-    assert offered > 0
-    simulate(graph, planned("full", 0.55 if fraction == 0.5 else 0.65)[2])
+    taken = {
+        (op.name, way.name) for op in graph.ops for way in op.implementations if way.overwrites
+    }
+    ran = {(s.op, s.implementation) for s in planned("full", 0.55)[2].statements
+           if isinstance(s, Compute)}  # fmt: skip
+    assert taken & ran
+    simulate(graph, planned("full", 0.55)[2])
 
 
 def test_interrupted_it_returns_the_best() -> None:

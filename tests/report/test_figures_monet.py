@@ -1,0 +1,81 @@
+"""MONeT's figures, from golden rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from golden import expected, records
+
+from graphs.errors import ConfigError
+from graphs.files import write_graph, write_plan
+from graphs.plan import program_order
+from graphs.synthetic import unit_chain
+from rematbench.row import make_row
+from report import figures
+from report.monet import gist_table, memory_table, ranked, tradeoffs
+from report.monet_cases import algorithm_table, case_table
+
+
+@pytest.mark.parametrize(
+    "name", ["monet_fig3", "monet_fig6", "monet_table1", "monet_table5", "monet_table7"]
+)
+def test_golden(name: str, tmp_path: Path) -> None:
+    paths = figures.draw(name, records("monet"), tmp_path)
+    assert paths[2].read_text() == expected(name)
+
+
+def _job(strategy: str, peak: int, overhead: float, variant: str | None = None) -> dict:
+    return make_row(
+        model="vgg16",
+        batch_size=176,
+        strategy=strategy,
+        variant=variant,
+        status="ok",
+        budget_fraction=peak / 100,
+        cost=1 + overhead,
+        overhead=overhead,
+        peak_bytes=peak * 10**9,
+        checkpoint_all_peak_bytes=100 * 10**9,
+        costmodel="roofline",
+        extra={"accounting": "full"},
+    )
+
+
+def test_memory_at_ten_percent() -> None:
+    rows = [_job("monet", 50, 0.08, "full"), _job("monet", 40, 0.2, "full")]
+    rows += [_job("checkmate_o", 80, 0.1)]
+    found = memory_table(tradeoffs(rows)).to_dict("records")[0]
+    assert (found["monet"], found["checkmate_o"], found["checkmate_d"]) == (50, 80, None)
+
+
+def test_gist_beside_the_leanest_plan() -> None:
+    rows = [_job("gist", 60, 0.3), _job("monet", 50, 0.08, "full"), _job("monet", 40, 0.2, "full")]
+    found = gist_table(tradeoffs(rows)).to_dict("records")[0]
+    assert (found["gist_memory"], found["monet_memory"], found["monet_overhead"]) == (0.6, 0.4, 0.2)
+
+
+def test_no_plan_counts_as_dearest() -> None:
+    costs = {"monet": 1.0, "monet conv": 1.1, "monet noop": None}
+    data = pd.DataFrame(
+        [{"model": "vgg16", "budget": 0.5, "system": k, "cost": c} for k, c in costs.items()]
+    )
+    assert ranked(data).ours.startswith("at 1 of 1")
+
+
+def test_case_and_algorithms(tmp_path: Path) -> None:
+    graph = unit_chain(3)
+    write_graph(tmp_path / "graph.json.gz", graph)
+    write_plan(tmp_path / "plan.json", program_order(graph))
+    found = case_table({"checkpoint_all": tmp_path, "monet": tmp_path})
+    assert len(found) == len(graph.ops)
+    assert (found["monet recomputation"] == 0).all()
+    with pytest.raises(StopIteration):
+        algorithm_table(tmp_path)  # no convolution
+
+
+def test_rows_of_others_draw_nothing(tmp_path: Path) -> None:
+    for name in ("monet_fig5", "monet_fig7", "monet_table7"):
+        with pytest.raises(ConfigError, match=name):
+            figures.draw(name, records("joins_fig8"), tmp_path)

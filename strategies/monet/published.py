@@ -102,7 +102,10 @@ class Published:
         self._forward_memory()
 
     def sizes(self, seconds: float) -> dict[str, int]:
-        """Rows and columns, and those that HiGHS's presolve leaves, where it ends in time."""
+        """Rows and columns, and those that HiGHS's presolve leaves.
+
+        These are missing where it did not end in time, or proved that the program has no solution.
+        """
         highs = highspy.Highs()
         highs.silent()
         highs.setOptionValue("time_limit", seconds)
@@ -113,7 +116,10 @@ class Published:
             "published_rows": size["rows"],
             "published_columns": size["columns"],
         }
-        if highs.presolve() == highspy.HighsStatus.kOk:
+        ended = highs.presolve() == highspy.HighsStatus.kOk
+        if highs.getModelPresolveStatus() == highspy.HighsPresolveStatus.kInfeasible:
+            found["published_infeasible"] = 1
+        elif ended:
             left = highs.getPresolvedLp()
             found |= {"presolved_rows": left.num_row_, "presolved_columns": left.num_col_}
         return found

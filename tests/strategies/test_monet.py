@@ -201,7 +201,7 @@ def test_forward_ops_of_the_papers_unet() -> None:
 def test_size_of_the_published_program() -> None:
     """Table 7: 40 forward ops, 12,772 x 6,306, for VGG-16 without operators."""
     graph = capture(make_model("vgg16", batch_size=8, resolution=224)).graph
-    room = int(0.67 * simulate(graph, program_order(graph)).peak_bytes)
+    room = int(0.71 * simulate(graph, program_order(graph)).peak_bytes)
     found = Published(graph, room, False, "loose").sizes(60)
     assert found["forward_ops"] == 40
     assert found["presolved_rows"] == pytest.approx(12772, rel=0.15)

@@ -1,7 +1,7 @@
 """MONeT: gaps, overheads and ablations at the issue's budgets.
 
-``python -m benchmarks.monet [MODELS]`` writes runs/benchmarks/monet.json. Costs are modelled (a V100's
-roofline), so that the figures do not depend on the machine; seconds do.
+``python -m benchmarks.monet [MODELS]`` writes runs/benchmarks/monet.json. Costs are modelled (a
+V100's roofline), so that the figures do not depend on the machine; seconds do.
 """
 
 from __future__ import annotations

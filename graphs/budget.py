@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from graphs.errors import BudgetError
+from graphs.errors import BudgetError, ConfigError
 
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
@@ -52,3 +52,21 @@ def parse_budget(given: Any) -> Budget:
         if factor and (size := int(float(match["number"]) * factor)) > 0:
             return Budget(bytes=size)
     raise BudgetError(f"budget={given}: not a budget; {_REMEDY}")
+
+
+def parse_bytes(key: str, given: Any) -> int:
+    """Read a positive number of bytes as it stands on the command line.
+
+    >>> parse_bytes("memory", "8GiB")
+    8589934592
+
+    Raises:
+        ConfigError: it is none; names ``key``.
+    """
+    try:
+        found = parse_budget(given).bytes
+    except BudgetError:
+        found = None
+    if found is None:
+        raise ConfigError(f"{key}={given}: give bytes such as 17179869184 or 16GiB")
+    return found

@@ -17,8 +17,8 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from graphs.budget import parse_budget
-from graphs.errors import BudgetError, ConfigError
+from graphs.budget import parse_bytes
+from graphs.errors import ConfigError
 from graphs.files import write_bytes
 from rematbench.app import command, run_job, task
 from rematbench.cache import copy_files
@@ -81,15 +81,7 @@ def wish(config: Mapping[str, Any], settings: Settings) -> Wish:
 
 
 def _bytes(key: str, given: Any) -> int:
-    if str(given).strip().lower() in ("0", "0b"):
-        return 0
-    try:
-        found = parse_budget(given).bytes
-    except BudgetError:
-        found = None
-    if found is None:
-        raise ConfigError(f"{key}={given}: give bytes such as 17179869184 or 8GiB")
-    return found
+    return 0 if str(given).strip().lower() in ("0", "0b") else parse_bytes(key, given)
 
 
 def with_strategy(settings: Settings, name: str) -> Settings:

@@ -26,8 +26,8 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from graphs.budget import parse_budget
-from graphs.errors import BudgetError, ConfigError, RematbenchError
+from graphs.budget import parse_bytes
+from graphs.errors import ConfigError, RematbenchError
 from rematbench.app import command, run_job, task
 from rematbench.cache import copy_files
 from rematbench.mistakes import one_line
@@ -188,12 +188,7 @@ def question(config: Mapping[str, Any], settings: Settings) -> Question:
         if config[key] is not None:
             remedy = "give memory" if key == "budget" else "give least and step"
             raise ConfigError(f"{key}={config[key]}: the search decides it; {remedy} instead")
-    try:
-        memory = parse_budget(config["memory"]).bytes
-    except BudgetError:
-        memory = None
-    if memory is None:
-        raise ConfigError(f"memory={config['memory']}: give bytes such as 17179869184 or 16GiB")
+    memory = parse_bytes("memory", config["memory"])
     step = STEPS[vary] if config["step"] is None else whole("step", config["step"], 1)
     least = step if config["least"] is None else whole("least", config["least"], 1)
     return Question(memory, vary, least, step)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphs.budget import Budget, parse_budget
-from graphs.errors import BudgetError, ConfigError
+from graphs.budget import Budget, parse_budget, parse_bytes
+from graphs.errors import ConfigError
 from rematbench.accounting import NAMES as ACCOUNTINGS
 from rematbench.provenance import source_hash, versions
 
@@ -205,15 +205,9 @@ def _seconds(key: str, given: Any) -> float:
 
 
 def _memory(key: str, given: Any) -> int:
-    try:
-        found = parse_budget(given).bytes
-    except BudgetError:
-        found = None
-    if found is None:
-        raise ConfigError(f"{key}={given}: give bytes such as 123456789 or 8GiB, or null")
     if not os.path.exists("/proc/self/statm"):
         raise ConfigError(f"{key}={given}: needs Linux, whose /proc says what a process holds")
-    return found
+    return parse_bytes(key, given)
 
 
 def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, Any]) -> Any:

@@ -1,150 +1,42 @@
-"""What a strategy is: a pure planner from a :class:`Problem` to a :class:`Solution`."""
+"""A strategy is a pure planner from a :class:`Problem` to a :class:`Solution`.
+
+The types are in :mod:`graphs.planning`; here is what planners share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 from graphs.errors import Infeasible
-from graphs.ir import Graph
 from graphs.plan import Plan
+from graphs.planning import (
+    BoundOf,
+    Choosy,
+    Degree,
+    Problem,
+    Solution,
+    Strategy,
+    Traits,
+    Verdict,
+    Warmed,
+)
 from graphs.simulate import Trace, simulate
 
-if TYPE_CHECKING:
-    from graphs.capture import Captured
-    from graphs.kinds import Kind
-    from graphs.stream import EventStream
-
-Degree = Literal["yes", "partly", "no"]
-BoundOf = Literal["any", "9", "F"]
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What a strategy takes into account (Checkmate's Table 1 is made from these).
-
-    Attributes:
-        general_graphs: does it handle non-linear forward graphs?
-        cost_aware: does it know that ops differ in cost?
-        memory_aware: does it know that values differ in size?
-        online: does it decide while the step runs?
-        budgeted: does it look at the budget?
-    """
-
-    general_graphs: Degree
-    cost_aware: Degree
-    memory_aware: Degree
-    online: bool = False
-    budgeted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What a planner is asked.
-
-    Attributes:
-        graph: one training step.
-        budget: the allowed peak in bytes, or None for no limit.
-        time_limit: seconds that the planner may take.
-        seed: of every random choice.
-        captured: the torch side of the graph; only PyTorch's own planners look at it.
-        stream: an event log; only DTR looks at it.
-        report: told in a few words about progress.
-    """
-
-    graph: Graph
-    budget: int | None = None
-    time_limit: float = 60.0
-    seed: int = 0
-    captured: Captured | None = None
-    stream: EventStream | None = None
-    report: Callable[[str], None] = field(default=lambda words: None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a strategy says that is its own judge (DTR on a log).
-
-    Attributes:
-        status, reason, cost, peak_bytes, recomputations: columns of the row.
-        base_cost, base_peak_bytes: of the log without a budget.
-        trace: (what happened, to which tensor, when).
-    """
-
-    status: str
-    reason: str | None
-    cost: float
-    peak_bytes: int
-    recomputations: int
-    base_cost: float
-    base_peak_bytes: int
-    trace: tuple[tuple[str, str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """What a planner answers.
-
-    Attributes:
-        plan: for ``problem.graph``, within the budget as simulated; None with a verdict.
-        bound: a proven lower bound of the cost at that budget, or None.
-        bound_of: the space of plans that the bound holds for: ``any``, ``9`` (Checkmate's
-            problem 9) or ``F`` (the reduced problem).
-        objective: the planner's own objective, where it is not the cost.
-        variant: which form of the strategy produced the plan.
-        solver: name and version of the solver, if one was used.
-        seconds: planning time.
-        details: JSON-ready facts that only this strategy has; they go into the row's ``extra``.
-        verdict: of a strategy that is its own judge.
-    """
-
-    plan: Plan | None
-    bound: float | None = None
-    bound_of: BoundOf | None = None
-    objective: float | None = None
-    variant: str | None = None
-    solver: str | None = None
-    seconds: float = 0.0
-    details: Mapping[str, Any] = field(default_factory=dict)
-    verdict: Verdict | None = None
-
-
-@runtime_checkable
-class Strategy(Protocol):
-    """A planner. Implementations are frozen dataclasses whose fields are the options.
-
-    ``plan`` raises :class:`~graphs.errors.NotApplicable` or
-    :class:`~graphs.errors.Infeasible`; both become rows.
-    """
-
-    traits: Traits
-
-    def plan(self, problem: Problem) -> Solution: ...
-
-
-@runtime_checkable
-class Warmed(Protocol):
-    """A strategy with something to do before planning time counts: compiling, say."""
-
-    def warm_up(self) -> None: ...
-
-
-@runtime_checkable
-class Choosy(Protocol):
-    """A strategy that chooses among implementations: it plans for a graph that has them.
-
-    Attributes:
-        kinds: which ones it wants, see :class:`graphs.kinds.Kind`.
-        wants_density: of sparse encodings, too, which needs a forward pass on the device.
-    """
-
-    @property
-    def kinds(self) -> Collection[Kind]: ...
-
-    @property
-    def wants_density(self) -> bool: ...
+__all__ = [
+    "BoundOf",
+    "Choosy",
+    "Degree",
+    "Problem",
+    "Solution",
+    "Strategy",
+    "Traits",
+    "Verdict",
+    "Warmed",
+    "cheapest_within",
+    "fitted",
+]
 
 
 def cheapest_within(

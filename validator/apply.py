@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import costmodel as costs
-from graphs.budget import parse_budget
+from graphs.budget import parse_budget, parse_bytes
 from graphs.capture import Captured, capture
 from graphs.errors import (
     ConfigError,
@@ -30,15 +30,13 @@ from graphs.errors import (
 from graphs.files import read_plan, write_plan
 from graphs.ir import Graph
 from graphs.plan import Plan, program_order
+from graphs.planning import Problem, Strategy
 from graphs.simulate import Trace, simulate
 from graphs.zoo.workload import Workload
 from validator.codegen import generate
 from validator.execute import RandomReplay
 from validator.gradients import announce, deliver, unwrap
 from validator.signature import Conditions, Look, Place, batch_looks, check_batch
-
-if TYPE_CHECKING:
-    from strategies.base import Strategy
 
 Loss = Callable[..., Tensor]
 
@@ -276,9 +274,7 @@ def _allowed(budget: Any, reserve: Any, base: int) -> int | None:
     allowed = parse_budget(budget).of(base)
     if reserve is None:
         return allowed
-    kept = parse_budget(reserve).bytes
-    if kept is None:
-        raise ConfigError(f"reserve={reserve}: give bytes such as 123456789 or 1GiB")
+    kept = parse_bytes("reserve", reserve)
     if allowed is None or allowed <= kept:
         raise ConfigError(f"reserve={reserve} leaves nothing of budget={budget}; give a larger one")
     return allowed - kept
@@ -292,8 +288,6 @@ def _planned(
     time_limit: float,
     seed: int,
 ) -> Plan:
-    from strategies.base import Problem, Strategy
-
     if not isinstance(strategy, Strategy):
         raise ConfigError(
             f"{strategy!r} is no plan; give a Plan, the path of a plan file, or a strategy such "

@@ -76,32 +76,62 @@ def _score(
     codes, stage_of, during, budget, place_of, writer, size, read_at, reads,
     keep, available, recomputed, cost, input_at, inputs, factor,
 ):  # fmt: skip
-    n = keep.shape[1]
+    """Stage and op of the drop that costs least per byte and crowded moment; -1, -1 if none."""
+    stage_at, over = _stages(codes, stage_of, during, budget)
+    bytes_of, last, following = _idle(
+        codes, np.argmax(during), place_of, writer, size, read_at, reads, keep.shape[1]
+    )
+    best = np.inf
+    best_stage = best_op = -1
+    for i in range(keep.shape[1]):
+        if bytes_of[i] == 0 or following[i] < 0 or following[i] >= codes.size:
+            continue
+        s = stage_at[following[i]]
+        if s <= stage_at[last[i]] and last[i] >= 0:
+            continue
+        if not keep[s, i] or not available[s, i]:
+            continue
+        crowded = over[following[i]] - over[last[i] + 1]
+        price = recompute_cost(i, available[s], recomputed[s], cost, input_at, inputs)
+        score = (price + 1e-12) * factor[i] / (bytes_of[i] * crowded + 1e-12)
+        if crowded > 0 and score < best:
+            best, best_stage, best_op = score, s, i
+    return best_stage, best_op
+
+
+@numba.njit(cache=True)
+def _stages(codes, stage_of, during, budget):
+    """Per event its stage; per event the number of moments above the budget before it."""
     stage_at = np.empty(codes.size, dtype=np.int64)
     over = np.zeros(codes.size + 1, dtype=np.int64)
     stage = -1
     computes = 0
-    peak = 0
     for p in range(codes.size):
-        if during[p] > during[peak]:
-            peak = p
         over[p + 1] = over[p] + (during[p] > budget)
         if codes[p] >= 0:
             stage = stage_of[computes]
             computes += 1
         stage_at[p] = stage
-    # Per value: its last event before the peak, its next read after it.
+    return stage_at, over
+
+
+@numba.njit(cache=True)
+def _idle(codes, peak, place_of, writer, size, read_at, reads, n):
+    """What lies unused over the peak, per forward op.
+
+    Returns:
+        Bytes of its values that do; the last event that touched it before; the next that reads
+        it: the number of events if none does, -1 if the peak itself does.
+    """
     before = np.full(size.size, -1, dtype=np.int64)
     after = np.full(size.size, -1, dtype=np.int64)
-    gone = np.zeros(size.size, dtype=np.bool_)
-    latest = np.full(n, -1, dtype=np.int64)
+    last = np.full(n, -1, dtype=np.int64)
     for p in range(peak):
         code = codes[p]
         if code < 0:
-            gone[~code] = True
             continue
         if place_of[code] >= 0:
-            latest[place_of[code]] = p
+            last[place_of[code]] = p
         for k in range(read_at[code], read_at[code + 1]):
             before[reads[k]] = p
     made = np.zeros(n, dtype=np.bool_)
@@ -116,32 +146,17 @@ def _score(
         if place_of[code] >= 0:
             made[place_of[code]] = True
     bytes_of = np.zeros(n)
-    last = latest.copy()
     following = np.full(n, codes.size, dtype=np.int64)
+    computed = last >= 0
     for v in range(size.size):
         i = writer[v]
-        if i >= 0 and after[v] > peak and latest[i] >= 0:
+        if i >= 0 and after[v] > peak and computed[i]:
             bytes_of[i] += size[v]
             last[i] = max(last[i], before[v])
             following[i] = min(following[i], after[v])
         elif i >= 0 and after[v] == peak:
             following[i] = -1
-    best = np.inf
-    best_stage = best_op = -1
-    for i in range(n):
-        if bytes_of[i] == 0 or following[i] < 0 or following[i] >= codes.size:
-            continue
-        s = stage_at[following[i]]
-        if s <= stage_at[last[i]] and last[i] >= 0:
-            continue
-        if not keep[s, i] or not available[s, i]:
-            continue
-        crowded = over[following[i]] - over[last[i] + 1]
-        price = recompute_cost(i, available[s], recomputed[s], cost, input_at, inputs)
-        score = (price + 1e-12) * factor[i] / (bytes_of[i] * crowded + 1e-12)
-        if crowded > 0 and score < best:
-            best, best_stage, best_op = score, s, i
-    return best_stage, best_op
+    return bytes_of, last, following
 
 
 def give_back(

@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
+TOOLS := $(VENV)/.tools
 
 .PHONY: bench benchmarks figures test check gpu setup clean
 
@@ -15,7 +16,12 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install "$$(grep '^torch==' constraints.txt)"
 	$(PIP) install --no-deps "$$(grep '^torchvision==' constraints.txt)"
-	$(PIP) install -c constraints.txt -e ".[dev,joblib,slurm]"
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+# What only tests and linters need: pytest, ruff, mypy, the launchers.
+$(TOOLS): $(READY)
+	$(PIP) install -c constraints.txt -e ".[dev,joblib,ray,slurm]"
 	touch $@
 
 bench: $(READY)
@@ -63,16 +69,16 @@ benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.train
 	$(BIN)/python -m benchmarks.torch_planners
 
-test: $(READY)
+test: $(TOOLS)
 	$(BIN)/python -m pytest -q -n 2
 
-check: $(READY)
+check: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict graphs
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
-gpu: $(READY)
+gpu: $(TOOLS)
 	status=0; $(BIN)/python -m pytest -q -m gpu || status=$$?; \
 	$(BIN)/rematbench-suite && exit $$status
 

@@ -1,4 +1,4 @@
-"""Figures 5 and 7 and Table 2 of the Checkmate paper: what a plan costs at a budget."""
+"""Figure 5 and Table 2 of the Checkmate paper: what a plan costs at a budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rematbench.row import Row
 from report.collect import Record
@@ -49,9 +48,7 @@ _FIGURES = {
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     """One of the figures of this module."""
     rows = [record.row for record in records if is_paper_row(record.row)]
-    if name == "checkmate_table2":
-        return _draw_ratios(rows)
-    return _draw_rounding(rows) if name == "checkmate_fig7" else _draw_tradeoff(name, rows)
+    return _draw_ratios(rows) if name == "checkmate_table2" else _draw_tradeoff(name, rows)
 
 
 def is_paper_row(row: Row) -> bool:
@@ -97,9 +94,13 @@ def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(6.6, 3.6), layout="constrained")
     axes = figure.subplots()
-    for strategy in order(set(data["strategy"])):
-        mine = data[(data["strategy"] == strategy) & (data["status"] == "ok")]
-        _curve(axes, strategy, mine)
+    fine = data[data["status"] == "ok"]
+    names = order(set(data["strategy"]))
+    points = {name: fine[fine["strategy"] == name] for name in names}
+    costs = {name: mine.set_index("budget_GB")["slowdown"] for name, mine in points.items()}
+    for place, name in enumerate(names):
+        above = sum(costs[name].equals(costs[other]) for other in names[place + 1 :])
+        _curve(axes, name, points[name], above)
     full = data["checkpoint_all_GB"].iloc[0]
     axes.axvline(
         full, color="0.3", linewidth=0.8, linestyle=":", zorder=0, label="everything kept (peak)"
@@ -112,7 +113,8 @@ def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
     return Drawing(title, data, figure, _tradeoff_notes(data, wanted))
 
 
-def _curve(axes: Axes, strategy: str, mine: pd.DataFrame) -> None:
+def _curve(axes: Axes, strategy: str, mine: pd.DataFrame, above: int) -> None:
+    """A strategy's curve; ``above`` others of equal points are drawn later, inside its markers."""
     ink, sign = colour(strategy), marker(strategy)
     best = strategy.startswith("checkmate")
     label = strategy if len(mine) else f"{strategy} (no plan)"
@@ -121,7 +123,8 @@ def _curve(axes: Axes, strategy: str, mine: pd.DataFrame) -> None:
         mine["slowdown"],
         color=ink,
         marker=sign,
-        markersize=6 if best else 4.5,
+        markersize=(6 if best else 4.5) + 3 * above,
+        fillstyle="none" if above else "full",
         linewidth=1.8 if best else 1.0,
         linestyle="-" if best else "--",
         label=label,
@@ -259,7 +262,7 @@ def _draw_ratios(rows: Sequence[Row]) -> Drawing | None:
         line = {"model": model}
         for each in mine.itertuples():
             ours = "–" if not each.feasible else f"{each.ratio:.2f}"
-            shown = each.strategy.removeprefix("checkmate_").replace("linearized", "lin.")
+            shown = each.strategy.removeprefix("checkmate_").replace("_", "\n")
             line[f"{shown}\nours"] = f"{ours} ({each.feasible}/{each.budgets})"
             if each.strategy in _TABLE2[:4]:
                 paper = "–" if pd.isna(each.ratio_paper) else f"{each.ratio_paper:.2f}"
@@ -281,118 +284,4 @@ def _ratio_notes(data: pd.DataFrame) -> list[Comparison]:
             why = "near the best at loose budgets only; epsilon and threshold are searched"
         claim = f"{each.model}, {each.strategy}"
         lines.append(Comparison(claim, f"{each.ratio_paper:.2f}x", ours + met, why))
-    return lines
-
-
-# Figure 7
-
-
-def rounding_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Every rounded plan, and the ILP's, at 16 GB: memory and cost in milliseconds."""
-    found = []
-    for row in rows:
-        if row["costmodel"] == "flops" or row["budget_bytes"] != 16 * 10**9:
-            continue
-        if row["strategy"] == "checkmate_rounding" and row["status"] == "ok":
-            points = row["extra"].get("curve", [])
-        elif row["strategy"] == _ILP and row["status"] == "ok":
-            points = [{"cost": row["cost"], "peak_bytes": row["peak_bytes"]}]
-        else:
-            continue
-        scale = {"second": 1e3, "nanosecond": 1e-6}.get(row["cost_unit"], 1.0)
-        kind = "ILP" if row["strategy"] == _ILP else row["variant"]
-        found += [
-            {
-                "model": row["model"],
-                "kind": kind,
-                "epsilon": point.get("epsilon"),
-                "threshold": point.get("threshold"),
-                "memory_GB": point["peak_bytes"] / _GB,
-                "cost_ms": point["cost"] * scale,
-            }
-            for point in points
-        ]
-    with_rounding = {each["model"] for each in found if each["kind"] != "ILP"}
-    return pd.DataFrame([each for each in found if each["model"] in with_rounding])
-
-
-_KINDS = {
-    "deterministic": ("checkmate_rounding", "o"),
-    "randomized": ("random_checkpoints", "x"),
-    "ILP": (_ILP, "*"),
-}
-
-
-def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
-    data = rounding_table(rows)
-    if data.empty:
-        return None
-    sns.set_theme("paper", "whitegrid")
-    models = sorted(set(data["model"]), reverse=True)
-    figure = Figure(figsize=(3.4 * len(models), 3.1), layout="constrained")
-    panels = figure.subplots(1, len(models), squeeze=False)[0]
-    for axes, model in zip(panels, models, strict=True):
-        mine = data[data["model"] == model]
-        for kind, (like, sign) in _KINDS.items():
-            points = mine[mine["kind"] == kind]
-            size = 90 if kind == "ILP" else 22
-            axes.scatter(points["memory_GB"], points["cost_ms"], color=colour(like), marker=sign,
-                         s=size, zorder=4 if kind == "ILP" else 3)  # fmt: skip
-        drawn = mine[mine["kind"] == "randomized"]["cost_ms"]
-        if len(drawn):
-            axes.axhline(drawn.mean(), color=colour("random_checkpoints"), linestyle=":")
-        axes.axvline(16, color="0.3", linestyle="--", linewidth=0.8)
-        axes.set(title=model, xlabel="memory (GB)")
-    panels[0].set_ylabel("cost (ms, modelled)")
-    handles = [
-        Line2D([], [], color=colour(like), marker=sign, linestyle="", label=kind)
-        for kind, (like, sign) in _KINDS.items()
-        if kind in set(data["kind"])
-    ]
-    if "randomized" in set(data["kind"]):
-        handles.append(Line2D([], [], color=colour("random_checkpoints"), linestyle=":",
-                              label="mean of randomized"))  # fmt: skip
-    handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=0.8, label="budget"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False)
-    title = "Figure 7: two-phase rounding, deterministic and randomized, at 16 GB"
-    notes = [*_rounding_notes(data), *_without_plan(rows)]
-    return Drawing(title, data, figure, tuple(notes))
-
-
-def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
-    """Roundings of which none is a plan within the budget: nothing of them is drawn."""
-    return [
-        Comparison(
-            f"{row['model']}: a rounding without a plan at 16 GB",
-            "not printed",
-            str(row["reason"]),
-            "few of the rounded schedules fit a tight budget",
-        )
-        for row in rows
-        if row["strategy"] == "checkmate_rounding"
-        and row["costmodel"] != "flops"
-        and row["budget_bytes"] == 16 * 10**9
-        and row["status"] != "ok"
-        and row["model"] in ("vgg16", "mobilenet_v1")
-    ]
-
-
-def _rounding_notes(data: pd.DataFrame) -> list[Comparison]:
-    lines = []
-    for model, mine in data.groupby("model"):
-        fits = mine[mine["memory_GB"] <= 16]
-        told = []
-        for kind in _KINDS:
-            points, all_of = fits[fits["kind"] == kind], mine[mine["kind"] == kind]
-            if len(all_of):
-                best = f"cheapest {points['cost_ms'].min():.1f} ms" if len(points) else "none fits"
-                told.append(f"{kind}: {best}, {len(points)} of {len(all_of)} within the budget")
-        lines.append(
-            Comparison(
-                f"{model}: deterministic rounding is cheaper than randomized",
-                "'consistently lower cost' (appendix D)",
-                "; ".join(told),
-                "our deterministic rounding tries several epsilons and thresholds",
-            )
-        )
     return lines

@@ -22,11 +22,12 @@ from report.collect import Record
 _MODULES = {
     "simrd": tuple(f"simrd_fig{i}" for i in (2, 3, 4, 5, 6, 11, 12, 13, 14)),
     "simrd_traces": tuple(f"simrd_fig{i}" for i in range(7, 11)),
-    "checkmate": tuple(f"checkmate_{n}" for n in ("fig5a", "fig5b", "fig5c", "fig7", "table2")),
+    "checkmate": tuple(f"checkmate_{n}" for n in ("fig5a", "fig5b", "fig5c", "table2")),
+    "checkmate_rounding": ("checkmate_fig7",),
     "checkmate_memory": tuple(f"checkmate_{n}" for n in ("fig1", "fig3", "fig6", "table1")),
     "joins": tuple(f"joins_{n}" for n in ("table1", "table2", "fig6", "fig8", "fig9", "fig10")),
-    "monet": tuple(f"monet_{n}" for n in ("table1", "table3", "fig3", "fig4", "fig6", "fig8")),
-    "monet_tables": tuple(f"monet_{n}" for n in ("table2", "table5", "table6", "table7")),
+    "monet": tuple(f"monet_fig{n}" for n in (3, 4, 6, 8)),
+    "monet_tables": tuple(f"monet_table{n}" for n in (1, 2, 3, 5, 6, 7)),
     "monet_cases": ("monet_fig5", "monet_fig7"),
     "feng_huang": ("feng_huang_table1", "feng_huang_table2"),
 }

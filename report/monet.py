@@ -1,9 +1,9 @@
-"""Figures 3, 4, 6 and 8 and Tables 1 and 3 of the MONeT paper: cost against memory."""
+"""Figures 3, 4, 6 and 8 of the MONeT paper: cost against memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from rematbench.row import Row
 from report.collect import Record
 from report.figures import Comparison, Drawing
-from report.tables import table_picture
+from report.style import hex_colour, marker
 
 # Batches of the paper (Table 3, appendix J), by which its rows are told from others.
 BATCHES = {"vgg16": 176, "resnet50": 184, "googlenet": 320, "mobilenet_v2": 256, "unet": 11}
@@ -28,10 +28,28 @@ SHOWN = {
 }
 _BATCH_3D = 22
 _ABLATION = ("noop", "conv", "output", "intermediate", "full")
-_SYSTEMS = ("gist", "checkmate_d", "checkmate_o", "checkmate_ilp", "monet noop", "monet")
-_INKS = dict(zip(_SYSTEMS, sns.color_palette("colorblind", len(_SYSTEMS)), strict=True))
-_MARKS = dict(zip(_SYSTEMS, "sv^DPo", strict=True))
-_WHY = "a V100 roofline in place of a measured P100; HiGHS and a search with a short limit"
+_STRATEGIES = ("gist", "checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
+# The strategies' own, and for MONeT's variants those that no strategy of these figures has.
+INKS = {each: hex_colour(each) for each in (*_STRATEGIES, "checkpoint_all")} | {
+    "monet noop": "#de8f05",
+    "monet conv": "#029e73",
+    "monet output": "#d55e00",
+    "monet intermediate": "#cc78bc",
+}
+_MARKS = {each: marker(each) for each in _STRATEGIES} | {
+    **{"monet noop": "s", "monet conv": "^", "monet output": "D", "monet intermediate": "o"}
+}
+_LABELS = {
+    "checkmate_d": "checkmate_d (default convolutions)",
+    "checkmate_o": "checkmate_o (fastest convolutions)",
+    "monet noop": "none (recomputation only)",
+    "monet conv": "conv (algorithms of convolutions)",
+    "monet output": "output (gradients from outputs)",
+    "monet intermediate": "intermediate (masks)",
+}
+_BASELINE: dict[str, Any] = {"color": "0.3", "linewidth": 0.8, "linestyle": ":"}
+_HOLLOW = ("checkmate_d", "monet noop")  # often hidden by another: drawn around it
+WHY = "a V100 roofline in place of a measured P100; HiGHS and a search with a short limit"
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -40,8 +58,6 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     if data.empty:
         return None
     functions = {
-        "monet_table1": _draw_memory,
-        "monet_table3": _draw_gist,
         "monet_fig3": _draw_comparison,
         "monet_fig4": _draw_bars,
         "monet_fig6": _draw_ablation,
@@ -55,7 +71,7 @@ def system(row: Row) -> str | None:
     if row["strategy"] == "monet":
         variant = row["variant"]
         return {"full": "monet", None: None}.get(variant, f"monet {variant}")
-    return row["strategy"] if row["strategy"] in (*_SYSTEMS, "checkpoint_all") else None
+    return row["strategy"] if row["strategy"] in (*_STRATEGIES, "checkpoint_all") else None
 
 
 def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
@@ -104,12 +120,12 @@ def _over(peak: int | None, base: int | None, row: Row) -> float | None:
     return peak / base if peak and base and row["cost"] is not None else None
 
 
-def _of(data: pd.DataFrame, systems: Sequence[str], volumes: bool = False) -> pd.DataFrame:
+def of(data: pd.DataFrame, systems: Sequence[str], volumes: bool = False) -> pd.DataFrame:
     wanted = data["system"].isin(systems) & ((data["model"] == "unet3d") == volumes)
     return data[wanted].reset_index(drop=True)
 
 
-def _compared(data: pd.DataFrame, least: int = 2) -> pd.DataFrame:
+def compared(data: pd.DataFrame, least: int = 2) -> pd.DataFrame:
     """Only networks that so many systems were asked for: other figures run fewer."""
     several = data.groupby("model")["system"].transform("nunique") >= least
     return data[several].reset_index(drop=True)
@@ -118,40 +134,41 @@ def _compared(data: pd.DataFrame, least: int = 2) -> pd.DataFrame:
 # Figures 3, 6 and 8
 
 
-def _panels(data: pd.DataFrame, systems: Sequence[str], inks: dict[str, object]) -> Figure:
+def _panels(data: pd.DataFrame, systems: Sequence[str]) -> Figure:
     models = [model for model in SHOWN if model in set(data["model"])]
     sns.set_theme("paper", "whitegrid")
-    figure = Figure(figsize=(0.9 + 2.9 * len(models), 3.1), layout="constrained")
+    width = max(5.4, 0.9 + 2.9 * len(models))
+    figure = Figure(figsize=(width, 3.4), layout="constrained")
     panels = figure.subplots(1, len(models), squeeze=False)[0]
     for axes, model in zip(panels, models, strict=True):
         for each in systems:
             mine = data[(data["model"] == model) & (data["system"] == each)]
-            _curve(axes, each, mine.dropna(subset="memory").sort_values("memory"), inks[each])
-        axes.axhline(0, color="0.3", linewidth=0.8, linestyle=":")
+            _curve(axes, each, mine.dropna(subset="memory").sort_values("memory"))
+        axes.axhline(0, label="checkpoint-all, default convolutions", **_BASELINE)
         axes.set_title(SHOWN[model], fontsize=9)
         axes.set(xlabel="memory / checkpoint-all's", ylabel="")
     panels[0].set_ylabel("modelled overhead (%)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=7.5, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(models) == 1 else 3, fontsize=7.5, frameon=False)
     return figure
 
 
-def _curve(axes: Axes, name: str, mine: pd.DataFrame, ink: object) -> None:
+def _curve(axes: Axes, name: str, mine: pd.DataFrame) -> None:
     axes.plot(
         mine["memory"],
         100 * mine["overhead"],
-        label=name,
-        color=ink,
-        marker=_MARKS.get(name, "o"),
-        markersize=9 if name == "checkmate_d" else 5,  # often hidden by another
-        markerfacecolor="none" if name == "checkmate_d" else None,
+        label=_LABELS.get(name, name),
+        color=INKS[name],
+        marker=_MARKS[name],
+        markersize=10 if name in _HOLLOW else 5,
+        fillstyle="none" if name in _HOLLOW else "full",
         linewidth=1.6 if name == "monet" else 1.0,
     )
 
 
 def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
     systems = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
-    data = _compared(_of(data, systems))
+    data = compared(of(data, systems))
     if data.empty:
         return None
     blind = data[data["system"].isin(["checkmate_d", "checkmate_o"]) & data["memory"].notna()]
@@ -161,7 +178,7 @@ def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
             "MONeT lies below Checkmate-D and Checkmate-O",
             "yes (section 5)",
             _below(data),
-            _WHY,
+            WHY,
         ),
         Comparison(
             "workspace-blind schedules over their budget",
@@ -171,7 +188,7 @@ def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
         ),
     )
     title = "Figure 3: MONeT and Checkmate, overhead against memory"
-    return Drawing(title, data, _panels(data, systems, _INKS), notes)
+    return Drawing(title, data, _panels(data, systems), notes)
 
 
 def _below(data: pd.DataFrame) -> str:
@@ -188,16 +205,11 @@ def _below(data: pd.DataFrame) -> str:
 
 def _draw_ablation(data: pd.DataFrame) -> Drawing | None:
     systems = tuple("monet" if each == "full" else f"monet {each}" for each in _ABLATION)
-    data = _compared(_of(data, systems), len(systems))
+    data = compared(of(data, systems), len(systems))
     if data.empty:
         return None
-    inks = dict(zip(systems, sns.color_palette("colorblind", len(systems)), strict=True))
-    return Drawing(
-        "Figure 6: ablation, overhead against memory",
-        data,
-        _panels(data, systems, inks),
-        (ranked(data),),
-    )
+    title = "Figure 6: ablation, overhead against memory"
+    return Drawing(title, data, _panels(data, systems), (ranked(data),))
 
 
 def ranked(data: pd.DataFrame) -> Comparison:
@@ -215,12 +227,12 @@ def ranked(data: pd.DataFrame) -> Comparison:
         "full <= each ablation <= none",
         "yes (Figures 4 and 6)",
         f"at {int(good.sum())} of {len(good)} budgets (modelled cost; no plan counts as dearest)",
-        _WHY,
+        WHY,
     )
 
 
 def _draw_volume(data: pd.DataFrame) -> Drawing | None:
-    data = _of(data, ["monet"], volumes=True)
+    data = of(data, ["monet"], volumes=True)
     if data["memory"].dropna().empty:
         return None
     fine = data.dropna(subset="memory")
@@ -229,10 +241,10 @@ def _draw_volume(data: pd.DataFrame) -> Drawing | None:
         "3D-UNet, batch 22: least memory",
         "0.54 at 8.86 % overhead (appendix J)",
         f"{least['memory']:.2f} at {least['overhead']:.1%} (simulated, modelled)",
-        _WHY,
+        WHY,
     )
     title = "Figure 8: 3D-UNet, overhead against memory"
-    return Drawing(title, data, _panels(data, ["monet"], _INKS), (note,))
+    return Drawing(title, data, _panels(data, ["monet"]), (note,))
 
 
 # Figure 4
@@ -242,150 +254,44 @@ _MEMORY_RATIO = 0.53
 
 def _draw_bars(data: pd.DataFrame) -> Drawing | None:
     systems = ["monet" if each == "full" else f"monet {each}" for each in _ABLATION]
-    data = _of(data, systems)
+    data = of(data, systems)
     data = data[np.isclose(data["budget"].astype(float), _MEMORY_RATIO)].reset_index(drop=True)
     if data["overhead"].dropna().empty:
         return None
-    sns.set_theme("paper", "whitegrid")
-    figure = Figure(figsize=(6.2, 3.0), layout="constrained")
-    axes = figure.subplots()
-    shown = data.assign(
-        network=data["model"].map(SHOWN),
-        percent=100 * data["overhead"],
-        variant=data["system"].str.removeprefix("monet ").replace({"monet": "all", "noop": "none"}),
-    )
-    order = ["none", *_ABLATION[1:4], "all"]
-    sns.barplot(
-        shown, x="network", y="percent", hue="variant", hue_order=order, palette="colorblind",
-        ax=axes,
-    )  # fmt: skip
-    axes.set(xlabel="", ylabel="modelled overhead (%)")
-    axes.legend(title=None, ncols=5, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, 1.15))
-    missing = shown[shown["overhead"].isna()]
-    without = ", ".join(f"{each.network} {each.variant}" for each in missing.itertuples())
-    if without:
-        axes.set_title(f"no plan: {without}", fontsize=8, loc="left", y=-0.25)
+    models = [model for model in SHOWN if model in set(data["model"])]
+    figure, without = _bars(data, models, systems)
     note = Comparison(
         "variants without a plan",
         "not printed",
-        without or "none",
+        ", ".join(without) or "none",
         "a plan that was not found in the time limit may exist",
     )
     title = f"Figure 4: ablation at {_MEMORY_RATIO} of the memory"
     return Drawing(title, data, figure, (ranked(data), note))
 
 
-# Tables 1 and 3
-
-
-@dataclass(frozen=True)
-class _Printed:
-    """Table 1, in GB."""
-
-    pytorch: float
-    checkmate: float
-    monet: float
-
-
-_TABLE_1 = {
-    "resnet50": _Printed(15.1, 8.2, 5.7),
-    "googlenet": _Printed(14.9, 10.5, 6.9),
-    "unet": _Printed(14.3, 9.1, 5.2),
-    "vgg16": _Printed(14.1, 9.9, 5.5),
-    "mobilenet_v2": _Printed(14.5, 5.8, 4.8),
-}
-_OVERHEAD = 0.1
-
-
-def memory_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Least simulated memory of the plans whose modelled overhead is at most 10 %."""
-    found = []
-    for model in [each for each in _TABLE_1 if each in set(data["model"])]:
-        mine = data[(data["model"] == model) & (data["overhead"] <= _OVERHEAD)]
-        least = mine.groupby("system")["peak_GB"].min()
-        line = {"model": model, "pytorch": data[data["model"] == model]["checkpoint_all_GB"].max()}
-        for name in ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet"):
-            line[name] = least.get(name)
-        found.append(line)
-    return pd.DataFrame(found)
-
-
-def _draw_memory(data: pd.DataFrame) -> Drawing | None:
-    systems = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
-    table = memory_table(_compared(_of(data, systems)))
-    if table.empty or table["monet"].dropna().empty:
-        return None
-    notes = []
-    for each in table.itertuples():
-        printed = _TABLE_1[each.model]
-        blind = each.checkmate_o
-        ratio = "no plan" if pd.isna(blind) or pd.isna(each.monet) else f"{blind / each.monet:.2f}x"
-        aware = each.checkmate_ilp
-        both = pd.isna(aware) or pd.isna(each.monet)
-        notes.append(
-            Comparison(
-                f"{SHOWN[each.model]}: memory at 10 % overhead, Checkmate-O / MONeT",
-                f"{printed.checkmate} / {printed.monet} GB = "
-                f"{printed.checkmate / printed.monet:.2f}x",
-                f"{ratio}; workspace-aware checkmate_ilp "
-                + ("no plan" if both else f"{aware / each.monet:.2f}x"),
-                f"least of the budgets tried; {_WHY}",
-            )
-        )
-    shown = table.assign(model=table["model"].map(SHOWN)).round(2)
-    shown["paper\nPyTorch / Checkmate / MONeT"] = [
-        f"{p.pytorch} / {p.checkmate} / {p.monet}" for p in map(_TABLE_1.get, table["model"]) if p
-    ]
-    title = "Table 1: memory (GB) at no more than 10 % overhead (modelled), tried budgets"
-    return Drawing(title, table, table_picture(shown, title), tuple(notes))
-
-
-# Memory ratio and overhead (%), Gist and MONeT, on a P100.
-_TABLE_3 = {
-    "vgg16": (0.76, 44.34, 0.39, 9.11),
-    "resnet50": (0.58, 105.69, 0.33, 11.94),
-    "googlenet": (0.52, 35.94, 0.33, 15.77),
-    "mobilenet_v2": (0.69, 153.98, 0.34, 8.80),
-    "unet": (0.73, 38.26, 0.35, 11.51),
-}
-
-
-def gist_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Per network: Gist's one plan, and MONeT's of least memory."""
-    found = []
-    for model in [each for each in _TABLE_3 if each in set(data["model"])]:
-        mine = data[(data["model"] == model)].dropna(subset="memory")
-        line: dict[str, object] = {"model": model}
-        for name in ("gist", "monet"):
-            plans = mine[mine["system"] == name].sort_values("memory")
-            line[f"{name}_memory"] = plans["memory"].iloc[0] if len(plans) else None
-            line[f"{name}_overhead"] = plans["overhead"].iloc[0] if len(plans) else None
-        found.append(line)
-    frame = pd.DataFrame(found)
-    return frame.dropna(subset="gist_memory", ignore_index=True) if len(frame) else frame
-
-
-def _draw_gist(data: pd.DataFrame) -> Drawing | None:
-    table = gist_table(data)
-    if table.empty:
-        return None
-    notes = []
-    for each in table.itertuples():
-        gist, slow, least, cost = _TABLE_3[each.model]
-        ours = (
-            "no plan of MONeT"
-            if pd.isna(each.monet_memory)
-            else f"MONeT {each.monet_memory:.2f} at {each.monet_overhead:.1%}"
-        )
-        notes.append(
-            Comparison(
-                SHOWN[each.model],
-                f"Gist {gist} at {slow} %, MONeT {least} at {cost} %",
-                f"Gist {each.gist_memory:.2f} at {each.gist_overhead:.1%} (lossy), {ours}",
-                f"least of the budgets tried; without a device no sparsity is measured, so Gist "
-                f"stores nothing sparsely; {_WHY}",
-            )
-        )
-    shown = table.assign(model=table["model"].map(SHOWN)).round(3)
-    title = "Table 3: memory ratio and modelled overhead of Gist and of MONeT's leanest plan"
-    return Drawing(title, table, table_picture(shown, title), tuple(notes))
+def _bars(
+    data: pd.DataFrame, models: Sequence[str], systems: Sequence[str]
+) -> tuple[Figure, list[str]]:
+    """A group of bars per network, and which variants have none."""
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(max(5.4, 0.9 + 1.8 * len(models)), 3.4), layout="constrained")
+    axes = figure.subplots()
+    percent = 100 * data.pivot(index="model", columns="system", values="overhead").astype(float)
+    percent = percent.reindex(index=models, columns=systems)
+    side = "top" if np.nanmax(percent) <= 0 else "bottom"  # where the bars are
+    without = []
+    for place, name in enumerate(systems):
+        left = np.arange(len(models)) + 0.17 * (place - 2)
+        label = _LABELS.get(name, "all (monet)")
+        axes.bar(left, percent[name].fillna(0), width=0.15, color=INKS[name], label=label)
+        for at, model in zip(left, models, strict=True):
+            if np.isnan(percent.loc[model, name]):
+                without.append(f"{SHOWN[model]} {label}")
+                axes.text(at, 0, " no plan ", rotation=90, ha="center", va=side, fontsize=7.5)
+    axes.axhline(0, label="checkpoint-all, default convolutions", **_BASELINE)
+    axes.set_xticks(range(len(models)), [SHOWN[model] for model in models])
+    axes.set_ylabel("modelled overhead (%)")
+    axes.grid(axis="x", visible=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=7.5, frameon=False)
+    return figure, without

@@ -20,7 +20,7 @@ from graphs.kinds import Kind, kinds_of
 from graphs.simulate import simulate
 from report.collect import Record
 from report.figures import Comparison, Drawing
-from report.monet import is_paper_row, system
+from report.monet import INKS, is_paper_row, system
 
 _GB = 1e9
 
@@ -63,7 +63,11 @@ def case_table(folders: dict[str, Path]) -> pd.DataFrame:
     return frame.reset_index(names="op")
 
 
-_CASE = {"checkpoint_all": "PyTorch", "monet noop": "MONeT, no operators", "monet": "MONeT"}
+_CASE = {
+    "checkpoint_all": "PyTorch (checkpoint_all)",
+    "monet noop": "MONeT, recomputation only (noop)",
+    "monet": "MONeT",
+}
 
 
 def _draw_case(records: Sequence[Record]) -> Drawing | None:
@@ -82,13 +86,12 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
     figure = Figure(figsize=(6.6, 5.0), layout="constrained")
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
     place = np.arange(len(data))
-    inks = dict(zip(_CASE, ("0.3", *sns.color_palette("colorblind", 2)), strict=True))
     for name, shown in _CASE.items():
-        top.plot(place, data[f"{name} memory_GB"], color=inks[name], label=shown, linewidth=1.1)
+        top.plot(place, data[f"{name} memory_GB"], color=INKS[name], label=shown, linewidth=1.1)
     base = data["checkpoint_all memory_GB"]
     for name in ("monet noop", "monet"):
-        middle.plot(place, base - data[f"{name} memory_GB"], color=inks[name], linewidth=1.1)
-        bottom.step(place, data[f"{name} recomputation"] * 1e3, color=inks[name], linewidth=1.1)
+        middle.plot(place, base - data[f"{name} memory_GB"], color=INKS[name], linewidth=1.1)
+        bottom.step(place, data[f"{name} recomputation"] * 1e3, color=INKS[name], linewidth=1.1)
     top.set_ylabel("memory (GB)")
     middle.set_ylabel("saved (GB)")
     bottom.set(ylabel="recomputed (ms,\nmodelled)", xlabel="op, in program order")

@@ -139,6 +139,8 @@ def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> N
         pytest.skip(f"{package} is not installed")
     Path("what.txt").write_text("plan crash plan")
     jobs = (*ODD, "+strategy.number=0,1,2", f"launch={name}")
+    if name == "ray":
+        jobs = (*jobs, "hydra.launcher.ray.remote.num_cpus=1")  # two at once, on two cores
     sweep(*jobs)
     assert [row["status"] for row in rows()] == ["ok", "failed", "ok"]
     assert len({pid for _, pid in began()}) >= 2

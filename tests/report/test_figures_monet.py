@@ -14,8 +14,9 @@ from graphs.plan import program_order
 from graphs.synthetic import unit_chain
 from rematbench.row import make_row
 from report import figures
-from report.monet import gist_table, memory_table, ranked, tradeoffs
+from report.monet import ranked, tradeoffs
 from report.monet_cases import algorithm_table, case_table
+from report.monet_tables import gist_table, memory_table
 
 
 @pytest.mark.parametrize(

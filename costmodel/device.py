@@ -9,12 +9,15 @@ import os
 import platform
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 # The profiler reads its log level when it is loaded; its notices are not ours to print.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+# cuBLAS repeats its bits with this workspace only. PyTorch reads it once, with the first product.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -31,22 +34,47 @@ class PeakReading:
     Attributes:
         peak_bytes: most bytes live above those at the start.
         kept_bytes: bytes live at the end above those at the start.
-        reserved_bytes: most bytes that the caching allocator held (CUDA), or None.
+        reserved_bytes: most bytes that the caching allocator held, above those live at the start
+            (CUDA), or None.
         fragmentation_bytes: what it held at most and could not use at the peak (CUDA), or None.
+        requested_bytes: ``peak_bytes`` as asked for, before the caching allocator rounds up, to
+            512 bytes and, where it does not split a block, by up to 1 MiB (CUDA), or None.
     """
 
     peak_bytes: int
     kept_bytes: int
     reserved_bytes: int | None = None
     fragmentation_bytes: int | None = None
+    requested_bytes: int | None = None
 
 
 def require(device: str) -> None:
-    """Raises ConfigError when ``device`` is not ``cpu`` or an available ``cuda``."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device=cuda: PyTorch sees no CUDA device here; use device=cpu")
-    if device not in ("cpu", "cuda"):
+    """Raises ConfigError, which says why, unless ``device`` is ``cpu`` or a usable ``cuda``."""
+    if device == "cuda":
+        _require_cuda()
+    elif device != "cpu":
         raise ConfigError(f"device={device}: unknown; use cpu, cuda or none")
+
+
+def _require_cuda() -> None:
+    with warnings.catch_warnings(record=True) as said:  # of an old driver, say
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if not available:
+        why = "".join(f" ({_first_line(word.message)})" for word in said[:1])
+        raise ConfigError(f"device=cuda: PyTorch sees no CUDA device here{why}; use device=cpu")
+    try:
+        torch.cuda.init()
+        torch.cuda.mem_get_info()
+    except (RuntimeError, AssertionError) as error:  # in another's exclusive use, say
+        raise ConfigError(
+            f"device=cuda: the device cannot be used: {_first_line(error)}; free it, or use "
+            "device=cpu"
+        ) from None
+
+
+def _first_line(said: object) -> str:
+    return next(iter(str(said).strip().splitlines()), "")
 
 
 def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> None:
@@ -57,19 +85,22 @@ def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> N
         cudnn_benchmark: may cuDNN try its algorithms, and so choose other ones in another run?
         deterministic: only kernels that repeat their own bits, with a warning where there is none.
     """
+    # The old switches set the new ones (fp32_precision), too, but not the other way round, and
+    # torch.compile reads the old ones and refuses a mixture.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cudnn_benchmark
     torch.backends.cudnn.deterministic = deterministic
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read with the first product
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
 
 
-def limit_memory(most: int | None) -> None:
+def limit_memory(most: int | None, device: str = "cuda") -> None:
     """Let this process take at most ``most`` bytes of the CUDA device; None lifts the limit.
 
-    An allocation past it raises ``torch.OutOfMemoryError``, as on a device of that size.
+    An allocation past it raises ``torch.OutOfMemoryError``, as on a device of that size. The CPU
+    has no such limit.
     """
+    if device != "cuda":
+        return
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(1.0 if most is None else min(1.0, most / total))
 
@@ -112,11 +143,19 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def release(device: str) -> None:
-    """Give back what the caching allocator holds unused, after an out-of-memory error, say."""
-    gc.collect()
+def empty_cache(device: str) -> None:
+    """Give back what the caching allocator holds unused."""
     if device == "cuda":
         torch.cuda.empty_cache()
+
+
+def release(device: str) -> None:
+    """The same after an error: its traceback held tensors, perhaps in cycles.
+
+    Call it when the ``except`` clause is left: inside, the error is alive. Takes up to a second.
+    """
+    gc.collect()
+    empty_cache(device)
 
 
 def peak_of(run: Callable[[], object], device: str) -> PeakReading:
@@ -124,22 +163,10 @@ def peak_of(run: Callable[[], object], device: str) -> PeakReading:
 
     On the CPU every allocation of PyTorch's allocator (oneDNN's scratch memory included) is
     read from the profiler's memory events; on CUDA the caching allocator's own statistics are
-    used, where sizes are rounded up to 512 bytes.
+    used.
     """
     if device == "cuda":
-        torch.cuda.synchronize()
-        start = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        result = run()
-        torch.cuda.synchronize()
-        reading = PeakReading(
-            torch.cuda.max_memory_allocated() - start,
-            torch.cuda.memory_allocated() - start,
-            torch.cuda.max_memory_reserved(),
-            torch.cuda.max_memory_reserved() - torch.cuda.max_memory_allocated(),
-        )
-        del result
-        return reading
+        return _cuda_peak_of(run)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         result = run()
     del result
@@ -148,6 +175,42 @@ def peak_of(run: Callable[[], object], device: str) -> PeakReading:
         live += change
         peak = max(peak, live)
     return PeakReading(peak, live)
+
+
+_under_way: list[dict[str, int]] = []
+"""Peaks so far of readings that have not ended: one inside another starts the device's anew."""
+
+
+def _cuda_peak_of(run: Callable[[], object]) -> PeakReading:
+    torch.cuda.synchronize()
+    _note_peaks()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()
+    peaks: dict[str, int] = {}
+    _under_way.append(peaks)
+    try:
+        result = run()
+        torch.cuda.synchronize()
+        after = _note_peaks()
+    finally:
+        _under_way.pop()
+    del result
+    start = before["allocated_bytes.all.current"]
+    return PeakReading(
+        peaks["allocated"] - start,
+        after["allocated_bytes.all.current"] - start,
+        peaks["reserved"] - start,
+        peaks["reserved"] - peaks["allocated"],
+        peaks["requested"] - before["requested_bytes.all.current"],
+    )
+
+
+def _note_peaks() -> dict[str, int]:
+    stats: dict[str, int] = torch.cuda.memory_stats()
+    for peaks in _under_way:
+        for kind in ("allocated", "reserved", "requested"):
+            peaks[kind] = max(peaks.get(kind, 0), stats[f"{kind}_bytes.all.peak"])
+    return stats
 
 
 def _memory_events(profiler: profile) -> list[tuple[int, int]]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from costmodel import with_costs
 from costmodel.device import (
     device_name,
     peak_of,
+    release,
     require,
     seconds_of,
     spread,
@@ -30,41 +33,94 @@ from graphs.files import read_json, write_json
 from graphs.ir import Graph
 
 aten = torch.ops.aten
+_log = logging.getLogger(__name__)
 
 # Timing stops at the first of: this many runs, or this many seconds (but three runs at least).
-MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, 0.15, 3
+MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, {"cpu": 0.15, "cuda": 0.03}, 3
+# On CUDA a shorter call runs so many times in a row, so that one is launched while another runs,
+# as in a step: a launch takes as long as a small kernel.
+SHORT, IN_A_ROW = 1e-3, 10
 
 
 def profiled(captured: Captured, device: str, cache: Path | None = None) -> Graph:
     """The captured graph with measured seconds and workspace bytes on ``device``.
+
+    An alternative that fails here (too large for a library, or for what is free of the device's
+    memory) is left out of the graph, with the optional ops that only it needs.
 
     Args:
         cache: directory that holds ``profiles/<device and versions>.json``.
 
     Raises:
         ConfigError: there is no such device.
+        Exception: what an op raised that every plan must run.
     """
     require(device)
     if device == "cpu":
         steady_allocator()
     path = None if cache is None else cache / "profiles" / f"{_place(device)}.json"
     known: dict[str, list[float]] = read_json(path) if path is not None and path.exists() else {}
-    costs, fresh = {}, False
+    had = len(known)
     state = torch.get_rng_state()
-    for op in captured.graph.ops:
+    costs, lost = _measured(captured, device, known)
+    torch.set_rng_state(state)
+    if path is not None and len(known) > had:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, known)
+    return with_costs(_without(captured.graph, lost), costs, "second")
+
+
+def _measured(
+    captured: Captured, device: str, known: dict[str, list[float]]
+) -> tuple[dict[tuple[str, str], tuple[float, int]], set[tuple[str, str]]]:
+    """(costs of the implementations that run here, names of the others); adds to ``known``."""
+    costs: dict[tuple[str, str], tuple[float, int]] = {}
+    lost: set[tuple[str, str]] = set()
+    failed: set[str] = set()
+    for op, needed in zip(captured.graph.ops, captured.graph.needed_ops(), strict=True):
         for way in op.implementations:
             root = captured.code[op.name][way.name][0]
             key = _key(captured, root)
-            if key not in known:
-                known[key] = list(_profile(captured, root, device))
-                fresh = True
-            seconds, workspace = known[key]
-            costs[op.name, way.name] = (seconds, int(workspace))
-    torch.set_rng_state(state)
-    if path is not None and fresh:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, known)
-    return with_costs(captured.graph, costs, "second")
+            if key not in known and key not in failed:
+                try:
+                    known[key] = list(_profile(captured, root, device))
+                except Exception as error:
+                    if needed and way is op.implementations[0]:
+                        raise
+                    failed.add(key)
+                    why = " ".join(str(error).split())[:200]
+                    _log.warning("%s of %s is left out: %s", way.name, op.name, why)
+                if key in failed:  # now that the error, and what it holds, is gone
+                    release(device)
+            if key in failed:
+                lost.add((op.name, way.name))
+            else:
+                seconds, workspace = known[key]
+                costs[op.name, way.name] = (seconds, int(workspace))
+    return costs, lost
+
+
+def _without(graph: Graph, lost: set[tuple[str, str]]) -> Graph:
+    """``graph`` less some implementations (by names), less all that can then not run."""
+    if not lost:
+        return graph
+    gone: set[str] = set()  # values that nothing makes
+    while True:
+        ops = []
+        for op in graph.ops:
+            ways = tuple(
+                way
+                for way in op.implementations
+                if (op.name, way.name) not in lost and not gone.intersection(way.reads)
+            )
+            if ways:
+                ops.append(replace(op, implementations=ways))
+        made = {value for op in ops for value in op.writes}
+        missing = {v.name for v in graph.values if not v.resident} - made
+        if missing == gone:
+            values = tuple(v for v in graph.values if v.name not in gone)
+            return replace(graph, values=values, ops=tuple(ops))
+        gone = missing
 
 
 def _place(device: str) -> str:
@@ -95,13 +151,22 @@ def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:
     """Median seconds and workspace bytes of one call on stand-in tensors."""
     run, given = _stand_in(captured, call, device)
     run()  # warms caches, and lets cuDNN and oneDNN choose their algorithms
-    workspace = max(0, peak_of(run, device).peak_bytes - _new_bytes(run(), given))
+    reading = peak_of(run, device)
+    # The outputs are counted in full; what the allocator adds to them is no workspace.
+    peak = reading.peak_bytes if reading.requested_bytes is None else reading.requested_bytes
+    workspace = max(0, peak - _new_bytes(run(), given))
+    count = IN_A_ROW if device == "cuda" and seconds_of(run, device) < SHORT else 1
+
+    def row() -> None:
+        for _ in range(count):
+            run()
+
     seconds: list[float] = []
     began = time.perf_counter()
     while len(seconds) < MOST_RUNS and (
-        len(seconds) < FEWEST_RUNS or time.perf_counter() - began < MOST_SECONDS
+        len(seconds) < FEWEST_RUNS or time.perf_counter() - began < MOST_SECONDS[device]
     ):
-        seconds.append(seconds_of(run, device))
+        seconds.append(seconds_of(row, device) / count)
     return spread(seconds)[0], workspace
 
 
@@ -180,6 +245,8 @@ def _random(spec: TensorSpec, bound: int, device: str) -> Tensor:
     elif spec.dtype.is_floating_point:
         # Away from 0 and from denormals: roots, logarithms and quotients stay ordinary.
         flat.uniform_(0.5, 1.5)
+    elif bound == 1:
+        flat.zero_()
     else:
         flat.random_(0, bound)
     return flat.as_strided(spec.shape, spec.stride)

@@ -96,3 +96,21 @@ class CaptureError(RematbenchError):
 
 class ExecutionError(RematbenchError):
     """A plan could not be executed on the device."""
+
+
+# What libraries say instead of raising an error of their own; cuDNN, whose engines all lack memory
+# for their workspaces, says that it finds none.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "ALLOC_FAILED",
+    "ALLOCATION_FAILED",
+    "unable to find an engine to execute this computation",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Did memory run out, of the CPU or of a device?"""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)

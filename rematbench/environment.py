@@ -29,6 +29,8 @@ _FACTS = (
     "mig.mode.current",
 )
 
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
 
 def environment(device: str) -> dict[str, Any]:
     """The report that accompanies a suite's rows; JSON data.
@@ -57,25 +59,30 @@ def _cuda() -> dict[str, Any]:
     place = torch.cuda.current_device()
     facts = torch.cuda.get_device_properties(place)
     free, total = torch.cuda.mem_get_info()
-    told = _ask(f"--query-gpu={','.join(_FACTS)}", place)
-    users = _ask("--query-compute-apps=pid,used_memory", place)
-    others = None if users is None else [u for u in users if u[0] != str(os.getpid())]
+    # Its number among those that PyTorch may see is not nvidia-smi's; a device's UUID is.
+    uuid = getattr(facts, "uuid", None)
+    name = str(place) if uuid is None else f"GPU-{uuid}"
+    told = _ask(f"--query-gpu={','.join(_FACTS)}", name)
+    users = _ask("--query-compute-apps=pid,used_memory", name)
     return {
         "capability": f"{facts.major}.{facts.minor}",
         "multiprocessors": facts.multi_processor_count,
         "memory_bytes": total,
         "free_memory_bytes": free,
         "cuda": torch.version.cuda,
+        "architectures": torch.cuda.get_arch_list(),
         "cudnn": torch.backends.cudnn.version(),
         "nvidia_smi": dict(zip(_FACTS, told[0], strict=True)) if told else None,
-        "other_processes": None if others is None else len(others),
-        "allocator": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
+        # One is this process, under whatever number it has outside a container.
+        "other_processes": None if users is None else max(0, len(users) - 1),
+        "allocator": {"backend": torch.cuda.get_allocator_backend()}
+        | {key: os.environ[key] for key in _ALLOCATOR if key in os.environ},
     }
 
 
-def _ask(query: str, place: int) -> list[list[str]] | None:
+def _ask(query: str, device: str) -> list[list[str]] | None:
     """Rows of ``nvidia-smi``'s answer, or None where it gives none."""
-    asked = ["nvidia-smi", f"--id={place}", query, "--format=csv,noheader"]
+    asked = ["nvidia-smi", f"--id={device}", query, "--format=csv,noheader"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -92,6 +99,9 @@ def warnings(found: dict[str, Any]) -> list[str]:
         said.append(
             f"{found['other_processes']} other processes use the device: timings may be off"
         )
+    total, free = found.get("memory_bytes", 0), found.get("free_memory_bytes", 0)
+    if free < 0.9 * total:
+        said.append(f"{total - free} of the device's {total} bytes are taken: plans may not fit")
     if "capability" in found and found["nvidia_smi"] is None:
         said.append("nvidia-smi gave no answer: driver, clocks and other processes are unknown")
     return said

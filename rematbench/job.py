@@ -14,7 +14,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, RematbenchError
+from graphs.errors import (
+    ConfigError,
+    Infeasible,
+    InvalidPlan,
+    NotApplicable,
+    RematbenchError,
+    is_out_of_memory,
+)
 from graphs.files import write_bytes, write_graph, write_plan
 from graphs.ir import Graph, Phase
 from graphs.plan import Plan, program_order
@@ -68,10 +75,9 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     strategy = make_strategy(settings)
     row["variant"] = settings.options.get("variant")  # until a plan says which it is of
     if settings.device == "cuda":
-        from costmodel.device import limit_memory, use_numerics
+        from costmodel.device import use_numerics
 
         use_numerics(**settings.numerics)
-        limit_memory(settings.device_memory)
     graph, captured = load(settings, say, strategy if isinstance(strategy, Choosy) else None)
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
@@ -100,8 +106,6 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
         row["peak_bytes"] = error.smallest_peak_found
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
-    except MemoryError as error:
-        row |= {"status": "out_of_memory", "reason": one_line(error)}
     except Exception as error:
         row |= failure(error)
     row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
@@ -225,9 +229,14 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
         row |= {"status": "out_of_memory", "reason": reason}
         return
     measured = measure(
-        captured, plan, device=settings.device, seed=settings.seed, repeats=settings.repeats
+        captured,
+        plan,
+        device=settings.device,
+        seed=settings.seed,
+        repeats=settings.repeats,
+        memory=settings.device_memory,
     )
-    if "native" in row["extra"]:
+    if "native" in row["extra"] and settings.device_memory is None:
         from validator.native import measure_native
 
         how = row["extra"]["native"]
@@ -259,7 +268,7 @@ def _available_memory() -> int | None:
 def failure(error: Exception) -> Row:
     """Status and reason of whatever a strategy or a device raised."""
     text = one_line(error)
-    if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
+    if is_out_of_memory(error):
         return {"status": "out_of_memory", "reason": text}
     if isinstance(error, RematbenchError):
         return {"status": "failed", "reason": text}

@@ -9,6 +9,8 @@ next one goes on from there.
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +31,12 @@ from rematbench.fit import with_strategy
 from rematbench.row import Row, find_rows, write_leaderboard
 from rematbench.settings import settings_from, whole
 from rematbench.suite_measure import measure_together
-from rematbench.suite_plan import Entry, Model, Planners, prepare
+from rematbench.suite_plan import Entry, Model, Planners, Prepared, prepare
 from rematbench.suite_summary import headlines, summarise, table
 from rematbench.terminal import console
+
+AHEAD = 2
+"""Models whose planners work while another one is measured."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
     for key in ("seconds", "seed"):
         if isinstance(config[key], bool) or not isinstance(config[key], (int, float)):
             raise ConfigError(f"{key}={config[key]}: give a number")
-    slug = "-".join(device_name(device).replace("(", " ").replace(")", " ").split()).lower()
-    folder = Path(config["out"] or Path("runs", "reference", slug))
+    slug = "-".join(re.split(r"[^\w.@]+", device_name(device).removesuffix(", TF32"))).strip("-")
+    folder = Path(config["out"] or Path("runs", "reference", slug.lower()))
     planners = config["planners"]
     models = tuple(_model(config, cases, list(given), folder) for given in cases["models"])
     return Suite(
@@ -98,15 +103,18 @@ def _model(
     parts = [base.label.replace(":", "."), *(str(size) for size in sizes if size is not None)]
     place = folder / "-".join([*parts, *(key for key, on in base.numerics.items() if on)])
 
-    def entries(strategies: list[str]) -> Iterator[Entry]:
+    only = cases.get("only") or {}
+
+    def entries(strategies: list[str], budgets: list[float]) -> Iterator[Entry]:
         for strategy in strategies:
-            for budget in cases["budgets"]:
+            for budget in budgets if place.name in only.get(strategy, [place.name]) else ():
                 job = replace(with_strategy(base, strategy), budget=budget)
                 yield Entry(job, place / f"{strategy}-{budget:g}", budget)
 
     first = Entry(base, place / base.strategy, None)
-    together = (first, *entries(cases["strategies"]))
-    return Model(base, place, together, tuple(entries(cases["alone"])))
+    together = (first, *entries(cases["strategies"], cases["budgets"]))
+    alone = cases.get("alone_budgets") or cases["budgets"]
+    return Model(base, place, together, tuple(entries(cases["alone"], alone)))
 
 
 def run(suite: Suite) -> list[Row]:
@@ -120,25 +128,35 @@ def run(suite: Suite) -> list[Row]:
     for words in warnings(report):
         console.print(f"[yellow]{words}[/]")
     write_json(suite.folder / "environment.json", report, indent=1)
+    coming = deque(_unfinished(suite))
+    waiting: deque[Prepared] = deque()
     with Planners(suite.planners) as planners:
-        waiting = None
-        for model in [*_unfinished(suite), None]:
-            coming = None
-            if model is not None and monotonic() < deadline:
-                coming = _prepared(suite, model, planners, deadline)
-            if waiting is not None:
-                use_numerics(**waiting.model.base.numerics)
-                measure_together(waiting, deadline, suite.cuda_graphs)
-                publish(suite)
-            waiting = coming
+        while coming or waiting:
+            if coming and len(waiting) < AHEAD and monotonic() < deadline:
+                prepared = _prepared(suite, coming.popleft(), planners, deadline)
+                waiting.extend([] if prepared is None else [prepared])
+            elif waiting:
+                # An equal share of what is left, for models to come as for this one.
+                now = monotonic()
+                share = now + (deadline - now) / (len(waiting) + len(coming))
+                _measure(suite, waiting.popleft(), share)
+            else:
+                break
     return publish(suite)
 
 
-def _prepared(suite: Suite, model: Model, planners: Planners, deadline: float) -> Any:
+def _prepared(suite: Suite, model: Model, planners: Planners, deadline: float) -> Prepared | None:
     console.print(f"{model.folder.name}: capture and profile")
     if suite.device == "cuda":
         use_numerics(**model.base.numerics)
     return prepare(model, planners, deadline)
+
+
+def _measure(suite: Suite, prepared: Prepared, deadline: float) -> None:
+    if suite.device == "cuda":
+        use_numerics(**prepared.model.base.numerics)
+    measure_together(prepared, deadline, suite.cuda_graphs)
+    publish(suite)
 
 
 def _unfinished(suite: Suite) -> Iterator[Model]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import monotonic
 
-from costmodel.device import PeakReading, device_name, release
+from costmodel.device import PeakReading, device_name, empty_cache, release, spread
 from graphs.files import read_plan
 from rematbench.job import failure, record
 from rematbench.row import Row, write_row
@@ -14,48 +14,61 @@ from rematbench.terminal import announce
 from validator import Comparison, Program, generate
 from validator.replay import replayed_seconds
 
+# Of the time for a model: a plan runs twice to be judged, and a few times to be timed.
+JUDGING = 0.4
+
 
 @dataclass
 class Distinct:
     """Statements that several plans may share.
 
     Attributes:
-        seconds: of its timed runs.
         rows: of the plans that have them, by entry.
+        written: are they, with their times or without?
     """
 
     program: Program
     judged: tuple[Comparison, PeakReading]
-    seconds: list[float] = field(default_factory=list)
     rows: dict[Entry, Row] = field(default_factory=dict)
+    written: bool = False
 
 
 def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = False) -> None:
     """Judge each plan of a model as it comes, then time all in turns; write their rows.
 
     Args:
-        deadline: on the clock of ``monotonic``; plans that come later are not run.
+        deadline: on the clock of ``monotonic``; what does not fit until then is left for another
+            run, but for checkpoint-all, without which the others say little.
         cuda_graphs: replay each program as a CUDA graph, too.
     """
     found: dict[tuple[int, bytes], Distinct] = {}
-    for entry, planned in prepared.planned.items():
+    first, began = prepared.model.entries[0], monotonic()
+    enough = began + JUDGING * (deadline - began)
+    ready_first = sorted(prepared.planned.items(), key=lambda item: not item[1].done())
+    for entry, planned in ready_first:
         row = settle(entry, planned.result(), prepared.budget_base)
         if row["status"] == "ok":
             row["device"] = device_name(prepared.validator.device)
-            if monotonic() < deadline:
-                _judge(prepared, entry, row, found)
+            if monotonic() < (deadline if entry is first else enough):
+                if not _judge(prepared, entry, row, found):
+                    release(prepared.validator.device)
             else:
                 reason = "planned; the suite's time was over before it was measured"
                 row |= {"status": "time_limit", "reason": reason}
             write_row(entry.folder / "row.json", row)
         announce(row, None)
-    _time(prepared, list(found.values()), cuda_graphs)
+    if not _time(prepared, list(found.values()), deadline, cuda_graphs):
+        release(prepared.validator.device)
 
 
 def _judge(
     prepared: Prepared, entry: Entry, row: Row, found: dict[tuple[int, bytes], Distinct]
-) -> None:
-    """Run a plan once for its gradients and once for its peak; what goes wrong is in the row."""
+) -> bool:
+    """Run a plan once for its gradients and once for its peak; what goes wrong is in the row.
+
+    Returns:
+        Did nothing go wrong?
+    """
     captured = prepared.captured[entry]
     try:
         plan = read_plan(entry.folder / "plan.json")
@@ -69,42 +82,56 @@ def _judge(
         row["measured_peak_bytes"] = reading.peak_bytes + prepared.validator.bench.resident_bytes
     except Exception as error:
         row |= failure(error)
-        release(prepared.validator.device)
+        return False
+    return True
 
 
-def _time(prepared: Prepared, found: list[Distinct], cuda_graphs: bool) -> None:
-    """Time programs in turns with eager training, and complete their rows."""
+def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graphs: bool) -> bool:
+    """Time programs in turns with eager training, and complete their rows.
+
+    Returns:
+        Did nothing go wrong? Else the rows say what.
+    """
     if not found:
-        return
+        return True
     validator, settings = prepared.validator, prepared.model.base
-    release(validator.device)
+    empty_cache(validator.device)
+    programs = [each.program for each in found]
     try:
-        seconds, eager = validator.times([each.program for each in found], settings.repeats)
+        seconds, eager = validator.times(programs, settings.repeats, deadline)
+        base = seconds[0] if prepared.model.entries[0] in found[0].rows else None
+        for each, times in zip(found, seconds, strict=True):
+            measured = validator.measurement(each.program, each.judged, times, eager)
+            for row in each.rows.values():
+                record(row, measured, settings.accounting)
+                row["extra"]["measured_in_turns_with"] = len(found)
+                _compare(row, base)
+            _write(each)
     except Exception as error:
         for each in found:
-            for entry, row in each.rows.items():
-                write_row(entry.folder / "row.json", row | failure(error))
-        release(validator.device)
-        return
-    first = prepared.model.entries[0]
-    base = next((s for d, s in zip(found, seconds, strict=True) if first in d.rows), None)
-    for each, times in zip(found, seconds, strict=True):
-        measured = validator.measurement(each.program, each.judged, times, eager)
-        for entry, row in each.rows.items():
-            record(row, measured, settings.accounting)
-            _compare(row, base)
-            if cuda_graphs:
-                row["extra"] |= replayed_seconds(validator, each.program, settings.repeats)
-            row["extra"]["measured_in_turns_with"] = len(found)
-            write_row(entry.folder / "row.json", row)
+            if not each.written:
+                for row in each.rows.values():
+                    row |= failure(error)
+                _write(each)
+        return False
+    for each in found if cuda_graphs else ():
+        replayed = replayed_seconds(validator, each.program, settings.repeats)
+        for row in each.rows.values():
+            row["extra"] |= replayed
+        _write(each)
+    return True
+
+
+def _write(distinct: Distinct) -> None:
+    distinct.written = True
+    for entry, row in distinct.rows.items():
+        write_row(entry.folder / "row.json", row)
 
 
 def _compare(row: Row, base: list[float] | None) -> None:
     """Against checkpoint-all, in the same turns."""
     if base is None:
         return
-    from costmodel.device import spread
-
     seconds = spread(base)[0]
     row["extra"]["checkpoint_all_seconds"] = seconds
     row["extra"]["overhead_against_checkpoint_all"] = row["measured_seconds"] / seconds - 1

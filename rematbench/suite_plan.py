@@ -11,10 +11,12 @@ from queue import SimpleQueue
 from time import monotonic
 from types import TracebackType
 
-from costmodel.device import release
+from costmodel.device import device_name, release
 from graphs.capture import Captured
+from graphs.errors import RematbenchError, is_out_of_memory
 from graphs.files import write_graph
 from graphs.plan import program_order
+from graphs.simulate import simulate
 from rematbench.job import failure, first_row, make_strategy, run
 from rematbench.row import Row, read_row, write_row
 from rematbench.settings import Settings
@@ -135,6 +137,8 @@ class Planners:
         worker = self._idle.get()
         try:
             return worker.run(settings, folder, lambda phase: None)
+        except RematbenchError as error:
+            return first_row(settings) | failure(error)
         finally:
             self._idle.put(worker)
 
@@ -146,26 +150,32 @@ def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | Non
         None where the model cannot be had on the device: then its rows say why.
     """
     try:
-        graph, plain = load(model.base)
-        assert plain is not None
-        validator = validator_of(plain, model.base.device, model.base.seed)
-        peak, base = _peak(validator, plain), "measured_checkpoint_all_peak_bytes"
-        if peak is None:
-            from graphs.simulate import simulate
-
-            peak = simulate(graph, program_order(graph)).peak_bytes
-            base = "checkpoint_all_peak_bytes"
-        prepared = Prepared(model, validator, {}, {}, peak, base)
-        for entry in model.entries:
-            _start(prepared, entry, planners, deadline)
+        prepared = _on_device(model)
     except Exception as error:
-        _give_up(model, error)
+        failed = failure(error) | {"device": device_name(model.base.device)}
+        prepared = None
+    if prepared is None:
+        for entry in (*model.entries, *model.alone):
+            announce(settle(entry, first_row(entry.settings) | failed), None)
+        release(model.base.device)
         return None
+    for entry in model.entries:
+        _start_or_say(prepared, entry, planners, deadline)
     for entry in model.alone:
         if monotonic() < deadline:
-            settings = _in_bytes(entry, peak)
-            announce(settle(entry, run(settings, _made(entry.folder)), base), None)
+            announce(_alone(prepared, entry), None)
     return prepared
+
+
+def _on_device(model: Model) -> Prepared:
+    graph, captured = load(model.base)
+    assert captured is not None
+    validator = validator_of(captured, model.base.device, model.base.seed)
+    peak = _peak(validator, captured)
+    if peak is not None:
+        return Prepared(model, validator, {}, {}, peak, "measured_checkpoint_all_peak_bytes")
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    return Prepared(model, validator, {}, {}, peak, "checkpoint_all_peak_bytes")
 
 
 def _peak(validator: Validator, captured: Captured) -> int | None:
@@ -174,10 +184,31 @@ def _peak(validator: Validator, captured: Captured) -> int | None:
         program = generate(captured, program_order(captured.graph))
         return validator.judge(program)[1].peak_bytes + validator.bench.resident_bytes
     except Exception as error:
-        if failure(error)["status"] != "out_of_memory":
+        if not is_out_of_memory(error):
             raise
     release(validator.device)
     return None
+
+
+def _start_or_say(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
+    """What goes wrong with one strategy (its implementations, say) is in its row."""
+    try:
+        _start(prepared, entry, planners, deadline)
+    except Exception as error:
+        row = first_row(entry.settings) | failure(error)
+        announce(settle(entry, row, prepared.budget_base), None)
+
+
+def _alone(prepared: Prepared, entry: Entry) -> Row:
+    """Plan and measure in this process, with the model in hand."""
+    settings = _in_bytes(entry, prepared.peak_bytes)
+    try:
+        row = run(settings, _made(entry.folder))
+    except Exception as error:  # of its implementations, before there is a problem to plan for
+        row = first_row(settings) | failure(error) | {"device": device_name(settings.device)}
+    if row["status"] in ("failed", "out_of_memory"):
+        release(settings.device)
+    return settle(entry, row, prepared.budget_base)
 
 
 def _start(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
@@ -216,11 +247,7 @@ def settle(entry: Entry, row: Row, base: str | None = None) -> Row:
     own = ("model", "batch_size", "resolution", "budget_fraction", "costmodel")
     row |= {column: known[column] for column in own}
     row["extra"] |= {"suite": entry.key, "budget_base": base}
+    if entry.settings.device == "cuda":
+        row["extra"]["numerics"] = entry.settings.numerics
     write_row(_made(entry.folder) / "row.json", row)
     return row
-
-
-def _give_up(model: Model, error: Exception) -> None:
-    for entry in (*model.entries, *model.alone):
-        announce(settle(entry, first_row(entry.settings) | failure(error)), None)
-    release(model.base.device)

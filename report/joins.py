@@ -21,6 +21,11 @@ from report.joins_tables import draw_memory, draw_weights
 from report.style import colour
 
 _MODELS = ("RNN", "CM", "SNN")
+_TOLD = {
+    "RNN": "RNN: one branch of 6L",
+    "CM": "CM, cross-modal: L and 5L",
+    "SNN": "SNN, siamese: three of 2L",
+}
 _INKS = {"RNN": "revolve", "CM": "join_dp", "SNN": "chain_dp"}
 _SIGNS = {"RNN": "s", "CM": "o", "SNN": "^"}
 
@@ -88,7 +93,7 @@ def _draw_memory_tradeoff(rows: Sequence[Row]) -> Drawing | None:
         for model in _MODELS:
             mine = data[(data["model"] == model) & (data["L"] == each)]
             axes.plot(mine["share"], mine["ratio"], color=colour(_INKS[model]),
-                      marker=_SIGNS[model], markersize=3.5, label=model)  # fmt: skip
+                      marker=_SIGNS[model], markersize=3.5, label=_TOLD[model])  # fmt: skip
         axes.set_xlabel("slots / slots of the smallest makespan")
         axes.set_xlim(0, 1.03)
         axes.set_ylim(0.9, 3.2)  # a single chain with its fewest slots lies far above
@@ -134,12 +139,12 @@ def _draw_lengths(rows: Sequence[Row]) -> Drawing | None:
     data = data[data["slots"].isin(slots)].reset_index(drop=True)
     if data.empty:
         return None
-    figure, panels = _panels(len(slots), "c = {}", slots)
+    figure, panels = _panels(len(slots), "c = {} slots", slots)
     for axes, count in zip(panels, slots, strict=True):
         for model in _MODELS:
             mine = data[(data["model"] == model) & (data["slots"] == count)]
             axes.plot(mine["L"], mine["ratio"], color=colour(_INKS[model]),
-                      marker=_SIGNS[model], markersize=3.5, label=model)  # fmt: skip
+                      marker=_SIGNS[model], markersize=3.5, label=_TOLD[model])  # fmt: skip
         axes.set_xlabel("L")
     panels[0].set_ylabel("makespan / (12L + 1)")
     _legend(figure, panels[0])
@@ -192,7 +197,7 @@ def _draw_chain(rows: Sequence[Row]) -> Drawing | None:
     if data.empty:
         return None
     slots = sorted(set(data["slots"]))
-    figure, panels = _panels(len(slots), "c = {}", slots)
+    figure, panels = _panels(len(slots), "c = {} slots", slots)
     looks = {"join": ("equiv_chain", "-"), "chain": ("join_dp", "--"), "turn": ("revolve", ":")}
     for axes, count in zip(panels, slots, strict=True):
         for reading, (like, style) in looks.items():

@@ -145,11 +145,13 @@ def _panels(data: pd.DataFrame, systems: Sequence[str]) -> Figure:
             mine = data[(data["model"] == model) & (data["system"] == each)]
             _curve(axes, each, mine.dropna(subset="memory").sort_values("memory"))
         axes.axhline(0, label="checkpoint-all, default convolutions", **_BASELINE)
+        axes.margins(0.08)
         axes.set_title(SHOWN[model], fontsize=9)
         axes.set(xlabel="memory / checkpoint-all's", ylabel="")
     panels[0].set_ylabel("modelled overhead (%)")
+    look: dict[str, Any] = {"ncols": 2 if len(models) == 1 else 3, "fontsize": 7.5}
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(models) == 1 else 3, fontsize=7.5, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", frameon=False, **look)
     return figure
 
 

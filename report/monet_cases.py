@@ -110,6 +110,15 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
 # Figure 7
 
 _LAYER = "graphs.zoo.classifiers:convolution_layer"
+_SHOWN = {
+    "channels_last": "channels last",
+    "chunk2": "batch in 2 parts",
+    "chunk8": "batch in 8 parts",
+    "im2col": "im2col, whole batch",
+    "im2col_image": "im2col, image by image",
+    "fft": "FFT",
+    "winograd": "Winograd F(2 x 2)",
+}
 
 
 def algorithm_table(folder: Path) -> pd.DataFrame:
@@ -147,11 +156,12 @@ def _draw_algorithms(records: Sequence[Record]) -> Drawing | None:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(5.4, 3.2), layout="constrained")
     axes = figure.subplots()
+    shown = data.assign(algorithm=data["algorithm"].replace(_SHOWN))
     sns.scatterplot(
-        data, x="workspace_MB", y="cost", hue="algorithm", style="algorithm", s=60,
+        shown, x="workspace_MB", y="cost", hue="algorithm", style="algorithm", s=60,
         palette="colorblind", ax=axes,
     )  # fmt: skip
-    axes.set(xlabel="workspace (MB)", ylabel=f"cost ({data['cost_unit'].iloc[0]})")
+    axes.set(xlabel="workspace (MB)", ylabel=f"measured cost ({data['cost_unit'].iloc[0]})")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7, title=None, loc="center left", bbox_to_anchor=(1, 0.5))
     order = data.sort_values("workspace_MB")["cost"].to_list()
@@ -160,7 +170,8 @@ def _draw_algorithms(records: Sequence[Record]) -> Drawing | None:
         "more workspace is not always faster",
         "'not always inversely proportional' (appendix I)",
         f"{falls} of {len(order) - 1} steps to more workspace are faster",
-        "PyTorch's algorithms, on this device, in place of cuDNN's on a P100",
+        f"{len(data)} algorithms within PyTorch's public operations, on this device, in place of "
+        "cuDNN's 7 on a P100; those that need more than the whole step are not offered",
     )
     title = "Figure 7: memory and cost of a convolution's algorithms"
     return Drawing(title, data, figure, (note,))

@@ -220,6 +220,10 @@ _SHOWN = {
     "random": "random",
     "eager": "eager eviction",
     "banish": "banishing",
+    "s=yes, m=yes": "staleness s and size m",
+    "s=yes, m=no": "staleness s only",
+    "s=no, m=yes": "size m only",
+    "s=no, m=no": "neither",
 }
 
 
@@ -267,7 +271,7 @@ def _panel(axes: Axes, data: pd.DataFrame, shown: _Figure) -> None:
     value = "storage_accesses" if shown.accesses else "slowdown"
     for curve in _in_order(data):
         mine = data[data["curve"] == curve]
-        fine = mine[mine["status"] == "ok"]
+        fine = mine[(mine["status"] == "ok") & (mine[value] > 0)]  # no access has no logarithm
         ink, sign, style = _look(curve)
         axes.plot(
             fine["memory_ratio"], fine[value], color=ink, marker=sign, linestyle=style, markersize=4
@@ -290,8 +294,7 @@ def _panel(axes: Axes, data: pd.DataFrame, shown: _Figure) -> None:
 
 
 def _in_order(data: pd.DataFrame) -> list[str]:
-    known = [*_SHOWN, *_ABLATION_LOOKS]
-    return sorted(set(data["curve"]), key=known.index)
+    return sorted(set(data["curve"]), key=[*_SHOWN].index)
 
 
 def _legend(figure: Figure, data: pd.DataFrame, shown: _Figure) -> None:
@@ -305,10 +308,12 @@ def _legend(figure: Figure, data: pd.DataFrame, shown: _Figure) -> None:
         handles.append(Line2D([], [], color=ink, marker=sign, linestyle=style, label=label))
     handles += [
         Patch(color="0.15", label="inputs, weights"),
-        Patch(color="0.75", label="largest op"),
+        Patch(color="0.75", label="largest single op"),
     ]
     if not shown.accesses:
         grey = {"color": "0.4", "linewidth": 0.8}
         handles.append(Line2D([], [], linestyle=(0, (5, 3)), label="last before thrashing", **grey))
-        handles.append(Line2D([], [], linestyle=(0, (1, 2)), label="last before OOM", **grey))
+        handles.append(
+            Line2D([], [], linestyle=(0, (1, 2)), label="last before out of memory", **grey)
+        )
     figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False)

@@ -54,7 +54,8 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
         folder = record.folder
         if folder is not None and _is(record.row, wanted) and (folder / "trace.csv").exists():
             data = intervals(folder / "trace.csv")
-            return Drawing(wanted.title, data, _picture(data, wanted), _notes(record.row, wanted))
+            notes = _notes(record.row, wanted, data)
+            return Drawing(wanted.title, data, _picture(data, wanted), notes)
     return None
 
 
@@ -125,18 +126,27 @@ def _picture(data: pd.DataFrame, wanted: _Trace) -> Figure:
     return figure
 
 
-def _notes(row: Row, wanted: _Trace) -> tuple[Comparison, ...]:
+def gaps(data: pd.DataFrame) -> list[int]:
+    """Layers from one checkpoint to the next, when the first gradient is computed."""
+    begin = data[data["kind"] == "gradient"]["from_clock"].min()
+    alive = (data["from_clock"] < begin) & (data["to_clock"] >= begin)
+    return np.diff(sorted({0, *data[alive & (data["kind"] == "forward")]["layer"]})).tolist()
+
+
+def _notes(row: Row, wanted: _Trace, data: pd.DataFrame) -> tuple[Comparison, ...]:
     shape = {
-        "full": "'an intricate recursive substructure', evenly spaced checkpoints",
-        "lru": "'more completely filled, boxy regions'",
+        "full": "'an intricate recursive substructure', checkpoints 'more evenly' spaced",
+        "lru": "'more completely filled, boxy regions', checkpoints less evenly spaced",
     }
-    extra = row["extra"]
+    extra, apart = row["extra"], gaps(data)
+    told = f"{len(apart)} checkpoints, {np.mean(apart):.1f} +- {np.std(apart):.1f} layers apart, "
     return (
         Comparison(
-            f"shape of the trace ({wanted.heuristic})",
+            f"trace of {wanted.heuristic}",
             f"{shape[wanted.heuristic]} (section 5.2)",
+            f"{told if apart else ''}up to {max(apart, default=0)}, when the backward pass begins; "
             f"{extra['rematerializations']} rematerializations, {extra['evictions']} evictions, "
             f"peak {row['peak_bytes']} of {wanted.budget} bytes",
-            "the picture has that shape; the paper prints no number",
+            "the paper prints pictures and no number: compare the pictures by eye",
         ),
     )

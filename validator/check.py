@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from time import monotonic
 
 import torch
 from torch import Tensor
@@ -12,6 +14,8 @@ from torch import Tensor
 from costmodel.device import (
     PeakReading,
     device_name,
+    empty_cache,
+    limit_memory,
     peak_of,
     release,
     seconds_of,
@@ -19,6 +23,7 @@ from costmodel.device import (
     steady_allocator,
 )
 from graphs.capture import Captured
+from graphs.errors import is_out_of_memory
 from graphs.plan import Plan
 from validator.codegen import Program, generate
 from validator.execute import Bench, StepResult
@@ -52,12 +57,14 @@ class Measurement:
 
     Attributes:
         measured_peak_bytes: most live bytes, residents included.
-        measured_reserved_bytes: what the caching allocator held (CUDA), or None;
-            ``fragmentation_bytes`` of it were not in use at the peak.
+        measured_reserved_bytes: what the caching allocator held at most for this step (CUDA), or
+            None; ``fragmentation_bytes`` of it were not in use at the peak.
+        requested_bytes: the measured peak before the caching allocator rounds up (CUDA), or None.
         measured_seconds: median of one step; ``measured_seconds_iqr`` its spread over
             ``measured_repeats`` runs, interleaved with as many eager steps.
-        eager_seconds, eager_peak_bytes: the same of eager training.
-        gradient_max_error, gradient_bitwise, verdict: see :class:`Comparison`.
+        eager_seconds, eager_peak_bytes: the same of eager training, or None where it did not run.
+        gradient_max_error, gradient_bitwise, verdict: see :class:`Comparison`; None, None and
+            ``ok`` where eager training does not fit the device.
         gradient_tolerance: what the plan's implementations allow; 0: they are all exact. Forward
             ones add what the model makes of them, see :meth:`Validator.noise_of`.
         device: name of the hardware.
@@ -71,14 +78,15 @@ class Measurement:
     measured_seconds: float
     measured_seconds_iqr: float
     measured_repeats: int
-    eager_seconds: float
-    eager_peak_bytes: int
-    gradient_max_error: float
-    gradient_bitwise: bool
+    eager_seconds: float | None
+    eager_peak_bytes: int | None
+    gradient_max_error: float | None
+    gradient_bitwise: bool | None
     gradient_tolerance: float
     verdict: str
     device: str
     steady_allocator: bool
+    requested_bytes: int | None = None
     measurement_reused: bool = False
 
 
@@ -154,6 +162,7 @@ def _error(found: Tensor, expected: Tensor, scale: float) -> float:
 # What forward algorithms change, roughly; how far their effect may exceed one sample of it; and
 # the most that is put down to it, so that a missing gradient is never taken for noise.
 PERTURBATION, NOISE_MARGIN, MOST_NOISE = 1e-6, 2.0, 0.5
+FEWEST_TURNS = 3  # of timed runs, where time is short
 
 
 class Validator:
@@ -185,8 +194,10 @@ class Validator:
     def eager_peak_bytes(self) -> int:
         """Measured peak of an eager step, residents included."""
         before = self.bench.buffers()
-        reading = peak_of(self.bench.eager, self.device)
-        self.bench.clear(before)
+        try:
+            reading = peak_of(self.bench.eager, self.device)
+        finally:
+            self.bench.clear(before)
         return reading.peak_bytes + self.bench.resident_bytes
 
     def check(self, program: Program) -> Comparison:
@@ -213,17 +224,23 @@ class Validator:
         return compare(other, self.reference, exact=False).max_error
 
     def times(
-        self, programs: Sequence[Program], repeats: int
+        self, programs: Sequence[Program], repeats: int, deadline: float = math.inf
     ) -> tuple[list[list[float]], list[float]]:
-        """Seconds of ``repeats`` steps of each program, and of eager steps, in turns."""
+        """Seconds of ``repeats`` steps of each program, and of eager steps, in turns.
+
+        Args:
+            deadline: on the clock of ``time.monotonic``: past it, three turns are enough.
+        """
         before = self.bench.buffers()
         planned: list[list[float]] = [[] for _ in programs]
-        eager = []
-        for _ in range(repeats):
+        eager: list[float] = []
+        while len(eager) < repeats and (len(eager) < FEWEST_TURNS or monotonic() < deadline):
             for program, seconds in zip(programs, planned, strict=True):
                 seconds.append(seconds_of(partial(self.bench.run, program), self.device))
-            eager.append(seconds_of(self.bench.eager, self.device))
-            self.bench.clear(before)
+            try:
+                eager.append(seconds_of(self.bench.eager, self.device))
+            finally:
+                self.bench.clear(before)
         return planned, eager
 
     def measure(self, plan: Plan, repeats: int = 5) -> Measurement:
@@ -243,40 +260,72 @@ class Validator:
         (planned,), eager = self.times([program], repeats)
         return self.measurement(program, judged, planned, eager)
 
+    def measure_within(self, plan: Plan, memory: int, repeats: int) -> Measurement:
+        """Measure in a process that may take ``memory`` bytes of the device.
+
+        Eager training, which may need more, runs only afterwards, and without the limit: once, to
+        compare gradients, where it fits the device.
+        """
+        program = generate(self.bench.captured, plan)
+        vars(self).pop("reference", None)  # its gradients would count
+        empty_cache(self.device)
+        limit_memory(memory, self.device)
+        try:
+            self.bench.run(program)  # warms up
+            empty_cache(self.device)
+            reading = peak_of(lambda: self.bench.run(program), self.device)
+            run = partial(self.bench.run, program)
+            planned = [seconds_of(run, self.device) for _ in range(repeats)]
+        finally:
+            limit_memory(None, self.device)
+        return self.measurement(program, (self._check_if_it_fits(program), reading), planned, [])
+
+    def _check_if_it_fits(self, program: Program) -> Comparison | None:
+        try:
+            return self.check(program)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        release(self.device)
+        return None
+
     def judge(self, program: Program) -> tuple[Comparison, PeakReading]:
         """What comes out of a program, and the memory that it takes."""
         comparison = self.check(program)
-        release(self.device)  # so that what is reserved is this program's
+        empty_cache(self.device)  # so that what is reserved is this program's
         return comparison, peak_of(lambda: self.bench.run(program), self.device)
 
     def measurement(
         self,
         program: Program,
-        judged: tuple[Comparison, PeakReading],
+        judged: tuple[Comparison | None, PeakReading],
         planned: list[float],
         eager: list[float],
     ) -> Measurement:
         """All that was measured of a program.
 
         Args:
-            judged: see :meth:`judge`.
-            planned, eager: seconds, see :meth:`times`.
+            judged: see :meth:`judge`; no comparison where eager training does not fit.
+            planned, eager: seconds, see :meth:`times`; no eager ones where it did not run.
         """
         comparison, reading = judged
         seconds, iqr = spread(planned)
+        resident, reserved = self.bench.resident_bytes, reading.reserved_bytes
+        requested = reading.requested_bytes
         return Measurement(
-            measured_peak_bytes=reading.peak_bytes + self.bench.resident_bytes,
-            measured_reserved_bytes=reading.reserved_bytes,
+            measured_peak_bytes=reading.peak_bytes + resident,
+            measured_reserved_bytes=None if reserved is None else reserved + resident,
+            requested_bytes=None if requested is None else requested + resident,
             fragmentation_bytes=reading.fragmentation_bytes,
             measured_seconds=seconds,
             measured_seconds_iqr=iqr,
             measured_repeats=len(planned),
-            eager_seconds=spread(eager)[0],
-            eager_peak_bytes=self.eager_peak_bytes,
-            gradient_max_error=comparison.max_error,
-            gradient_bitwise=comparison.bitwise,
-            gradient_tolerance=program.tolerance + self.noise_of(program),
-            verdict=comparison.verdict,
+            eager_seconds=spread(eager)[0] if eager else None,
+            eager_peak_bytes=self.eager_peak_bytes if eager else None,
+            gradient_max_error=comparison and comparison.max_error,
+            gradient_bitwise=comparison and comparison.bitwise,
+            gradient_tolerance=program.tolerance + (self.noise_of(program) if comparison else 0.0),
+            verdict=comparison.verdict if comparison else "ok",
             device=device_name(self.device),
             steady_allocator=self.steady,
         )
@@ -286,15 +335,27 @@ _latest: list[tuple[object, int, Validator]] = []
 
 
 def measure(
-    captured: Captured, plan: Plan, *, device: str, seed: int = 0, repeats: int = 5
+    captured: Captured,
+    plan: Plan,
+    *,
+    device: str,
+    seed: int = 0,
+    repeats: int = 5,
+    memory: int | None = None,
 ) -> Measurement:
     """Execute ``plan`` on ``device``: verdict on its gradients, measured peak and time.
+
+    Args:
+        memory: see :meth:`Validator.measure_within`; None: the whole device, beside eager training.
 
     Raises:
         ConfigError: there is no such device.
         ExecutionError: the plan cannot be executed faithfully.
     """
-    return validator_of(captured, device, seed).measure(plan, repeats)
+    validator = validator_of(captured, device, seed)
+    if memory is not None:
+        return validator.measure_within(plan, memory, repeats)
+    return validator.measure(plan, repeats)
 
 
 def validator_of(captured: Captured, device: str, seed: int) -> Validator:

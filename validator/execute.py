@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +50,31 @@ class RandomReplay:
     def resume(self) -> None:
         """Go on where the step was before ``replay``."""
         self._generator.set_rng_state(self._present)
+
+
+@contextmanager
+def own_batch_norm() -> Iterator[None]:
+    """Batch norms by PyTorch's own kernels, which a trace holds, instead of cuDNN's.
+
+    Eager training on CUDA asks cuDNN, whose last bits differ; a deep network makes a different
+    gradient of them (see :meth:`validator.check.Validator.noise_of`). cuDNN is switched off around
+    the call: its argument ``cudnn_enabled`` is ignored. The backward pass follows the forward one.
+    """
+    plain = torch.batch_norm
+
+    def own(*arguments: Any) -> Tensor:
+        enabled = torch.backends.cudnn.enabled
+        torch.backends.cudnn.enabled = False
+        try:
+            return plain(*arguments)
+        finally:
+            torch.backends.cudnn.enabled = enabled
+
+    torch.batch_norm = own  # what torch.nn.functional calls
+    try:
+        yield
+    finally:
+        torch.batch_norm = plain
 
 
 class Bench:
@@ -125,18 +152,20 @@ class Bench:
         return {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
     def reference(self) -> StepResult:
-        """The result of one eager step; the model is left as it was."""
+        """The result of one eager step, by a trace's kernels; the model is left as it was."""
         before = self.buffers()
-        loss = self.eager()
-        gradients = {
-            name: p.grad.clone() for name, p in self.module.named_parameters() if p.grad is not None
-        }
-        changed = {
-            name: b.clone()
-            for name, b in self.module.named_buffers()
-            if not torch.equal(b, before[name])
-        }
-        self.clear(before)
+        try:
+            with own_batch_norm():
+                loss = self.eager()
+            named = self.module.named_parameters()
+            gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
+            changed = {
+                name: b.clone()
+                for name, b in self.module.named_buffers()
+                if not torch.equal(b, before[name])
+            }
+        finally:  # memory may run out
+            self.clear(before)
         return StepResult(loss, gradients, changed)
 
     def perturbed_reference(self, relative: float) -> StepResult:
@@ -144,11 +173,12 @@ class Bench:
         parameters = list(self.module.parameters())
         kept = [p.detach().clone() for p in parameters]
         torch.manual_seed(self.seed + 2)
-        with torch.no_grad():
-            for parameter in parameters:
-                parameter.mul_(1 + relative * torch.randn_like(parameter))
-        result = self.reference()
-        with torch.no_grad():
-            for parameter, old in zip(parameters, kept, strict=True):
-                parameter.copy_(old)
-        return result
+        try:
+            with torch.no_grad():
+                for parameter in parameters:
+                    parameter.mul_(1 + relative * torch.randn_like(parameter))
+            return self.reference()
+        finally:
+            with torch.no_grad():
+                for parameter, old in zip(parameters, kept, strict=True):
+                    parameter.copy_(old)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
-from costmodel.device import release, seconds_of, spread
+from costmodel.device import empty_cache, seconds_of, spread
 from validator.check import Validator
 from validator.codegen import Program
 from validator.execute import RandomReplay
 
 
 class _NoRandomness(RandomReplay):
-    """Random states cannot be set while a graph is captured."""
+    """Random states cannot be read or set while a graph is captured."""
 
     def record(self, op: int) -> None:
-        raise RuntimeError("the plan draws random numbers, which a CUDA graph would repeat")
+        raise RuntimeError("the plan repeats random draws, which a CUDA graph cannot")
+
+
+@functools.cache
+def _capture_stream() -> torch.cuda.Stream:
+    """One for all: cuBLAS keeps a workspace for each stream that it has seen."""
+    return torch.cuda.Stream()
 
 
 def replayed_seconds(validator: Validator, program: Program, repeats: int) -> dict[str, Any]:
@@ -29,14 +36,16 @@ def replayed_seconds(validator: Validator, program: Program, repeats: int) -> di
     """
     if validator.device != "cuda":
         return {"cuda_graph": "only CUDA has graphs"}
-    graph, bench, stream = torch.cuda.CUDAGraph(), validator.bench, torch.cuda.Stream()
+    graph, bench, stream = torch.cuda.CUDAGraph(), validator.bench, _capture_stream()
+    current = torch.cuda.current_stream()
     try:
         with torch.no_grad():
-            stream.wait_stream(torch.cuda.current_stream())
+            stream.wait_stream(current)
             with torch.cuda.stream(stream):  # warms up what may not begin inside a capture
                 bench.run(program)
-            torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph):
+            current.wait_stream(stream)
+            # Other threads wait for planners, and may do what they like.
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 program.step(bench.residents, _NoRandomness("cuda"))
         graph.replay()
         return {
@@ -47,5 +56,6 @@ def replayed_seconds(validator: Validator, program: Program, repeats: int) -> di
     except RuntimeError as error:
         return {"cuda_graph": " ".join(str(error).split())[:300]}
     finally:
-        del graph
-        release("cuda")
+        torch.cuda.set_stream(current)  # a capture that breaks leaves its own
+        graph.reset()
+        empty_cache("cuda")

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -39,8 +41,10 @@ Sizes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @functools.cache
-def _graph(sizes: Sizes, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any, Any]:
-    """(cuDNN graph with its plans built, and its tensors x, w and y)."""
+def _graph(
+    sizes: Sizes, stride: Any, padding: Any, dilation: Any, tf32: bool
+) -> tuple[Any, Any, Any, Any, list[int]]:
+    """(cuDNN graph, its tensors x, w and y, numbers of the first plans that can be built)."""
     import cudnn
 
     graph = cudnn.pygraph(
@@ -59,9 +63,20 @@ def _graph(sizes: Sizes, stride: Any, padding: Any, dilation: Any) -> tuple[Any,
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    if not tf32:  # tensor cores round single precision to it
+        graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
     graph.check_support()
-    graph.build_plans(cudnn.build_plan_policy.ALL)
-    return graph, x, w, y
+    return graph, x, w, y, list(islice(_built(graph), MOST_PLANS))
+
+
+def _built(graph: Any) -> Iterator[int]:
+    """Numbers of plans, each as it is built: some are compiled, which takes seconds."""
+    for plan in range(graph.get_execution_plan_count()):
+        try:
+            graph.build_plan_at_index(plan)
+        except Exception:  # barred, or not for this device; told in many types
+            continue
+        yield plan
 
 
 def _strides(size: tuple[int, ...]) -> list[int]:
@@ -74,7 +89,8 @@ def convolve(
 ) -> Tensor:
     """A convolution by cuDNN's plan number ``plan``."""
     sizes = (tuple(x.shape), tuple(w.shape), tuple(out))
-    graph, x_, w_, y_ = _graph(sizes, *(tuple(part) for part in geometry))
+    tf32 = torch.backends.cudnn.allow_tf32
+    graph, x_, w_, y_, _ = _graph(sizes, *(tuple(part) for part in geometry), tf32)
     y = x.new_empty(out)
     size = max(1, graph.get_workspace_size_plan_at_index(plan))
     workspace = torch.empty(size, dtype=torch.uint8, device=x.device)
@@ -99,13 +115,13 @@ def offers(scene: Scene, op: Op, call: Call) -> Found:
         return
     sizes = (specs[0].shape, specs[1].shape, specs[2].shape)
     try:
-        graph, *_ = _graph(sizes, tuple(stride), tuple(padding), tuple(dilation))
-        count = min(MOST_PLANS, graph.get_execution_plan_count())
-        workspaces = [graph.get_workspace_size_plan_at_index(plan) for plan in range(count)]
+        tf32 = torch.backends.cudnn.allow_tf32
+        graph, *_, plans = _graph(sizes, tuple(stride), tuple(padding), tuple(dilation), tf32)
+        workspaces = {plan: graph.get_workspace_size_plan_at_index(plan) for plan in plans}
     except Exception:  # cuDNN has no plan for this convolution, and says so in many types
         return
     flops = 2.0 * entries(specs[2]) * entries(specs[1]) / specs[1].shape[0]
-    for plan, workspace in enumerate(workspaces):
+    for plan, workspace in workspaces.items():
         root = one_out(
             out, convolve, x, w, b, (stride, padding, dilation), list(specs[2].shape), plan
         )

@@ -26,11 +26,13 @@ class Advice:
     Attributes:
         choice: per op, the group that it favours.
         wish: per op, the way that it favours in that group.
-        stored: per value, how much of it is live when the loss begins; 1 for what is negligible.
+        moments: steps that begin with what is stored.
+        stored: per moment and value, how much of it is live; 1 for what is negligible.
     """
 
     choice: IntArray
     wish: IntArray
+    moments: tuple[int, ...]
     stored: FloatArray
 
 
@@ -138,4 +140,4 @@ class Bound:
             members = ways.members[int(choice[op])]
             wish[op] = members[int(np.argmax(x[model.way[members]]))]
         stored = np.where(model.stored >= 0, x[model.stored], 1.0)
-        return Advice(choice, wish, stored)
+        return Advice(choice, wish, tuple(model.moments), stored)

@@ -21,7 +21,7 @@ from strategies.interrupt import interruptible
 from strategies.monet.bound import Advice, Bound
 from strategies.monet.published import Locals, Published
 from strategies.monet.schedule import Chosen, cheapest_choice, graph_can_be_planned
-from strategies.monet.search import Point, advised, everything, improved, repaired, search
+from strategies.monet.search import Point, advised, everything, improved, repaired, search, widened
 from strategies.monet.ways import JOINT, VARIANTS, Ways
 
 SHARES = (1.0, 0.9, 0.8, 0.7)
@@ -179,6 +179,10 @@ class _Run:
         space = Chosen.start(self.ways, cheapest_choice(self.ways), limit, self.joint)
         start = everything(space)
         self._try(start)
+        if self.ways.may_wait:
+            space = space.late()
+            start = everything(space)
+            self._try(start)
         if self.joint:
             self._try(everything(replace(space, joint=False)))
         if self.problem.budget is None or self._closed():
@@ -277,7 +281,7 @@ class _Run:
             return self._rest()
         found = next(self._steps, None)
         if found is None:
-            self._steps = search(self.point, self.random, self.deadline)
+            self._steps = search(widened(self.point), self.random, self.deadline)
             found = next(self._steps, None)
         if found is not None:
             self._offer(found)

@@ -55,6 +55,15 @@ class Chosen(Space):
         none = np.full(len(graph.ops), -1, dtype=np.int64)
         return cls("F", graph, ops, stages, ways, choice, limit, joint, none)
 
+    def late(self) -> Chosen:
+        """The same with ops at the end that may wait."""
+        late = [op in self.ways.may_wait for op in self.stages.tolist()]
+        return replace(self, stages=self.stages[np.argsort(late, kind="stable")])
+
+    def whole(self) -> Chosen:
+        """The same with stages for forward ops, too, to compute again before the loss."""
+        return replace(self, stages=np.concatenate([self.ops, self.stages]))
+
     def choosing(self, choice: IntArray) -> Chosen:
         """The same with other groups."""
         return replace(self, choice=choice)

@@ -53,8 +53,19 @@ def advised(space: Chosen, advice: Advice) -> Point:
     if space.joint:
         space = space.wishing(advice.wish)
     keep = np.ones(space.shape, dtype=bool)
-    for i, op in enumerate(space.ops.tolist()):
-        keep[0, i] = advice.stored[space.graph.tables.writes[op]].max() >= 0.5
+    row = {op: number for number, op in enumerate(space.stages.tolist())}
+    for moment, stored in zip(advice.moments, advice.stored, strict=True):
+        stage = min(row[op] for op in space.ways.steps[moment])
+        for i, op in enumerate(space.ops.tolist()):
+            keep[stage, i] = stored[space.graph.tables.writes[op]].max() >= 0.5
+    return Point(space, space.evaluate(keep))
+
+
+def widened(point: Point) -> Point:
+    """The same in a space that may compute again before the loss, too."""
+    space = point.space.whole()
+    keep = np.ones(space.shape, dtype=bool)
+    keep[len(space.ops) :] = point.schedule.keep
     return Point(space, space.evaluate(keep))
 
 

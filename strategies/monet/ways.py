@@ -160,6 +160,30 @@ class Ways:
         return needed
 
     @cached_property
+    def may_wait(self) -> frozenset[int]:
+        """Ops after the loss that make more bytes than they read, outputs that nothing reads.
+
+        The gradients of a classifier's weights are such. Whoever computes them later than in
+        their place keeps the smaller values instead.
+        """
+        graph, tables = self.graph, self.graph.tables
+        assert graph.loss_index is not None
+        final = np.zeros(len(graph.values), dtype=bool)
+        final[tables.outputs] = True
+        final[tables.reads.items] = False
+        size = np.where(tables.resident, 0, tables.value_bytes)
+        return frozenset(
+            op
+            for op in np.flatnonzero(self.surely_needed()).tolist()
+            if op > graph.loss_index
+            and final[tables.writes[op]].all()
+            and all(
+                size[tables.reads[way]].sum() < size[tables.writes[op]].sum()
+                for way in self.first_ways(op)
+            )
+        )
+
+    @cached_property
     def steps(self) -> list[tuple[int, ...]]:
         """The needed ops from the loss on, in the order in which they run.
 

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import Future
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+import rematbench.suite as suite_module
 from graphs.errors import ConfigError
 from rematbench import environment, suite_measure, suite_plan
 from rematbench.environment import warnings
@@ -23,7 +25,7 @@ from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, find_rows, make_row
 from rematbench.settings import Settings
 from rematbench.suite import Suite, publish, run, suite_from
-from rematbench.suite_plan import Planners
+from rematbench.suite_plan import Model, Planners
 from rematbench.suite_summary import THEIRS, headlines, summarise, table
 
 NETWORK = """
@@ -154,6 +156,71 @@ def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
     assert rows["suite_networks:deep", "checkpoint_all", None]["status"] == "ok"
 
 
+def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows say so; the model's others are planned and measured."""
+
+    def broken(*arguments: object) -> Row:
+        raise RuntimeError("CUDA error: no kernel image is available")
+
+    made_by_name = suite_plan.make_strategy
+    monkeypatch.setattr(suite_plan, "run", broken)  # of what plans alone
+    monkeypatch.setattr(
+        suite_plan, "make_strategy", lambda s: broken() if s.strategy == "dtr" else made_by_name(s)
+    )
+    one = CASES | {"models": [MODEL], "budgets": [0.7], "only": {"chen_greedy": ["other"]}}
+    rows = by_name(run(made(tmp_path / "out", cases=one)))
+    assert {name: row["status"] for (_, name, _), row in rows.items()} == {
+        "checkpoint_all": "ok",
+        "dtr": "failed",
+        "torch_checkpoint": "failed",
+    }
+    reason = rows["suite_networks:deep", "torch_checkpoint", 0.7]["reason"]
+    assert "no kernel image" in reason
+
+
+def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [0.0], []
+
+    def prepare(model: Model, planners: object, deadline: float) -> object:
+        clock[0] += 5
+        told.append(("prepare", clock[0]))
+        return SimpleNamespace(model=model)
+
+    def measure(prepared: object, deadline: float, graphs: bool) -> None:
+        told.append(("measure", deadline))
+        clock[0] = deadline
+
+    monkeypatch.setattr(suite_module, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(suite_module, "prepare", prepare)
+    monkeypatch.setattr(suite_module, "measure_together", measure)
+    run(made(tmp_path, seconds=100, cases=CASES | {"models": [MODEL] * 4, "alone": []}))
+    assert told == [
+        ("prepare", 5),
+        ("prepare", 10),
+        ("measure", 10 + 90 / 4),
+        ("prepare", 37.5),
+        ("measure", pytest.approx(37.5 + 62.5 / 3)),
+        ("prepare", pytest.approx(63.3333333)),
+        ("measure", pytest.approx(63.3333333 + 36.6666667 / 2)),
+        ("measure", 100),
+    ]
+
+
+def test_plans_that_find_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are left for another run; checkpoint-all is measured, and few turns are enough."""
+    monkeypatch.setattr(suite_measure, "JUDGING", 0.0)
+    suite = made(
+        tmp_path / "out",
+        cases=CASES | {"models": [MODEL], "budgets": [0.7], "alone": []},
+        device={"name": "cpu", "repeats": 2},
+    )
+    rows = by_name(run(suite))
+    assert rows["suite_networks:deep", "checkpoint_all", None]["measured_seconds"] > 0
+    late = rows["suite_networks:deep", "chen_greedy", 0.7]
+    assert (late["status"], late["measured_seconds"]) == ("time_limit", None)
+    assert [entry.finished for entry in suite.models[0].entries] == [True, False, False]
+
+
 def test_bad_suites(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cases\.budgets=0\.5: give a list"):
         made(tmp_path, cases=CASES | {"budgets": 0.5})
@@ -189,6 +256,11 @@ def test_every_case_composes(tmp_path: Path) -> None:
                 cpu["cases"] = plain["cases"] | {"models": models}
             suite = suite_from(known | cpu | {"out": str(tmp_path)})
         assert all(isinstance(model.base, Settings) for model in suite.models)
+        for strategy, folders in plain["cases"].get("only", {}).items():
+            assert set(folders) <= {model.folder.name for model in suite.models}
+            found = {m.folder.name for m in suite.models for e in (*m.entries, *m.alone)
+                     if e.settings.strategy == strategy}  # fmt: skip
+            assert found == set(folders)
 
 
 def test_environment() -> None:
@@ -198,6 +270,35 @@ def test_environment() -> None:
     assert warnings(found) == []
     busy = found | {"capability": "9.0", "nvidia_smi": None, "other_processes": 2}
     assert len(warnings(busy)) == 2
+    assert len(warnings(busy | {"memory_bytes": 80, "free_memory_bytes": 70})) == 3
+
+
+def test_environment_of_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def smi(words: list[str], **options: object) -> SimpleNamespace:
+        asked.append(words[1])
+        users = "compute-apps" in words[2]
+        said = "7, 10 MiB\n9, 20 MiB\n" if users else ", ".join(environment._FACTS)
+        return SimpleNamespace(returncode=0, stdout=said)
+
+    facts = SimpleNamespace(major=9, minor=0, multi_processor_count=132, uuid="12-34")
+    fakes = {
+        "current_device": lambda: 0,
+        "get_device_properties": lambda place: facts,
+        "mem_get_info": lambda: (70, 80),
+        "get_device_name": lambda: "NVIDIA H100",
+        "get_allocator_backend": lambda: "native",
+        "get_arch_list": lambda: ["sm_90"],
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(environment.subprocess, "run", smi)
+    found = environment._cuda()
+    assert set(asked) == {"--id=GPU-12-34"}
+    assert found["other_processes"] == 1
+    assert found["nvidia_smi"]["pstate"] == "pstate"
+    json.dumps(found, allow_nan=False)
 
 
 def test_summary_of_hand_made_rows(tmp_path: Path) -> None:

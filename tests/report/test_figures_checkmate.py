@@ -28,7 +28,7 @@ def test_golden(name: str, tmp_path: Path) -> None:
 
 def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:
     text = figures.draw("checkmate_fig5c", records("checkmate_fig5c"), tmp_path)[3].read_text()
-    assert "| linearized_greedy / ILP at 16 GB | 1.20x | 1.14x (simulated)" in text
+    assert "| linearized_greedy / ILP at 16 GB | 1.20x | 1.14x (modelled)" in text
     assert "linearized_greedy 4 of 5, down to 15.73 GB" in text
 
 

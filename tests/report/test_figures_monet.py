@@ -14,9 +14,10 @@ from graphs.plan import program_order
 from graphs.synthetic import unit_chain
 from rematbench.row import make_row
 from report import figures
+from report.collect import Record
 from report.monet import ranked, tradeoffs
 from report.monet_cases import algorithm_table, case_table
-from report.monet_tables import gist_table, memory_table
+from report.monet_tables import gist_table, memory_table, seconds_table
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,22 @@ def test_no_plan_counts_as_dearest() -> None:
         [{"model": "vgg16", "budget": 0.5, "system": k, "cost": c} for k, c in costs.items()]
     )
     assert ranked(data).ours.startswith("at 1 of 1")
+
+
+def test_variants_without_a_plan_are_named(tmp_path: Path) -> None:
+    rows = [_job("monet", 53, -0.1, name) for name in ("full", "conv", "noop")]
+    rows[2] |= {"status": "infeasible", "cost": None, "overhead": None}
+    drawn = [Record(row, tmp_path / f"{i}/row.json", str(i)) for i, row in enumerate(rows)]
+    text = figures.draw("monet_fig4", drawn, tmp_path)[3].read_text()
+    assert "VGG-16 none (recomputation only)" in text
+    assert "VGG-16 conv" not in text
+
+
+def test_seconds_are_of_budgets_that_every_system_was_asked_for() -> None:
+    rows = [_job("monet", 53, 0.1, "full"), _job("monet", 50, 0.1, "full")]
+    rows += [_job("monet", 50, 0.2, "noop"), _job("checkmate_ilp", 50, 0.3, "fast")]
+    found = seconds_table(rows, 5, ("vgg16",))
+    assert found["budget"].tolist() == [0.5] * 3
 
 
 def test_case_and_algorithms(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from graphs.errors import ConfigError
 from rematbench.row import make_row
 from report import figures
 from report.collect import Record
-from report.simrd_traces import intervals
+from report.simrd_traces import gaps, intervals
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,7 @@ def test_trace_intervals(trace: Path) -> None:
         [2, "gradient", 4, 5],
         [1, "forward", 5, 5],
     ]
+    assert gaps(found) == [2]  # only layer 2 is kept when the first gradient is computed
 
 
 def test_trace_is_drawn(trace: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_every_job_resolves(experiments, name: str, tmp_path: Path) -> None:  # 
     on_logs = "logs:" in config
     jobs = jobs_of(experiments, name, *([f"logs={tmp_path}"] if on_logs else []))
     assert len(jobs) == len({tuple(job) for job in jobs})
-    folder = f"dir: runs/{name}\n"
+    folder = f"dir: runs/figures/{name}\n"
     assert folder in config
     for job in (jobs[0], jobs[-1]):
         found = settings_of(experiments, job)

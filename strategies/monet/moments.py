@@ -1,0 +1,313 @@
+"""The bound model's columns, and its rows of the forward pass.
+
+:mod:`strategies.monet.model` says what the columns mean, and why the rows hold in every plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from graphs.ir import IntArray
+from strategies.monet.program import Program, Term
+from strategies.monet.ways import Ways
+from strategies.stages import BoolArray
+
+SCALE = 100.0
+"""What the budget, and the cost of every op once, are scaled to."""
+NEGLIGIBLE = 1e-5
+"""Values below this fraction of the budget are taken to be always there, without size."""
+
+
+class Moments:
+    """Columns for one graph, one budget and some moments.
+
+    Args:
+        ways: the allowed ways.
+        budget: in bytes.
+        moments: numbers of steps (:attr:`~strategies.monet.ways.Ways.steps`), increasing; the
+            first is 0, the loss.
+
+    Attributes:
+        program: for HiGHS.
+        unit: cost per unit of the program's objective.
+        scale: the budget in the rows' unit.
+        memory_rows: the rows whose upper limit moves with the budget.
+        way: per implementation, its column, or -1.
+        late: per op, its column, or -1.
+        stored: per moment and value, its column, or -1.
+        again: per moment and op, its column, or -1.
+        through: per moment and value, its column, or -1.
+        again_ways: per moment and op, where there is a choice: (column, extra bytes) of each.
+    """
+
+    scale = SCALE
+
+    def __init__(
+        self, ways: Ways, budget: int, moments: Sequence[int], heavy: Collection[int] = ()
+    ) -> None:
+        self.heavy = heavy
+        self.ways, self.graph, self.tables = ways, ways.graph, ways.graph.tables
+        self.moments, self.ends = list(moments), [*moments[1:], len(ways.steps)]
+        tables = self.tables
+        self.bytes_unit = budget / SCALE
+        self.needed = ways.surely_needed()
+        loss = self.graph.loss_index
+        assert loss is not None
+        self.loss = loss
+        everything = sum(
+            float(tables.cost[ways.first_ways(op)].min())
+            for op in np.flatnonzero(self.needed).tolist()
+        )
+        self.unit = (everything or 1.0) / SCALE
+        self.size = tables.value_bytes / self.bytes_unit
+        self.weighs = ~tables.resident & (tables.value_bytes > NEGLIGIBLE * budget)
+        self.is_output = np.zeros(len(self.graph.values), dtype=bool)
+        self.is_output[tables.outputs] = True
+        self.program = Program()
+        self.memory_rows: list[int] = []
+        self._reads_of = [frozenset(tables.reads[way].tolist()) for way in range(len(tables.op_of))]
+        self._columns()
+        self._choices()
+        self._first_store()
+        self._in_place()
+        self._forward_rows()
+
+    @property
+    def _forward(self) -> range:
+        return range(self.loss)
+
+    @property
+    def _stages(self) -> list[int]:
+        return [op for step in self.ways.steps for op in step if self.needed[op]]
+
+    @cached_property
+    def _time(self) -> dict[int, int]:
+        """Per op of a step, the step's number; the rest run before all steps."""
+        return {op: number for number, step in enumerate(self.ways.steps) for op in step}
+
+    @cached_property
+    def useful(self) -> BoolArray:
+        """Per moment and forward op: may a step's first compute, from then on, go back to it?"""
+        writer, found = self.tables.writer, []
+        mark = np.zeros(self.loss, dtype=bool)
+        for start, end in reversed(list(zip(self.moments, self.ends, strict=True))):
+            for op in (op for step in self.ways.steps[start:end] for op in step):
+                for v in {v for way in self.ways.first_ways(op) for v in self._reads_of[way]}:
+                    if 0 <= writer[v] < self.loss:
+                        mark[writer[v]] = True
+            for op in reversed(self._forward):
+                if mark[op]:
+                    mark[[writer[v] for v in self.ways.surely_read(op) if writer[v] >= 0]] = True
+            found.append(mark.copy())
+        return np.array(found[::-1])
+
+    def _columns(self) -> None:
+        ops, values, column = len(self.graph.ops), len(self.graph.values), self.program.column
+        shape = len(self.moments), values
+        self.way = np.full(len(self.tables.op_of), -1, dtype=np.int64)
+        self.held = np.full(values, -1, dtype=np.int64)
+        self.stored, self.through = (np.full(shape, -1, dtype=np.int64) for _ in range(2))
+        self.again = np.full((len(self.moments), ops), -1, dtype=np.int64)
+        self.again_ways: list[dict[int, list[Term]]] = [{} for _ in self.moments]
+        self.early, self.made, self.twice, self.late = (
+            np.full(ops, -1, dtype=np.int64) for _ in range(4)
+        )
+        for op in range(ops):
+            once_more = self.ways.least_again(op) / self.unit
+            if self.needed[op]:
+                costs = self.tables.cost / self.unit
+                for way in self.ways.first_ways(op):
+                    self.way[way] = column(float(costs[way]), integral=True)
+                if op in self.ways.may_wait:
+                    least = float(costs[self.ways.first_ways(op)].min())
+                    self.late[op] = column(least, integral=True)
+            if op >= self.loss:
+                self.twice[op] = column(once_more, integral=True)
+                continue
+            (self.early if self.needed[op] else self.made)[op] = column(once_more, integral=True)
+            self._forward_columns(op)
+
+    def _forward_columns(self, op: int) -> None:
+        column, weighty = self.program.column, self._weighty(self.tables.writes[op])
+        if self.needed[op]:
+            self.held[weighty] = [column() for _ in weighty]
+        for number in range(len(self.moments)):
+            if number and not self.useful[number, op]:
+                return
+            options = self._options[op]
+            if len(options) == 1:
+                self.again[number, op] = column(options[0][0] / self.unit, integral=True)
+            else:
+                self.again[number, op] = again = column(integral=True)
+                chosen = [(column(cost / self.unit, True), extra) for cost, extra in options]
+                self.again_ways[number][op] = chosen
+                self.program.most([(again, 1.0), *((way, -1.0) for way, _ in chosen)], 0.0)
+            for v in weighty:
+                self.stored[number, v] = column(integral=True)
+                if number:
+                    self.through[number - 1, v] = column()
+
+    @cached_property
+    def _options(self) -> list[list[tuple[float, float]]]:
+        """Per op: (cost, extra in the rows' unit) of the ways to compute it again that matter."""
+        found = []
+        for op in range(len(self.graph.ops)):
+            ways = [*self.ways.first_ways(op)]
+            if self.ways.again[op] >= 0:
+                ways += self.ways.members[int(self.ways.again[op])].tolist()
+            options: list[tuple[float, float]] = []
+            for way in sorted(ways, key=lambda w: (self.tables.cost[w], self.ways.extra[w])):
+                extra = float(self.ways.extra[way]) / self.bytes_unit
+                if not options or extra < options[-1][1]:
+                    options.append((float(self.tables.cost[way]), extra))
+            found.append(options)
+        return found
+
+    def _weighty(self, values: Iterable[int] | IntArray) -> list[int]:
+        return [int(v) for v in values if self.weighs[v]]
+
+    def _reading(self, op: int, value: int) -> list[Term]:
+        """Does the first compute of ``op``, where it is not late, read ``value``?"""
+        return [
+            (int(self.way[way]), 1.0)
+            for way in self.ways.first_ways(op)
+            if value in self._reads_of[way]
+        ]
+
+    def _always_reads(self, op: int, value: int) -> bool:
+        return value in self._always[op]
+
+    @cached_property
+    def _always(self) -> list[frozenset[int]]:
+        """Per op, what all ways of its first compute read."""
+        return [
+            frozenset.intersection(*(self._reads_of[way] for way in self.ways.first_ways(op)))
+            for op in range(len(self.graph.ops))
+        ]
+
+    def _choices(self) -> None:
+        for op in np.flatnonzero(self.needed).tolist():
+            ways = [int(self.way[way]) for way in self.ways.first_ways(op)]
+            ways += [int(self.late[op])] if self.late[op] >= 0 else []
+            self.program.most(((way, 1.0) for way in ways), 1.0)
+            self.program.most(((way, -1.0) for way in ways), -1.0)
+
+    def _may_read(self, op: int) -> list[int]:
+        """Weighty values that some way of computing ``op`` first reads."""
+        found = {int(v) for way in self.ways.first_ways(op) for v in self.tables.reads[way]}
+        return self._weighty(sorted(found))
+
+    def _first_store(self) -> None:
+        """What is stored when the loss begins was held, or made."""
+        for op in self._forward:
+            for v in self._weighty(self.tables.writes[op]):
+                stored = (int(self.stored[0, v]), 1.0)
+                if self.needed[op]:
+                    held, early = (int(self.held[v]), -1.0), (int(self.early[op]), -1.0)
+                    self.program.most([stored, held, early], 0.0)
+                else:
+                    self.program.most([stored, (int(self.made[op]), -1.0)], 0.0)
+
+    def _in_place(self) -> None:
+        """A value that was overwritten is not there any more."""
+        for op in self._forward:
+            if not self.needed[op]:
+                continue
+            for way in self.ways.first_ways(op):
+                for v in self._weighty(v for v in self.tables.overwritten_by[way] if v >= 0):
+                    writer = int(self.tables.writer[v])
+                    overwrites = (int(self.way[way]), 1.0)
+                    if self.held[v] >= 0:
+                        self.program.most([overwrites, (int(self.held[v]), 1.0)], 1.0)
+                        if self._last_sure_reader(v) > op:
+                            self.program.most([overwrites, (int(self.early[writer]), -1.0)], 0.0)
+
+    def _last_sure_reader(self, value: int) -> int:
+        """The last needed forward op whose first compute always reads ``value``, or -1."""
+        readers = self._sure_readers.get(value, [])
+        return next((op for op in reversed(readers) if op < self.loss), -1)
+
+    @cached_property
+    def _readers(self) -> dict[int, list[int]]:
+        """Per weighty value, the needed ops whose first compute may read it."""
+        found: dict[int, list[int]] = {}
+        for op in np.flatnonzero(self.needed).tolist():
+            for v in self._may_read(op):
+                found.setdefault(v, []).append(op)
+        return found
+
+    @cached_property
+    def _sure_readers(self) -> dict[int, list[int]]:
+        """Those of them that always read it."""
+        return {
+            v: [op for op in ops if self._always_reads(op, v)] for v, ops in self._readers.items()
+        }
+
+    def _running(self, op: int) -> Iterator[Term]:
+        """Workspace and outputs of the first compute of ``op``."""
+        for way in self.ways.first_ways(op):
+            yield int(self.way[way]), float(self.ways.extra[way]) / self.bytes_unit
+
+    def _fits(self, terms: Iterable[Term], constant: float) -> None:
+        """A memory row: these terms, the constant and what is resident are within the budget."""
+        room = SCALE - self.graph.resident_bytes / self.bytes_unit
+        self.memory_rows.append(self.program.most(terms, room - constant))
+
+    def _forward_rows(self) -> None:
+        """While a needed forward op first runs."""
+        last = {
+            v: self._last_sure_reader(v)
+            for v in np.flatnonzero(self.weighs & (self.held >= 0)).tolist()
+        }
+        for op in self._forward:
+            if not self.needed[op]:
+                continue
+            terms, constant = list(self._running(op)), 0.0
+            live = self._live_columns(op) if op in self.heavy else {}
+            reads = set(self._may_read(op))
+            for v in reads:
+                size = float(self.size[v])
+                terms += [(way, size * there) for way, there in self._reading(op, v)]
+            for v, reader in last.items():
+                writer = int(self.tables.writer[v])
+                if writer >= op or v in reads:
+                    continue
+                size = float(self.size[v])
+                if v in live:
+                    terms.append((live[v], size))
+                elif reader > op:
+                    constant += size
+                    terms.append((int(self.early[writer]), -size))
+                else:
+                    terms.append((int(self.held[v]), size))
+            self._fits(terms, constant)
+
+    def _live_columns(self, now: int) -> dict[int, int]:
+        """Per forward value of an op before ``now``: is it live while ``now`` first runs?
+
+        What is read between then and the loss is, or is computed again; so is what that reads,
+        and what is stored.
+        """
+        done = [op for op in range(now) if self.needed[op]]
+        again = {op: self.program.column() for op in done}
+        live: dict[int, int] = {}
+        for op in done:
+            self.program.most([(again[op], 1.0), (int(self.early[op]), -1.0)], 0.0)
+            for v in self._weighty(self.tables.writes[op]):
+                if self._always_reads(now, v):
+                    continue
+                live[v] = self.program.column()
+                there = [(live[v], -1.0), (again[op], -1.0)]
+                if self._last_sure_reader(v) > now:
+                    self.program.most(there, -1.0)
+                self.program.most([(int(self.stored[0, v]), 1.0), *there], 0.0)
+                self.program.most([(int(self.held[v]), 1.0), (live[v], -1.0)], 0.0)
+        for op in done:
+            for v in self._weighty(self.ways.surely_read(op)):
+                if v in live:
+                    there = [(live[v], -1.0), (again[int(self.tables.writer[v])], -1.0)]
+                    self.program.most([(again[op], 1.0), *there], 0.0)
+        return live

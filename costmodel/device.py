@@ -16,8 +16,6 @@ from pathlib import Path
 
 # The profiler reads its log level when it is loaded; its notices are not ours to print.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-# cuBLAS repeats its bits with this workspace only. PyTorch reads it once, with the first product.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -85,6 +83,8 @@ def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> N
         cudnn_benchmark: may cuDNN try its algorithms, and so choose other ones in another run?
         deterministic: only kernels that repeat their own bits, with a warning where there is none.
     """
+    # cuBLAS repeats its bits with this workspace; PyTorch looks once, at the first product.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # The old switches set the new ones (fp32_precision), too, but not the other way round, and
     # torch.compile reads the old ones and refuses a mixture.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32

@@ -52,6 +52,8 @@ class Problem:
         captured: the torch side of the graph; only PyTorch's own planners look at it.
         stream: an event log; only DTR looks at it.
         report: told in a few words about progress.
+        known: plans for this graph, of smaller budgets or of a strategy's ablations, say. A
+            strategy that looks at them never returns a dearer plan than one of them that fits.
     """
 
     graph: Graph
@@ -61,6 +63,7 @@ class Problem:
     captured: Captured | None = None
     stream: EventStream | None = None
     report: Callable[[str], None] = field(default=lambda words: None, repr=False)
+    known: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

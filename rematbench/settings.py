@@ -106,6 +106,7 @@ class Settings:
 
     def _inputs(self) -> list[str]:
         found = [self.model["path"]] if self.model.get("path") else []
+        found += self.options.get("known") or []  # plan files
         target = self.model.get("target")
         if target:
             try:

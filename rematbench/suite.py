@@ -35,8 +35,8 @@ from rematbench.suite_plan import Entry, Model, Planners, Prepared, prepare
 from rematbench.suite_summary import headlines, summarise, table
 from rematbench.terminal import console
 
-AHEAD = 2
-"""Models whose planners work while another one is measured."""
+AHEAD = {"cuda": 2, "cpu": 1}
+"""Models that have their planners at work: on a CPU none while another model is timed there."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def run(suite: Suite) -> list[Row]:
     waiting: deque[Prepared] = deque()
     with Planners(suite.planners) as planners:
         while coming or waiting:
-            if coming and len(waiting) < AHEAD and monotonic() < deadline:
+            if coming and len(waiting) < AHEAD[suite.device] and monotonic() < deadline:
                 prepared = _prepared(suite, coming.popleft(), planners, deadline)
                 waiting.extend([] if prepared is None else [prepared])
             elif waiting:

@@ -18,6 +18,9 @@ from strategies.monet.ways import Ways
 SAFETY = 1e-6
 """Relative part of a bound that is given away for the solver's tolerances."""
 
+FINE_ROWS, FINE_COLUMNS, MOST_MOMENTS = 600, 3000, 12
+"""Size of a fine model: moments, and heavy ops, times forward ops; and the most moments."""
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -36,6 +39,24 @@ class Advice:
     stored: FloatArray
 
 
+def looks(ways: Ways) -> tuple[list[int], list[int]]:
+    """Moments, evenly spread over the steps, and the heaviest forward ops, for a fine model."""
+    tables, loss = ways.graph.tables, ways.graph.loss_index
+    assert loss is not None
+    forward = np.flatnonzero(ways.surely_needed()[:loss]).tolist()
+    count = len(forward) + 1
+    moments = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
+    heavy = min(FINE_COLUMNS // count, count)
+    size = np.where(tables.resident, 0, tables.value_bytes)
+
+    def least(op: int) -> int:
+        """Bytes that it needs at least."""
+        return min(int(ways.extra[w] + size[tables.reads[w]].sum()) for w in ways.first_ways(op))
+
+    spread = np.linspace(0, len(ways.steps), moments, endpoint=False).astype(int)
+    return np.unique(spread).tolist(), sorted(forward, key=least, reverse=True)[:heavy]
+
+
 class Bound:
     """Lower bounds of the cost of every plan within a budget.
 
@@ -43,6 +64,7 @@ class Bound:
         ways: the allowed ways.
         budget: in bytes.
         seed: of HiGHS.
+        fine: of many moments, and heavy forward ops; otherwise of one, the loss.
 
     Attributes:
         best: the best bound so far, in the graph's cost unit; infinite if there is no plan.
@@ -50,9 +72,10 @@ class Bound:
         nodes: of the branch-and-bound tree.
     """
 
-    def __init__(self, ways: Ways, budget: int, seed: int) -> None:
+    def __init__(self, ways: Ways, budget: int, seed: int, fine: bool = False) -> None:
         started = perf_counter()
-        self.model = BoundModel(ways, budget)
+        moments, heavy = looks(ways) if fine else ((0,), ())
+        self.model = BoundModel(ways, budget, moments, heavy)
         self.build_seconds = perf_counter() - started
         self.budget, self.seed = budget, seed
         self.best, self.nodes = 0.0, 0

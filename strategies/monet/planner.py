@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
@@ -11,7 +11,8 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.kinds import Kind
+from graphs.files import read_plan
+from graphs.kinds import Kind, kinds_of
 from graphs.plan import Plan
 from graphs.simulate import simulate
 from graphs.synthetic import unit_chain
@@ -47,6 +48,7 @@ class Monet:
         gap: relative gap (cost - bound) / cost at which to stop.
         operators: of ``released``: MONeT; False: MONeT-NoOp.
         locals: of ``released``: appendix B's bound of local memory, ``loose`` or ``tight``.
+        known: plan files, which count like :attr:`Problem.known`.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -57,6 +59,7 @@ class Monet:
     gap: float = 0.005
     operators: bool = True
     locals: Locals = "loose"
+    known: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for option, value, known in (
@@ -65,6 +68,8 @@ class Monet:
         ):
             if value not in known:
                 raise ConfigError(f"strategy.{option} is {value!r}; choose {', '.join(known)}")
+        if isinstance(self.known, str):
+            raise ConfigError(f"strategy.known is {self.known!r}; give a list of plan files")
         if not 0 <= self.gap < 1:
             raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
 
@@ -100,6 +105,8 @@ class Monet:
         if not graph_can_be_planned(graph):
             raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
         sizes: dict[str, Any] = {}
+        known = (*problem.known, *map(read_plan, self.known))
+        problem = replace(problem, known=known)
         if self.variant == RELEASED:
             sizes = self._published(problem)
             problem = replace(problem, time_limit=PLANNING * problem.time_limit)
@@ -163,6 +170,9 @@ class _Run:
         self.point: Point | None = None
         self.interrupted = False
         self.leanest: int | None = None
+        self.kinds, self.known = strategy.kinds, list[dict[str, Any]]()
+        self.way_names = [way.name for op in problem.graph.ops for way in op.implementations]
+        self.wide = False  # does the search compute again before the loss, too?
         self.incumbents: list[tuple[float, float | None, float]] = []
         self.model: Bound | None = None
         tables = problem.graph.tables
@@ -173,9 +183,28 @@ class _Run:
         self.bound = float(sum(least))
         self._steps: Iterator[Point] = iter(())
 
+    def _take(self, plan: Plan) -> None:
+        """Have a known plan, if it fits and its ways are allowed."""
+        graph, limit = self.problem.graph, self.problem.budget
+        trace = simulate(graph, plan)
+        ran = {int(way) for way in trace.codes[trace.codes >= 0]}
+        allowed = all(kinds_of(self.way_names[way]) <= self.kinds for way in ran)
+        fits = allowed and (limit is None or trace.peak_bytes <= limit)
+        name = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
+        self.known.append(name | {"cost": trace.cost, "peak_bytes": trace.peak_bytes, "fits": fits})
+        if fits:
+            self._have(trace.cost, plan)
+
+    def _have(self, cost: float, plan: Plan) -> None:
+        if self.best is None or cost < self.best[0]:
+            self.best = cost, plan
+            self._record()
+
     def run(self) -> None:
         """First without a model, then with its advice, then both side by side."""
         limit = UNLIMITED if self.problem.budget is None else self.problem.budget
+        for plan in self.problem.known:
+            self._take(plan)
         space = Chosen.start(self.ways, cheapest_choice(self.ways), limit, self.joint)
         start = everything(space)
         self._try(start)
@@ -198,13 +227,23 @@ class _Run:
                 return
         if self.point is None:
             self._insist(start)
+        self._solve(space)
+        if not self._closed() and self.bound < inf and perf_counter() < self.deadline:
+            self.wide = True
+            self.model = Bound(self.ways, limit, self.problem.seed, fine=True)
+            self._solve(space)
+        while perf_counter() < self.deadline and not self._closed() and self._step():
+            pass
+
+    def _solve(self, space: Chosen) -> None:
+        """The mixed-integer program, beside the search; then the search from its advice."""
+        assert self.model is not None
         advice = self.model.integral(self.deadline, self._step, self.gap / 4, self._enough)
         self._learn()
         self._follow(space, advice)
         if self.point is None and advice is not None:
             self._insist(advised(replace(space, joint=False), advice))
-        while perf_counter() < self.deadline and not self._closed() and self._step():
-            pass
+        self._steps = iter(())  # from what is best now
 
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""
@@ -216,6 +255,7 @@ class _Run:
             "build_seconds": 0.0 if model is None else model.build_seconds,
             "incumbents": self.incumbents,
             "interrupted": self.interrupted,
+            **({"known": self.known} if self.known else {}),
             "seconds_to_gap_5": self._seconds_to_gap(0.05),
             "seconds_to_gap_2": self._seconds_to_gap(0.02),
         }
@@ -281,7 +321,8 @@ class _Run:
             return self._rest()
         found = next(self._steps, None)
         if found is None:
-            self._steps = search(widened(self.point), self.random, self.deadline)
+            start = widened(self.point) if self.wide else self.point
+            self._steps = search(start, self.random, self.deadline)
             found = next(self._steps, None)
         if found is not None:
             self._offer(found)
@@ -300,10 +341,7 @@ class _Run:
             return
         self.point = found
         plan = found.space.finished(found.schedule)
-        cost = simulate(self.problem.graph, plan).cost
-        if self.best is None or cost < self.best[0]:
-            self.best = cost, plan
-            self._record()
+        self._have(simulate(self.problem.graph, plan).cost, plan)
 
     def _record(self) -> None:
         cost = None if self.best is None else self.best[0]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import suites
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
@@ -53,15 +54,7 @@ def _network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(folder: Path, **given: object) -> Suite:
-    register_strategies()
-    register_resolvers()
-    with initialize_config_module("conf", version_base="1.3"):
-        config = compose("suite", ["device=cpu", "device.repeats=2", "planners=1"])
-        plain = OmegaConf.to_container(config, resolve=True)
-        assert isinstance(plain, dict)
-        known = {str(key): value for key, value in plain.items()}
-        cache = {"cache": None, "out": str(folder), "cases": CASES, "time_limit": 5}
-        return suite_from(known | cache | given)
+    return suites.made(folder, **{"cases": CASES, **given})
 
 
 def by_name(rows: list[Row]) -> dict[tuple[str, str, object], Row]:
@@ -190,6 +183,7 @@ def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         told.append(("measure", deadline))
         clock[0] = deadline
 
+    monkeypatch.setitem(suite_module.AHEAD, "cpu", 2)
     monkeypatch.setattr(suite_module, "monotonic", lambda: clock[0])
     monkeypatch.setattr(suite_module, "prepare", prepare)
     monkeypatch.setattr(suite_module, "measure_together", measure)
@@ -308,6 +302,7 @@ def test_summary_of_hand_made_rows(tmp_path: Path) -> None:
         row |= {"measured_peak_bytes": peak, "measured_seconds": seconds}
         row |= {"peak_error": 0.01 * (-1) ** peak, "measured_overhead": seconds / 0.9 - 1}
         row["extra"] |= {"eager_seconds": 0.9, "overhead_against_checkpoint_all": seconds - 1}
+        row["extra"]["eager_peak_bytes"] = 80
         return row
 
     rows = [
@@ -329,6 +324,11 @@ def test_summary_of_hand_made_rows(tmp_path: Path) -> None:
     found = headlines(rows).set_index("strategy").peak_at_10_percent
     assert found["a"] == pytest.approx(60 / 90)
     assert found[["b", "c"]].isna().all()
+    found = headlines(rows).set_index("strategy").eager_peak_at_10_percent
+    assert found.isna().all()  # 1.0 is more than 10 % above 0.9
+    rows[0]["measured_overhead"] = 0.1
+    found = headlines(rows).set_index("strategy").eager_peak_at_10_percent
+    assert found["checkpoint_all"] == pytest.approx(90 / 80)
     assert THEIRS["resnet50", "monet"] == pytest.approx(5.7 / 15.1)
 
 

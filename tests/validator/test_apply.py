@@ -482,10 +482,10 @@ def _parallel(rank: int, file: str, unused: bool, results: Any) -> None:
 
 @pytest.mark.parametrize("unused", [False, True])
 def test_two_processes(tmp_path: Path, unused: bool) -> None:
-    with mp.Manager() as manager:
+    with mp.get_context("spawn").Manager() as manager:
         results = manager.dict()
         mp.start_processes(
-            _parallel, (str(tmp_path / "meet"), unused, results), nprocs=2, start_method="fork"
+            _parallel, (str(tmp_path / "meet"), unused, results), nprocs=2, start_method="spawn"
         )
         assert results[0] == results[1]  # parameters stay the same in both
 

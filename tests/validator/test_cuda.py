@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import suites
 import torch
 from devices import gpu
 from helpers import recompute_everything
@@ -19,6 +20,7 @@ from graphs.simulate import simulate
 from graphs.zoo import make_model
 from rematbench.environment import environment
 from rematbench.job import failure
+from rematbench.suite import run
 from strategies.chen import LinearizedGreedy
 from validator.execute import RandomReplay
 from validator.replay import replayed_seconds
@@ -128,9 +130,6 @@ def test_environment_of_a_device() -> None:
 
 
 def test_the_suite(tmp_path: Path) -> None:
-    from rematbench.suite import run
-    from tests.rematbench.test_suite import made
-
     models = [
         ["model=resnet18", "batch_size=8", "resolution=64", f"device.tf32={on}"]
         for on in (False, True)
@@ -141,6 +140,9 @@ def test_the_suite(tmp_path: Path) -> None:
         "strategies": ["ap_greedy", "dtr"],
         "alone": ["gist"],
     }
-    rows = run(made(tmp_path, device={"name": "cuda", "repeats": 2}, cases=cases, cuda_graphs=True))
+    device = {"name": "cuda", "repeats": 2}
+    rows = run(suites.made(tmp_path, device=device, cases=cases, cuda_graphs=True))
+    assert {row["status"] for row in rows if row["strategy"] == "dtr"} == {"ok"}
+    assert all("cuda_graph_seconds" in r["extra"] for r in rows if r["strategy"] == "dtr")
     assert {row["status"] for row in rows if row["strategy"] == "checkpoint_all"} == {"ok"}
     assert len({row["device"] for row in rows if row["device"]}) == 2

@@ -87,7 +87,7 @@ def gaps(name: str, graph: Graph, fractions: tuple[float, ...]) -> Iterator[Figu
         yield Figure(f"{title}: gap", 100 * (1 - found.bound / cost), 5, "%")
         yield Figure(f"{title}: overhead", 100 * (cost / base.cost - 1), 100, "%")
         yield Figure(f"{title}: planning", found.seconds, SECONDS + 2, "s")
-        yield Figure(f"{title}: planning", process_time() - busy, SECONDS, "CPU s")
+        yield Figure(f"{title}: planning, CPU", process_time() - busy, SECONDS, "CPU s")
     rises = sum(later > earlier for earlier, later in itertools.pairwise(costs))
     yield Figure(f"{name}: budgets where the cost rises", rises, 0, "budgets")
 

@@ -121,6 +121,7 @@ def _over(peak: int | None, base: int | None, row: Row) -> float | None:
 
 
 def of(data: pd.DataFrame, systems: Sequence[str], volumes: bool = False) -> pd.DataFrame:
+    """The rows of these systems, on 3D-UNet or on the others."""
     wanted = data["system"].isin(systems) & ((data["model"] == "unet3d") == volumes)
     return data[wanted].reset_index(drop=True)
 

@@ -11,6 +11,8 @@ pair.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -109,9 +111,15 @@ def fft(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: list[in
     return y if b is None else y.add_(b.view(1, -1, 1, 1))
 
 
-_INPUT = [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]
-_KERNEL = [[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]
-_OUTPUT = [[1, 1, 1, 0], [0, 1, -1, -1]]
+_INPUT = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
+_KERNEL = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
+_OUTPUT = ((1, 1, 1, 0), (0, 1, -1, -1))
+
+
+@functools.cache
+def _matrix(rows: tuple[tuple[float, ...], ...], dtype: torch.dtype, device: str) -> Tensor:
+    """Made once: a copy to a device makes the host wait, which a CUDA graph does not allow."""
+    return torch.tensor(rows, dtype=dtype, device=device)
 
 
 def winograd(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: list[int]) -> Tensor:
@@ -122,7 +130,7 @@ def winograd(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: li
     right = [n - x.shape[axis + 2] - padding[axis] for axis, n in enumerate(need)]
     padded = F.pad(x, (padding[1], right[1], padding[0], right[0]))
     windows = padded.unfold(2, 4, 2).unfold(3, 4, 2)  # n c th tw 4 4
-    b_t, g, a_t = (x.new_tensor(m) for m in (_INPUT, _KERNEL, _OUTPUT))
+    b_t, g, a_t = (_matrix(m, x.dtype, str(x.device)) for m in (_INPUT, _KERNEL, _OUTPUT))
     count = x.shape[0] * tiles[0] * tiles[1]
     # Both sides as one product with the 16 x 16 matrix of the two-sided transform.
     both = torch.kron(b_t, b_t)

@@ -124,22 +124,26 @@ class Monet:
         except KeyboardInterrupt:
             if run.best is None:
                 raise
+        return self._solution(run, sizes)
+
+    def _solution(self, run: _Run, sizes: dict[str, Any]) -> Solution:
+        everything = run.ways.everything
         if run.best is None:
-            proven = run.bound == inf and ways.everything
+            proven = run.bound == inf and everything
             raise Infeasible(
-                f"no plan within {budget} bytes "
-                + ("exists" if proven else f"was found in {problem.time_limit:g} s"),
+                f"no plan within {run.problem.budget} bytes "
+                + ("exists" if proven else f"was found in {run.problem.time_limit:g} s"),
                 smallest_peak_found=run.leanest,
                 proven=proven,
             )
         cost, plan = run.best
         return Solution(
             plan,
-            min(run.bound, cost) if ways.everything else None,
-            "any" if ways.everything else None,
+            min(run.bound, cost) if everything else None,
+            "any" if everything else None,
             variant=self.variant,
             solver=SOLVER,
-            seconds=perf_counter() - started,
+            seconds=perf_counter() - run.started,
             details={**run.details(), **sizes},
         )
 
@@ -227,6 +231,7 @@ class _Run:
                 return
         if self.point is None:
             self._insist(start)
+            self._insist(widened(start))
         self._solve(space)
         if not self._closed() and self.bound < inf and perf_counter() < self.deadline:
             self.wide = True

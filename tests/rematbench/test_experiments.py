@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,3 +86,27 @@ def test_claims_name_every_paper_and_what_makes_their_numbers() -> None:
         for place in line["where"].split("; "):
             path = HOUSE / place.partition("::")[0]
             assert place in known or path.exists(), (line["claim"], place)
+
+
+def _boldest(printed: str, ours: str) -> str:
+    """The best verdict that docs/guide.md allows for two ratios or two percentages."""
+    texts = [re.match(r"([\d.]+)(x| %)", text) for text in (printed, ours)]
+    if not all(texts) or texts[0][2] != texts[1][2]:
+        return "reproduced"
+    paper, mine = (float(text[1]) for text in texts)
+    if texts[0][2] == " %":
+        apart, (best, fair) = abs(paper - mine), (1, 5)
+    else:
+        low, high = sorted((paper - 1, mine - 1))
+        apart, (best, fair) = high / low if low > 0 else math.inf, (1.05, 1.5)
+    return "reproduced" if apart <= best else "near" if apart <= fair else "differs"
+
+
+def test_no_verdict_is_bolder_than_its_numbers() -> None:
+    bold = ("reproduced", "near", "differs")
+    assert _boldest("1.73x", "1.37x (48)") == "differs"
+    assert _boldest("34 %", "29 %") == "near"
+    for line in claims():
+        verdict = line["verdict"].partition(" (")[0]
+        if verdict in bold:
+            assert bold.index(verdict) >= bold.index(_boldest(line["printed"], line["ours"])), line

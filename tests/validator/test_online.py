@@ -269,6 +269,7 @@ def test_bad_arguments() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", MODELS)
 def test_on_cuda(name: str) -> None:
     torch.manual_seed(0)

@@ -287,6 +287,7 @@ def _panel(axes: Axes, data: pd.DataFrame, shown: _Figure) -> None:
                 zorder=1,
             )
     axes.set_xlim(0, 1.04)
+    axes.margins(y=0.1)
     if shown.accesses:
         axes.set_yscale("log")
     else:

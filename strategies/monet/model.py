@@ -18,7 +18,8 @@ program order, but for those that may be late, and for pairs of
 plans' cost: each op costs at least its cheapest way for each time that it is counted. The memory
 rows are those of the first computes, and of what is computed again: then, what it reads and makes,
 and what is live all through the stage. Values that were computed only once stay live from then to
-their last read. Optional ops may run at any time.
+their last read. Optional ops may run at any time. Before the loss, nothing is claimed about memory
+while something is computed again.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class BoundModel(Moments):
             self.program.most([stored, again, (int(self.through[before, v]), -1.0)], 0.0)
 
     def _ever(self) -> None:
-        """The rows of one moment, the loss, again: the others follow from none of the above."""
+        """The rows of one moment for all stages together, so that more moments bound no less."""
         if len(self.moments) == 1:
             return
         ever = np.full(self.loss, -1, dtype=np.int64)

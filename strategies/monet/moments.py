@@ -29,6 +29,8 @@ class Moments:
         budget: in bytes.
         moments: numbers of steps (:attr:`~strategies.monet.ways.Ways.steps`), increasing; the
             first is 0, the loss.
+        heavy: forward ops; while these first run, what the rest of the forward pass needs is
+            live, or computed again, from what is live.
 
     Attributes:
         program: for HiGHS.

@@ -30,6 +30,8 @@ SHARES = (1.0, 0.9, 0.8, 0.7)
 are, so that what it stores at a smaller budget often fits the whole one."""
 TRIES = 8
 """Randomized repairs of each start before it is given up."""
+NEWS = 1.001
+"""Factor by which a bound must rise to be noted while the solver still works."""
 UNLIMITED = 1 << 60
 RELEASED = "released"
 PRESOLVE, PLANNING = 0.7, 0.1
@@ -92,7 +94,7 @@ class Monet:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        self.plan(Problem(unit_chain(4), 6, time_limit=5))
+        replace(self, known=()).plan(Problem(unit_chain(4), 6, time_limit=5))
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound for every plan of the graph with first computes in order.
@@ -322,6 +324,8 @@ class _Run:
 
     def _step(self) -> bool:
         """One step of local search; False if there is nothing to start from."""
+        if self.model is not None and self.model.best > NEWS * self.bound:
+            self._learn()  # from the solver's thread
         if self.point is None:
             return self._rest()
         found = next(self._steps, None)

@@ -1,4 +1,4 @@
-"""MONeT's bounds and plans against the true optimum of small graphs, and promises about known plans.
+"""MONeT's bounds and plans against the true optimum of small graphs; what known plans promise.
 
 The optimum is found by a shortest path through all states of memory, over every plan whose first
 computes run in the order that the bound speaks of.
@@ -21,14 +21,14 @@ from graphs.files import write_plan
 from graphs.ir import Graph, Implementation, Op, Phase, Value
 from graphs.kinds import kinds_of
 from graphs.plan import Plan, program_order
-from graphs.planning import Problem
+from graphs.planning import Problem, Solution
 from graphs.simulate import simulate
 from strategies.monet.bound import Bound
 from strategies.monet.model import BoundModel
 from strategies.monet.planner import Monet
 from strategies.monet.ways import VARIANTS, Ways
 
-SEEDS = range(12)
+SEEDS = range(7)
 SECONDS = 0.5
 
 
@@ -42,7 +42,8 @@ def small(seed: int, layers: int = 3) -> Graph:
     sizes = random.integers(1, 6, layers).tolist()
     if random.random() < 0.5:
         sizes[1] = sizes[0]
-    ops = [*_forward(random, sizes), *_backward(random, layers)]
+    masks = random.random() < 0.3
+    ops = [*_forward(random, sizes, masks), *_backward(random, layers, masks)]
     size = {f"{kind}{i}": sizes[i] for i in range(layers) for kind in "ag"}
     for i in range(layers):
         large = random.random() < 0.3
@@ -56,7 +57,7 @@ def _way(random: np.random.Generator, name: str, *reads: str, **more) -> Impleme
     return Implementation(name, reads, int(random.integers(1, 9)), **more)
 
 
-def _forward(random: np.random.Generator, sizes: list[int]) -> Iterator[Op]:
+def _forward(random: np.random.Generator, sizes: list[int], masks: bool) -> Iterator[Op]:
     layers = len(sizes)
     skip = int(random.integers(1, layers))
     for i in range(layers):
@@ -69,14 +70,15 @@ def _forward(random: np.random.Generator, sizes: list[int]) -> Iterator[Op]:
         if i == 1 and sizes[0] == sizes[1]:
             ways.append(_way(random, "inplace", "a0", overwrites=("a0",)))
         yield Op(f"a{i}", Phase.FORWARD, (f"a{i}",), tuple(ways))
-    yield Op("bits", Phase.FORWARD, ("bits",), (_way(random, "default", f"a{layers - 1}"),))
+    if masks:
+        yield Op("bits", Phase.FORWARD, ("bits",), (_way(random, "default", f"a{layers - 1}"),))
     yield Op("loss", Phase.LOSS, ("loss",), (_way(random, "default", f"a{layers - 1}"),))
 
 
-def _backward(random: np.random.Generator, layers: int) -> Iterator[Op]:
+def _backward(random: np.random.Generator, layers: int, masks: bool) -> Iterator[Op]:
     last = layers - 1
     ways = [_way(random, "default", "loss", f"a{last}")]
-    if random.random() < 0.5:
+    if masks:
         ways.append(_way(random, "intermediate:bits", "loss", "bits"))
     yield Op(f"g{last}", Phase.BACKWARD, (f"g{last}",), tuple(ways))
     for i in reversed(range(layers)):
@@ -186,28 +188,32 @@ def test_no_bound_is_above_the_optimum(seed: int) -> None:
             assert bound.best <= best * (1 + 1e-9)
 
 
-def test_fine_bounds_are_better() -> None:
-    """Than coarse ones, for some graph; and some bound is the optimum."""
+@pytest.mark.parametrize(("seed", "above"), [(4, 2), (6, 1)])
+def test_fine_bounds_are_better(seed: int, above: int) -> None:
+    graph = small(seed, layers=4)
+    ways, budget = Ways.of(graph, VARIANTS["full"]), graph.floor_bytes() + above
     found = []
-    for seed in SEEDS:
-        ways = Ways.of(small(seed), VARIANTS["full"])
-        budget, best = optima(seed)[0]
-        bounds = list(models(ways, budget))
-        for bound in bounds:
-            bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
-        found.append([bound.best / best for bound in bounds])
-    ratios = np.array(found)
-    assert (ratios[:, 2] > ratios[:, 0] + 1e-3).any()
-    assert ratios.max() == pytest.approx(1.0, rel=1e-4)
+    for bound in models(ways, budget):
+        bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+        found.append(bound.best)
+    assert found[0] < min(found[1:]) - 0.5
+
+
+def plan_or_none(problem: Problem) -> Solution | None:
+    """None where none was found, though there is one."""
+    try:
+        return Monet(gap=0.0).plan(problem)
+    except Infeasible as error:
+        if error.proven:
+            raise
+        return None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_is_below_the_optimum(seed: int) -> None:
     for budget, best in optima(seed):
-        try:
-            found = Monet(gap=0.0).plan(Problem(small(seed), budget, time_limit=SECONDS))
-        except Infeasible as error:
-            assert not error.proven
+        found = plan_or_none(Problem(small(seed), budget, time_limit=SECONDS))
+        if found is None:
             continue
         trace = simulate(small(seed), found.plan)
         assert trace.peak_bytes <= budget
@@ -280,7 +286,9 @@ def test_known_plan_files(tmp_path: Path) -> None:
     peak = simulate(graph, program_order(graph)).peak_bytes
     file = tmp_path / "known.plan.json"
     write_plan(file, program_order(graph))
-    found = Monet(known=[str(file)]).plan(Problem(graph, peak, 0.2))
+    strategy = Monet(known=[str(file)])
+    strategy.warm_up()  # on another graph
+    found = strategy.plan(Problem(graph, peak, 0.2))
     assert found.details["known"][0]["fits"]
     with pytest.raises(ConfigError, match=r"strategy\.known"):
         Monet(known="file")

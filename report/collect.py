@@ -16,6 +16,7 @@ from typing import Any
 
 from graphs.errors import ConfigError
 from graphs.files import read_json
+from rematbench import progress
 from rematbench.row import COLUMNS, STATUSES, Row
 
 _TEXT = frozenset(
@@ -38,7 +39,7 @@ _TEXT = frozenset(
     ]
 )
 _NUMBERS = tuple(c for c in COLUMNS if c not in _TEXT | {"gradient_bitwise", "extra"})
-_OURS = ("trace.csv", "leaderboard.csv")
+_OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
 _VERSION = re.compile(r"(?:^|; )rematbench ([^;\s]+)")
 
 

@@ -6,6 +6,7 @@ import csv
 from functools import cache
 from pathlib import Path
 
+import checkpoint_schedules as peer
 import pytest
 from helpers import diamond
 from hypothesis import given, settings
@@ -96,7 +97,6 @@ def test_any_graph_gets_a_valid_plan(length: int, seed: int, slots: int) -> None
 @pytest.mark.parametrize("slots", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("length", [1, 2, 10, 16, 37])
 def test_a_published_program_advances_as_often(length: int, slots: int) -> None:
-    peer = pytest.importorskip("checkpoint_schedules", reason="needs checkpoint_schedules")
     forwards = [a for a in peer.Revolve(length, slots) if isinstance(a, peer.Forward)]
     # It counts the taping forward of each step, too.
     assert sum(a.n1 - a.n0 for a in forwards) == advances(length, slots) + length

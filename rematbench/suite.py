@@ -147,14 +147,18 @@ def run(suite: Suite) -> list[Row]:
 
 def _prepared(suite: Suite, model: Model, planners: Planners, deadline: float) -> Prepared | None:
     console.print(f"{model.folder.name}: capture and profile")
-    if suite.device == "cuda":
-        use_numerics(**model.base.numerics)
+    _use_numerics(model)
     return prepare(model, planners, deadline)
 
 
+def _use_numerics(model: Model) -> None:
+    """A model's own: others are captured, or measured, between."""
+    if model.base.device == "cuda":
+        use_numerics(**model.base.numerics)
+
+
 def _measure(suite: Suite, prepared: Prepared, deadline: float) -> None:
-    if suite.device == "cuda":
-        use_numerics(**prepared.model.base.numerics)
+    _use_numerics(prepared.model)
     measure_together(prepared, deadline, suite.cuda_graphs)
     publish(suite)
 

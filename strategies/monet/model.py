@@ -229,14 +229,7 @@ class BoundModel(Moments):
 
     def _again_rows(self, stage: int) -> None:
         """While a forward op is computed again, at whichever position of a stage."""
-        constant, relief = np.inf, dict[int, float]()
-        for live, terms in self._positions(stage):
-            constant = min(constant, live)
-            total: dict[int, float] = {}
-            for column, size in terms:
-                total[column] = total.get(column, 0.0) + size
-            for column, size in total.items():
-                relief[column] = min(relief.get(column, 0.0), size)
+        constant, relief = _least(list(self._positions(stage)))
         through = {
             v: (int(self.through[stage, v]), float(self.size[v]))
             for v in np.flatnonzero(self.through[stage] >= 0).tolist()
@@ -314,3 +307,22 @@ class BoundModel(Moments):
         if later >= 0:
             self.program.most([(later, 1.0), (column, -1.0)], 0.0)
         return column
+
+
+def _least(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, float]]:
+    """A linear function that is nowhere larger than any of some, for columns of 0 and 1."""
+    constant = min(live for live, _ in positions)
+    columns = sorted({column for _, terms in positions for column, _ in terms})
+    place = {column: i for i, column in enumerate(columns)}
+    reliefs = np.zeros((len(positions), len(columns)))
+    for row, (_, terms) in enumerate(positions):
+        for column, size in terms:
+            reliefs[row, place[column]] += size
+    room = np.array([live for live, _ in positions]) - constant
+    least = np.minimum(reliefs.min(axis=0, initial=0.0), 0.0)
+    for i in np.argsort(least).tolist():
+        column = reliefs[:, i]
+        rising = np.minimum((column + room)[column < 0].min(initial=0.0), 0.0)
+        least[i] = max(least[i], rising)
+        room -= np.maximum(least[i] - column, 0.0)
+    return constant, {column: float(least[i]) for column, i in place.items() if least[i] < 0}

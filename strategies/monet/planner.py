@@ -113,7 +113,7 @@ class Monet:
             sizes = self._published(problem)
             problem = replace(problem, time_limit=PLANNING * problem.time_limit)
         started = perf_counter()
-        ways = Ways.of(graph, self.kinds)
+        ways = Ways.of(graph, self.kinds, budget)
         floor, what = graph.floor()
         if budget is not None and budget < floor:
             raise Infeasible(

@@ -46,12 +46,16 @@ class Chosen(Space):
 
     @classmethod
     def start(cls, ways: Ways, choice: IntArray, limit: int, joint: bool) -> Chosen:
-        """The space of ``choice``; optional ops are computed only where something reads them."""
+        """The space of ``choice``; optional ops are computed only where something reads them.
+
+        Besides forward ops it computes again gradients that are held for long.
+        """
         graph, loss = ways.graph, ways.graph.loss_index
         assert loss is not None
-        forward = [n for n, op in enumerate(graph.ops[:loss]) if op.phase is Phase.FORWARD]
+        again = [n for n, op in enumerate(graph.ops[:loss]) if op.phase is Phase.FORWARD]
+        again += ways.lasting
         later = [op for step in ways.steps for op in step]
-        ops, stages = np.array(forward, dtype=np.int64), np.array(later, dtype=np.int64)
+        ops, stages = np.array(again, dtype=np.int64), np.array(later, dtype=np.int64)
         none = np.full(len(graph.ops), -1, dtype=np.int64)
         return cls("F", graph, ops, stages, ways, choice, limit, joint, none)
 
@@ -62,7 +66,8 @@ class Chosen(Space):
 
     def whole(self) -> Chosen:
         """The same with stages for forward ops, too, to compute again before the loss."""
-        return replace(self, stages=np.concatenate([self.ops, self.stages]))
+        forward = self.ops[: len(self.ops) - len(self.ways.lasting)]
+        return replace(self, stages=np.concatenate([forward, self.stages]))
 
     def choosing(self, choice: IntArray) -> Chosen:
         """The same with other groups."""

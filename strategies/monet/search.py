@@ -65,7 +65,7 @@ def widened(point: Point) -> Point:
     """The same in a space that may compute again before the loss, too."""
     space = point.space.whole()
     keep = np.ones(space.shape, dtype=bool)
-    keep[len(space.ops) :] = point.schedule.keep
+    keep[-len(point.schedule.keep) :] = point.schedule.keep
     return Point(space, space.evaluate(keep))
 
 

@@ -33,6 +33,9 @@ VARIANTS: dict[str, frozenset[Kind]] = {
 }
 JOINT = frozenset({"full", "conv"})
 """Variants that weigh convolution algorithms against memory while they search."""
+LASTING = 8
+"""Steps over which a gradient must be held to be worth computing again: longer than its op's
+neighbours hold it, and short enough for the gradients of skip connections."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,11 @@ class Ways:
     extra: IntArray
 
     @classmethod
-    def of(cls, graph: Graph, kinds: frozenset[Kind]) -> Ways:
+    def of(cls, graph: Graph, kinds: frozenset[Kind], budget: int | None = None) -> Ways:
         """The ways of ``graph`` that are of ``kinds``.
+
+        Args:
+            budget: in bytes; ways that need more by themselves are as good as not there.
 
         Raises:
             NotApplicable: an op's default overwrites what it reads.
@@ -78,6 +84,8 @@ class Ways:
             frozenset(row[~tables.resident[row]].tolist())
             for row in map(tables.reads.__getitem__, range(len(tables.op_of)))
         ]
+        size = np.where(tables.resident, 0, tables.value_bytes)
+        room = np.inf if budget is None else budget - graph.resident_bytes
         everything, starts, again = True, [0], []
         groups: list[list[int]] = []
         for number, op in enumerate(graph.ops):
@@ -86,6 +94,8 @@ class Ways:
                 first + i for i, way in enumerate(op.implementations) if kinds_of(way.name) <= kinds
             ]
             everything &= len(allowed) == len(op.implementations)
+            fit = [way for way in allowed if extra[way] + size[tables.reads[way]].sum() <= room]
+            allowed = fit or allowed  # an optional op may have none
             own = frozenset(tables.writes[number].tolist())
             ours = _grouped([w for w in allowed if not movable[w] & own], movable, extra, graph)
             by_itself = [w for w in allowed if movable[w] & own]
@@ -182,6 +192,19 @@ class Ways:
                 for way in self.first_ways(op)
             )
         )
+
+    @cached_property
+    def lasting(self) -> list[int]:
+        """Ops after the loss whose values are read long after: gradients of skip connections."""
+        tables = self.graph.tables
+        time = {op: number for number, step in enumerate(self.steps) for op in step}
+        last = dict(time)
+        for op, number in time.items():
+            for v in {int(v) for way in self.first_ways(op) for v in tables.reads[way]}:
+                writer = int(tables.writer[v])
+                if writer in last:
+                    last[writer] = max(last[writer], number)
+        return sorted(op for op in time if last[op] - time[op] > LASTING)
 
     @cached_property
     def steps(self) -> list[tuple[int, ...]]:

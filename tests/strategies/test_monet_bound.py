@@ -181,9 +181,8 @@ def models(ways: Ways, budget: int) -> Iterator[Bound]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_bound_is_above_the_optimum(seed: int) -> None:
-    ways = Ways.of(small(seed), VARIANTS["full"])
     for budget, best in optima(seed):
-        for bound in models(ways, budget):
+        for bound in models(Ways.of(small(seed), VARIANTS["full"], budget), budget):
             bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= best * (1 + 1e-9)
 
@@ -219,6 +218,45 @@ def test_no_plan_is_below_the_optimum(seed: int) -> None:
         assert trace.peak_bytes <= budget
         assert found.bound <= best * (1 + 1e-9)
         assert best <= trace.cost * (1 + 1e-9)
+
+
+def skip_connection(steps: int) -> Graph:
+    """A large gradient, made from a small one, is read at once and again at the end."""
+
+    def op(name: str, phase: Phase, *reads: str) -> Op:
+        return Op(name, phase, (name,), (Implementation("default", reads, 1),))
+
+    ops = [op("loss", Phase.LOSS, "x"), op("small", Phase.BACKWARD, "loss")]
+    ops += [op("large", Phase.BACKWARD, "small"), op("g0", Phase.BACKWARD, "large")]
+    ops += [op(f"g{i}", Phase.BACKWARD, f"g{i - 1}") for i in range(1, steps)]
+    ops += [op("end", Phase.BACKWARD, "large", f"g{steps - 1}")]
+    size = {"large": 5} | {f"g{i}": 3 for i in range(1, steps - 1)}
+    values = (Value("x", 1, True), *(Value(each.name, size.get(each.name, 1)) for each in ops))
+    return Graph("skip_connection", values, tuple(ops), ("loss", "end"))
+
+
+def test_gradients_of_skip_connections_are_computed_again() -> None:
+    graph = skip_connection(10)
+    found = Monet().plan(Problem(graph, 9, time_limit=5))
+    assert found.plan is not None
+    trace = simulate(graph, found.plan)
+    codes = trace.codes[trace.codes >= 0].tolist()
+    names = [graph.ops[graph.tables.op_of[code]].name for code in codes]
+    assert trace.peak_bytes <= 9 < simulate(graph, program_order(graph)).peak_bytes
+    assert [name for name in set(names) if names.count(name) > 1] == ["large"]
+
+
+@pytest.mark.parametrize("seed", [2, 11])
+def test_ways_that_no_plan_can_run_are_left_out(seed: int) -> None:
+    graph = small(seed)
+    tables, budget = graph.tables, graph.floor_bytes()
+    size = np.where(tables.resident, 0, tables.value_bytes)
+    every, fit = (Ways.of(graph, VARIANTS["full"], room) for room in (None, budget))
+    left_out = set(every.members.items.tolist()) - set(fit.members.items.tolist())
+    assert left_out
+    assert fit.everything
+    for way in left_out:
+        assert fit.extra[way] + size[tables.reads[way]].sum() + graph.resident_bytes > budget
 
 
 def test_large_gradients_may_wait() -> None:

@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from graphs.errors import RematbenchError
 from rematbench import cache, progress, terminal
+from rematbench.handed_on import with_known_plans
 from rematbench.mistakes import bad_row, explain
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
@@ -45,6 +46,7 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
     Raises:
         RematbenchError: the configuration, model or graph file is bad.
     """
+    settings = with_known_plans(settings, folder)
     row = None if force else cache.recall(settings, folder)
     if row is None:
         with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
@@ -124,7 +126,9 @@ def _job(config: DictConfig) -> Row | None:
 
 def _finished(config: Mapping[str, Any], strategy: str, folder: Path) -> Row | None:
     """A job's row from the cache, its files into ``folder``; None where the job has to run."""
-    return None if config["force"] else cache.recall(settings_from(config, strategy), folder)
+    if config["force"]:
+        return None
+    return cache.recall(with_known_plans(settings_from(config, strategy), folder), folder)
 
 
 # The sweeper asks this before it launches a job.

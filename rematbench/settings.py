@@ -99,6 +99,7 @@ class Settings:
         for name in ("cache", "job_time_limit", "job_memory_limit"):
             del content[name]
         content["model"].pop("path", None)  # the content counts, not the place
+        content["options"].pop("known", None)
         content["label"] = self.label
         inputs = [_digest(Path(path)) for path in self._inputs()]
         facts = [content, inputs, versions(), source_hash()]

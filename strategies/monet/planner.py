@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from graphs.errors import ConfigError, Infeasible, NotApplicable
+from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
 from graphs.files import read_plan
 from graphs.kinds import Kind, kinds_of
 from graphs.plan import Plan
@@ -50,7 +50,8 @@ class Monet:
         gap: relative gap (cost - bound) / cost at which to stop.
         operators: of ``released``: MONeT; False: MONeT-NoOp.
         locals: of ``released``: appendix B's bound of local memory, ``loose`` or ``tight``.
-        known: plan files, which count like :attr:`Problem.known`.
+        known: plan files, which count like :attr:`Problem.known`; in a sweep, ``sweep`` stands
+            for those of its earlier jobs.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -71,7 +72,9 @@ class Monet:
             if value not in known:
                 raise ConfigError(f"strategy.{option} is {value!r}; choose {', '.join(known)}")
         if isinstance(self.known, str):
-            raise ConfigError(f"strategy.known is {self.known!r}; give a list of plan files")
+            raise ConfigError(
+                f"strategy.known is {self.known!r}; give a list of plan files, or in a sweep: sweep"
+            )
         if not 0 <= self.gap < 1:
             raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
 
@@ -192,11 +195,15 @@ class _Run:
     def _take(self, plan: Plan) -> None:
         """Have a known plan, if it fits and its ways are allowed."""
         graph, limit = self.problem.graph, self.problem.budget
-        trace = simulate(graph, plan)
+        name = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
+        try:
+            trace = simulate(graph, plan)
+        except InvalidPlan as error:  # of another graph, or of a variant with more ways
+            self.known.append(name | {"fits": False, "reason": str(error)})
+            return
         ran = {int(way) for way in trace.codes[trace.codes >= 0]}
         allowed = all(kinds_of(self.way_names[way]) <= self.kinds for way in ran)
         fits = allowed and (limit is None or trace.peak_bytes <= limit)
-        name = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
         self.known.append(name | {"cost": trace.cost, "peak_bytes": trace.peak_bytes, "fits": fits})
         if fits:
             self._have(trace.cost, plan)

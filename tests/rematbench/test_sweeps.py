@@ -45,6 +45,18 @@ class Odd:
         return Solution(program_order(problem.graph))
 """
 ODD = ("model=unit_chain", "strategy._target_=odd_sweep_strategy.Odd")
+NETWORK = """
+import torch
+from torch import nn
+
+def deep(batch_size):
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()]
+    for _ in range(4):
+        layers += [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()]
+    network = nn.Sequential(*layers)
+    images = torch.randn(batch_size, 3, 16, 16)
+    return network, (images,), lambda module, images: module(images).square().mean()
+"""
 LAUNCHERS = ("joblib", "slurm_local", "ray")
 
 
@@ -193,3 +205,24 @@ def test_limits_are_checked(place: Path, override: str, said: str) -> None:
     arguments = [sys.executable, "-m", "rematbench", "model=unit_chain", override]
     done = subprocess.run(arguments, env=environment(), capture_output=True, text=True)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_plans_are_handed_on(place: Path) -> None:
+    (place / "handed_networks.py").write_text(NETWORK)
+    model = ("model=python", "model.target=handed_networks:deep", "batch_size=8")
+    jobs = (*model, "strategy=monet", "time_limit=1")
+    known = ("strategy.variant=noop,full", "strategy.known=sweep", "budget=0.5,0.7")
+    sweep(*jobs, *known)
+    found = rows()
+    fits = [[plan["fits"] for plan in row["extra"].get("known", ())] for row in found]
+    assert fits == [[], [True], [True, False], [True, True, True]]
+    noop, wide_noop, full, wide_full = (row["cost"] for row in found)
+    assert wide_full <= full <= noop
+    assert wide_full <= wide_noop <= noop
+    sweep(*jobs, *known)
+    assert all(row["extra"]["cached"] for row in rows())
+    # In the other order, noop cannot use the plans of full, and says so.
+    sweep(*jobs, "strategy.variant=full,noop", "strategy.known=sweep", "budget=0.7")
+    foreign = rows()[1]["extra"]["known"][0]
+    assert not foreign["fits"]
+    assert "reason" in foreign

@@ -1,0 +1,40 @@
+"""Plans that finished jobs of a sweep hand on to later ones (``strategy.known=sweep``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rematbench.job import first_row
+from rematbench.row import Row, read_row
+from rematbench.settings import Settings
+
+SWEEP = "sweep"
+_SAME = ("model", "batch_size", "resolution", "strategy", "costmodel", "threads")
+
+
+def with_known_plans(settings: Settings, folder: Path) -> Settings:
+    """The job with the plans of its sweep's earlier jobs for the same model and costs.
+
+    Where budgets come upwards, and ablations before what contains them, their costs then fall
+    in that order. Whoever is asked to plan leaves out plans that it could not have made.
+
+    Args:
+        folder: run directory; jobs of a sweep have theirs side by side, named by number.
+
+    Raises:
+        ConfigError: an earlier job's row is damaged.
+    """
+    if settings.options.get("known") != SWEEP:
+        return settings
+    ours, number = first_row(settings), int(folder.name) if folder.name.isdigit() else 0
+    before = [folder.parent / str(earlier) for earlier in range(number)]
+    plans = [job / "plan.json" for job in before if (job / "plan.json").exists()]
+    known = [str(plan) for plan in plans if _is_same(ours, read_row(plan.parent / "row.json"))]
+    return replace(settings, options=settings.options | {"known": known})
+
+
+def _is_same(ours: Row, theirs: Row) -> bool:
+    same = all(theirs[column] == ours[column] for column in _SAME)
+    accounting = theirs["extra"].get("accounting") == ours["extra"]["accounting"]
+    return same and accounting and theirs["status"] == "ok"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -24,7 +25,7 @@ from graphs.plan import Plan, program_order
 from graphs.planning import Problem, Solution
 from graphs.simulate import simulate
 from strategies.monet.bound import Bound
-from strategies.monet.model import BoundModel
+from strategies.monet.model import BoundModel, _least
 from strategies.monet.planner import Monet
 from strategies.monet.ways import VARIANTS, Ways
 
@@ -196,6 +197,23 @@ def test_fine_bounds_are_better(seed: int, above: int) -> None:
         bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
         found.append(bound.best)
     assert found[0] < min(found[1:]) - 0.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_row_for_all_positions_of_a_stage(seed: int) -> None:
+    """It asks for no more bytes than the position that needs least, and for that when all stay."""
+    random = np.random.default_rng(seed)
+    positions = []
+    for _ in range(int(random.integers(1, 5))):
+        sizes = random.integers(0, 6, 4) * (random.random(4) < 0.6)
+        live = float(sizes.sum() + random.integers(0, 3))
+        positions.append((live, [(i, -float(size)) for i, size in enumerate(sizes) if size]))
+    constant, relief = _least(positions)
+    assert constant == min(live for live, _ in positions)
+    for chosen in itertools.product((0, 1), repeat=4):
+        row = constant + sum(relief.get(i, 0.0) for i in range(4) if chosen[i])
+        least = min(live + sum(size for i, size in terms if chosen[i]) for live, terms in positions)
+        assert row <= least + 1e-9
 
 
 def plan_or_none(problem: Problem) -> Solution | None:

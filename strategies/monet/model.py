@@ -322,7 +322,7 @@ def _least(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, 
     least = np.minimum(reliefs.min(axis=0, initial=0.0), 0.0)
     for i in np.argsort(least).tolist():
         column = reliefs[:, i]
-        rising = np.minimum((column + room)[column < 0].min(initial=0.0), 0.0)
+        rising = (column + room)[column < 0].min(initial=0.0)
         least[i] = max(least[i], rising)
         room -= np.maximum(least[i] - column, 0.0)
     return constant, {column: float(least[i]) for column, i in place.items() if least[i] < 0}

@@ -148,3 +148,15 @@ class Choosy(Protocol):
 
     @property
     def wants_density(self) -> bool: ...
+
+
+@runtime_checkable
+class Heir(Protocol):
+    """A strategy that looks at known plans, of itself and of its variants.
+
+    Attributes:
+        contained: variants whose every plan it may return, its own among them.
+    """
+
+    @property
+    def contained(self) -> Collection[str]: ...

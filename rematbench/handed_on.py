@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rematbench.job import first_row
+from graphs.errors import ConfigError
+from rematbench.job import first_row, make_strategy
 from rematbench.row import Row, read_row
 from rematbench.settings import Settings
+from strategies.base import Heir
 
 SWEEP = "sweep"
 _SAME = ("model", "batch_size", "resolution", "strategy", "costmodel", "threads")
@@ -17,20 +19,28 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
     """The job with the plans of its sweep's earlier jobs for the same model and costs.
 
     Where budgets come upwards, and ablations before what contains them, their costs then fall
-    in that order. Whoever is asked to plan leaves out plans that it could not have made.
+    in that order.
 
     Args:
         folder: run directory; jobs of a sweep have theirs side by side, named by number.
 
     Raises:
-        ConfigError: an earlier job's row is damaged.
+        ConfigError: the strategy does not look at known plans, or an earlier row is damaged.
     """
     if settings.options.get("known") != SWEEP:
         return settings
+    settings = replace(settings, options=settings.options | {"known": []})
+    strategy = make_strategy(settings)
+    if not isinstance(strategy, Heir):
+        raise ConfigError(f"strategy.known=sweep: strategy={settings.strategy} takes no plans")
     ours, number = first_row(settings), int(folder.name) if folder.name.isdigit() else 0
     before = [folder.parent / str(earlier) for earlier in range(number)]
-    plans = [job / "plan.json" for job in before if (job / "plan.json").exists()]
-    known = [str(plan) for plan in plans if _is_same(ours, read_row(plan.parent / "row.json"))]
+    rows = {job: read_row(job / "row.json") for job in before if (job / "plan.json").exists()}
+    known = [
+        str(job / "plan.json")
+        for job, row in rows.items()
+        if _is_same(ours, row) and row["variant"] in strategy.contained
+    ]
     return replace(settings, options=settings.options | {"known": known})
 
 

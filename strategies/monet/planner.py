@@ -91,6 +91,15 @@ class Monet:
         return "full" if self.operators else "noop"
 
     @property
+    def contained(self) -> frozenset[str]:
+        """Variants whose plans count in a sweep (:class:`~strategies.base.Heir`)."""
+        return (
+            frozenset(VARIANTS)
+            if self.operations == "full"
+            else frozenset({"noop", self.operations})
+        )
+
+    @property
     def wants_density(self) -> bool:
         """MONeT is lossless and dense."""
         return False
@@ -198,9 +207,11 @@ class _Run:
         name = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
         try:
             trace = simulate(graph, plan)
-        except InvalidPlan as error:  # of another graph, or of a variant with more ways
-            self.known.append(name | {"fits": False, "reason": str(error)})
-            return
+        except InvalidPlan as error:
+            raise ConfigError(
+                f"a known plan ({plan.strategy}, budget {plan.budget_bytes}) is not of this "
+                f"graph: {error}"
+            ) from None
         ran = {int(way) for way in trace.codes[trace.codes >= 0]}
         allowed = all(kinds_of(self.way_names[way]) <= self.kinds for way in ran)
         fits = allowed and (limit is None or trace.peak_bytes <= limit)

@@ -201,7 +201,8 @@ def _without_repeats(records: Iterable[Record], problems: list[Problem]) -> list
     first: dict[str, Record] = {}
     for record in records:
         known = first.setdefault(record.id, record)
-        if known is not record:
+        both = (record.row["extra"], known.row["extra"])
+        if known is not record and not any(extra.get("cached") for extra in both):  # as copies are
             problems.append(Problem(record.path, f"the same row as {known.path}"))
     return list(first.values())
 

@@ -53,12 +53,15 @@ def test_a_bad_row_is_named_and_the_rest_is_there(tmp_path: Path, name: str) -> 
 
 def test_a_repeated_row_is_there_once(tmp_path: Path) -> None:
     write(tmp_path / "1", row())
-    write(tmp_path / "2", row(extra={"cached": True}))  # a copy from the cache
+    write(
+        tmp_path / "2", row(extra={"cached": True})
+    )  # from the cache, as sweeps that share jobs do
+    write(tmp_path / "3", row())  # copied by hand
     write(tmp_path / "10", row(seed=1))
     found = collect([tmp_path, tmp_path / "10" / "row.json"])
     assert [r["seed"] for r in found.rows] == [None, 1]
     assert [str(p) for p in found.problems] == [
-        f"{tmp_path}/2/row.json: the same row as {tmp_path}/1/row.json",
+        f"{tmp_path}/3/row.json: the same row as {tmp_path}/1/row.json",
         f"{tmp_path}/10/row.json: the same row as {tmp_path}/10/row.json",
     ]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from graphs.errors import ConfigError
 
@@ -167,7 +167,9 @@ def peak_of(run: Callable[[], object], device: str) -> PeakReading:
     """
     if device == "cuda":
         return _cuda_peak_of(run)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    # torch.profiler.profile is in a cycle with its events, a kilobyte each, many per grouped
+    # convolution in float64: what it holds would grow faster than Python collects cycles.
+    with profile(use_kineto=True, profile_memory=True) as profiler:
         result = run()
     del result
     live = peak = 0
@@ -215,8 +217,8 @@ def _note_peaks() -> dict[str, int]:
 
 def _memory_events(profiler: profile) -> list[tuple[int, int]]:
     """(nanoseconds, bytes) of each allocation and release on the CPU, in time order."""
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
-    events = [(e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]"]
+    found = profiler.kineto_results.events()
+    events = [(e.start_ns(), e.nbytes()) for e in found if e.name() == "[memory]"]
     return sorted(events, key=lambda event: event[0])
 
 

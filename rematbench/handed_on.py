@@ -46,5 +46,6 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
 
 def _is_same(ours: Row, theirs: Row) -> bool:
     same = all(theirs[column] == ours[column] for column in _SAME)
-    accounting = theirs["extra"].get("accounting") == ours["extra"]["accounting"]
-    return same and accounting and theirs["status"] == "ok"
+    extra = (row["extra"] for row in (ours, theirs))
+    details = [[each.get(key) for key in ("accounting", "options")] for each in extra]
+    return same and details[0] == details[1] and theirs["status"] == "ok"

@@ -45,7 +45,8 @@ def first_row(settings: Settings) -> Row:
     """What is known of a row before anything ran."""
     budget = settings.parsed_budget()
     resolution = settings.model.get("resolution")
-    lengths = {key: settings.model[key] for key in ("length", "lengths") if key in settings.model}
+    named = ("length", "lengths", "options")
+    details = {key: settings.model[key] for key in named if settings.model.get(key)}
     return make_row(
         model=settings.label,
         batch_size=settings.model.get("batch_size"),
@@ -59,7 +60,7 @@ def first_row(settings: Settings) -> Row:
         versions=versions(),
         commit=commit(),
         utc=now(),
-        extra={"accounting": settings.accounting, **lengths},
+        extra={"accounting": settings.accounting, **details},
     )
 
 

@@ -93,11 +93,8 @@ class Monet:
     @property
     def contained(self) -> frozenset[str]:
         """Variants whose plans count in a sweep (:class:`~strategies.base.Heir`)."""
-        return (
-            frozenset(VARIANTS)
-            if self.operations == "full"
-            else frozenset({"noop", self.operations})
-        )
+        everything = self.operations == "full"
+        return frozenset(VARIANTS if everything else {"noop", self.operations})
 
     @property
     def wants_density(self) -> bool:

@@ -16,6 +16,10 @@ from validator.replay import replayed_seconds
 
 # Of the time for a model: a plan runs twice to be judged, and a few times to be timed.
 JUDGING = 0.4
+TOO_LATE: Row = {
+    "status": "time_limit",
+    "reason": "planned; the suite's time was over before it was measured",
+}
 
 
 @dataclass
@@ -24,13 +28,11 @@ class Distinct:
 
     Attributes:
         rows: of the plans that have them, by entry.
-        written: are they, with their times or without?
     """
 
     program: Program
     judged: tuple[Comparison, PeakReading]
     rows: dict[Entry, Row] = field(default_factory=dict)
-    written: bool = False
 
 
 def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = False) -> None:
@@ -53,12 +55,10 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
                 if not _judge(prepared, entry, row, found):
                     release(prepared.validator.device)
             else:
-                reason = "planned; the suite's time was over before it was measured"
-                row |= {"status": "time_limit", "reason": reason}
+                row |= TOO_LATE
             write_row(entry.folder / "row.json", row)
         announce(row, None)
-    if not _time(prepared, list(found.values()), deadline, cuda_graphs):
-        release(prepared.validator.device)
+    _time(prepared, list(found.values()), deadline, cuda_graphs)
 
 
 def _judge(
@@ -86,18 +86,38 @@ def _judge(
     return True
 
 
-def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graphs: bool) -> bool:
+def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graphs: bool) -> None:
     """Time programs in turns with eager training, and complete their rows.
 
-    Returns:
-        Did nothing go wrong? Else the rows say what.
+    Where that fails, halves of them are tried, so that a program which cannot run fails alone.
     """
     if not found:
-        return True
-    validator, settings = prepared.validator, prepared.model.base
+        return
+    validator, repeats = prepared.validator, prepared.model.base.repeats
     empty_cache(validator.device)
-    programs = [each.program for each in found]
+    failed = _in_turns(prepared, found, deadline)
+    if failed is None:
+        for each in found if cuda_graphs else ():
+            replayed = replayed_seconds(validator, each.program, repeats)
+            for row in each.rows.values():
+                row["extra"] |= replayed
+            _write(each)
+        return
+    release(validator.device)
+    half = len(found) // 2
+    if half and monotonic() < deadline:
+        _time(prepared, found[:half], deadline, cuda_graphs)
+        _time(prepared, found[half:], deadline, cuda_graphs)
+        return
+    for each in found:
+        _write(each, TOO_LATE if half else failed)
+
+
+def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Row | None:
+    """Rows with times; or, where something goes wrong, what to say of it."""
+    validator, settings = prepared.validator, prepared.model.base
     try:
+        programs = [each.program for each in found]
         seconds, eager = validator.times(programs, settings.repeats, deadline)
         base = seconds[0] if prepared.model.entries[0] in found[0].rows else None
         for each, times in zip(found, seconds, strict=True):
@@ -108,23 +128,13 @@ def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graph
                 _compare(row, base)
             _write(each)
     except Exception as error:
-        for each in found:
-            if not each.written:
-                for row in each.rows.values():
-                    row |= failure(error)
-                _write(each)
-        return False
-    for each in found if cuda_graphs else ():
-        replayed = replayed_seconds(validator, each.program, settings.repeats)
-        for row in each.rows.values():
-            row["extra"] |= replayed
-        _write(each)
-    return True
+        return failure(error)
+    return None
 
 
-def _write(distinct: Distinct) -> None:
-    distinct.written = True
+def _write(distinct: Distinct, more: Row | None = None) -> None:
     for entry, row in distinct.rows.items():
+        row |= more or {}
         write_row(entry.folder / "row.json", row)
 
 

@@ -140,6 +140,26 @@ def test_out_of_memory_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert rows["suite_networks:deep", "checkpoint_all", None]["status"] == "ok"
 
 
+def test_out_of_memory_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves of the plans are timed again, until the one that cannot run is alone."""
+    times, asked = suite_plan.Validator.times, list[list[object]]()
+
+    def short(validator: suite_plan.Validator, programs: list, *given: object) -> object:
+        asked.append(programs)
+        if asked[0][-1] in programs:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return times(validator, programs, *given)
+
+    monkeypatch.setattr(suite_plan.Validator, "times", short)
+    budgets = {"budgets": [0.9, 0.7], "strategies": ["chen_greedy"], "alone": []}
+    rows = run(made(tmp_path / "out", cases=CASES | budgets | {"models": [MODEL]}))
+    statuses = [row["status"] for row in rows]
+    assert [len(programs) for programs in asked] == [3, 1, 2, 1, 1]
+    assert statuses.count("out_of_memory") == 1
+    assert statuses.count("ok") == 2
+    assert all(row["measured_seconds"] for row in rows if row["status"] == "ok")
+
+
 def test_a_model_that_cannot_be_had(tmp_path: Path) -> None:
     bad = ["model=python", "model.target=suite_networks:nothing"]
     one = CASES | {"models": [bad, MODEL], "budgets": [0.7], "alone": [], "strategies": []}

@@ -75,7 +75,8 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
     for key in ("seconds", "seed"):
         if isinstance(config[key], bool) or not isinstance(config[key], (int, float)):
             raise ConfigError(f"{key}={config[key]}: give a number")
-    slug = "-".join(re.split(r"[^\w.@]+", device_name(device).removesuffix(", TF32"))).strip("-")
+    name = re.sub(r"\(R\)|\(TM\)", "", device_name(device).removesuffix(", TF32"))
+    slug = "-".join(re.findall(r"[\w.]+", name))
     folder = Path(config["out"] or Path("runs", "reference", slug.lower()))
     planners = config["planners"]
     models = tuple(_model(config, cases, list(given), folder) for given in cases["models"])

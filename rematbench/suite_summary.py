@@ -31,8 +31,8 @@ def summarise(rows: Iterable[Row]) -> pd.DataFrame:
     """A line per model and device; plans that ran, each distinct one once.
 
     Returns:
-        Columns: ``model``, ``batch_size``, ``resolution``, ``device``; ``rows``, ``ok`` and
-        ``wrong_gradients`` (counts); ``eager_seconds``; ``checkpoint_all_overhead`` (against
+        Columns: ``model``, ``batch_size``, ``resolution``, ``device``; ``rows`` (that were
+        measured), ``ok`` (distinct plans among them) and ``wrong_gradients``; ``eager_seconds``; ``checkpoint_all_overhead`` (against
         eager, a ratio - 1); ``worst_peak_error`` (simulated against measured, the largest of
         absolute values); ``overhead_error`` (measured less planned overhead, both against
         checkpoint-all, the median of absolute values); ``rank_correlation`` (Spearman, planned

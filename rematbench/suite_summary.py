@@ -32,11 +32,12 @@ def summarise(rows: Iterable[Row]) -> pd.DataFrame:
 
     Returns:
         Columns: ``model``, ``batch_size``, ``resolution``, ``device``; ``rows`` (that were
-        measured), ``ok`` (distinct plans among them) and ``wrong_gradients``; ``eager_seconds``; ``checkpoint_all_overhead`` (against
-        eager, a ratio - 1); ``worst_peak_error`` (simulated against measured, the largest of
-        absolute values); ``overhead_error`` (measured less planned overhead, both against
-        checkpoint-all, the median of absolute values); ``rank_correlation`` (Spearman, planned
-        cost and measured seconds); ``peak_at_10_percent`` (least measured peak of plans with at
+        measured), ``ok`` (distinct plans among them) and ``wrong_gradients``; ``eager_seconds``;
+        ``checkpoint_all_overhead`` (against eager, a ratio - 1); ``worst_peak_error`` (simulated
+        against measured, the largest of absolute values); ``overhead_error`` (measured less
+        planned overhead, both against checkpoint-all, the median of absolute values);
+        ``rank_correlation`` (Spearman, planned cost and measured seconds);
+        ``peak_at_10_percent`` (least measured peak of plans with at
         most 10 % measured overhead, as a share of checkpoint-all's); ``overhead_at_one_third``
         (least measured overhead of plans with at most a third of its peak). Overheads of the
         last two are against checkpoint-all. What cannot be said is missing.

@@ -37,10 +37,10 @@ def summarise(rows: Iterable[Row]) -> pd.DataFrame:
         against measured, the largest of absolute values); ``overhead_error`` (measured less
         planned overhead, both against checkpoint-all, the median of absolute values);
         ``rank_correlation`` (Spearman, planned cost and measured seconds);
-        ``peak_at_10_percent`` (least measured peak of plans with at
-        most 10 % measured overhead, as a share of checkpoint-all's); ``overhead_at_one_third``
-        (least measured overhead of plans with at most a third of its peak). Overheads of the
-        last two are against checkpoint-all. What cannot be said is missing.
+        ``peak_at_10_percent`` (least measured peak of plans with at most 10 % measured overhead,
+        as a share of checkpoint-all's); ``overhead_at_one_third`` (least measured overhead of
+        plans with at most a third of its peak). Overheads of the last two are against
+        checkpoint-all. What cannot be said is missing.
     """
     frame = pd.DataFrame([_flat(row) for row in rows])
     if frame.empty:

@@ -118,7 +118,7 @@ class Moments:
             np.full(ops, -1, dtype=np.int64) for _ in range(4)
         )
         for op in range(ops):
-            once_more = self.ways.least_again(op) / self.unit
+            once_more = float(self.ways.least[op]) / self.unit
             if self.needed[op]:
                 costs = self.tables.cost / self.unit
                 for way in self.ways.first_ways(op):

@@ -19,7 +19,7 @@ import pytest
 
 from graphs.errors import ConfigError, Infeasible
 from graphs.files import write_plan
-from graphs.ir import Graph, Implementation, Op, Phase, Value
+from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from graphs.kinds import kinds_of
 from graphs.plan import Plan, program_order
 from graphs.planning import Problem, Solution
@@ -348,3 +348,50 @@ def test_known_plan_files(tmp_path: Path) -> None:
     assert found.details["known"][0]["fits"]
     with pytest.raises(ConfigError, match=r"strategy\.known"):
         Monet(known="file")
+
+
+def normalised(costs: tuple[float, float, float], wide: int = 4) -> Graph:
+    """A batch norm between two ops: its default, and two ways that read its own statistics."""
+    default, statistics, both = costs
+    norm = (
+        Implementation("default", ("c",), default),
+        Implementation("statistics", ("c", "s"), statistics),
+        Implementation("statistics+inplace", ("c", "s"), both, overwrites=("c",)),
+        Implementation("inplace", ("c",), default, overwrites=("c",)),
+    )
+    ops = (
+        simple_op("c", Phase.FORWARD, ["x"], ["c"], 9),
+        Op("norm", Phase.FORWARD, ("b", "s"), norm),
+        simple_op("r", Phase.FORWARD, ["b"], ["r"], 1),
+        Op("h", Phase.FORWARD, ("h",), (Implementation("default", ("r",), 1, workspace_bytes=8),)),
+        simple_op("loss", Phase.LOSS, ["h"], ["loss"], 1),
+        simple_op("gr", Phase.BACKWARD, ["loss", "b"], ["gr"], 1),
+        simple_op("gc", Phase.BACKWARD, ["gr", "c", "s"], ["gc"], 1),
+    )
+    size = dict.fromkeys(("c", "b", "r", "gr"), wide)
+    names = ["c", "b", "s", "r", "h", "loss", "gr", "gc"]
+    values = (Value("x", 1, True), *(Value(name, size.get(name, 1)) for name in names))
+    return Graph("normalised", values, ops, ("loss", "gc"))
+
+
+@pytest.mark.parametrize(
+    ("costs", "cheapest"),
+    [((5, 6, 4), (34, 25)), ((5, 9, 4), (33, 24)), ((5, 4, 6), (32, 23)), ((5, 6, 6), (33, 24))],
+)
+def test_statistics_whatever_they_cost(
+    costs: tuple[float, float, float], cheapest: tuple[float, float]
+) -> None:
+    """Where the only cheap way to recompute overwrites, another takes its place."""
+    graph = normalised(costs)
+    for budget, cost in zip((15, 19), cheapest, strict=True):
+        found = Monet(gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
+        assert found.plan is not None
+        assert simulate(graph, found.plan).cost == cost
+
+
+def test_an_op_that_fits_only_in_place() -> None:
+    graph = normalised((5, 6, 6))
+    reading, wide = 1 + 4 + 4 + 1, 1 + 4 + 1  # bytes of the default, and of what overwrites
+    fit = Ways.of(graph, VARIANTS["full"], (reading + wide) // 2)
+    names = [graph.ops[1].implementations[int(way) - 1].name for way in fit.members[1]]
+    assert names == ["default", "inplace"]  # the first stays beside: all ways of a group read alike

@@ -118,7 +118,7 @@ class Moments:
             np.full(ops, -1, dtype=np.int64) for _ in range(4)
         )
         for op in range(ops):
-            once_more = float(self.ways.least[op]) / self.unit
+            once_more = float(self.tables.cost[self.ways.allowed[op]].min()) / self.unit
             if self.needed[op]:
                 costs = self.tables.cost / self.unit
                 for way in self.ways.first_ways(op):
@@ -157,9 +157,7 @@ class Moments:
         """Per op: (cost, extra in the rows' unit) of the ways to compute it again that matter."""
         found = []
         for op in range(len(self.graph.ops)):
-            ways = [*self.ways.first_ways(op)]
-            if self.ways.again[op] >= 0:
-                ways += self.ways.members[int(self.ways.again[op])].tolist()
+            ways = self.ways.allowed[op].tolist()
             options: list[tuple[float, float]] = []
             for way in sorted(ways, key=lambda w: (self.tables.cost[w], self.ways.extra[w])):
                 extra = float(self.ways.extra[way]) / self.bytes_unit

@@ -204,29 +204,31 @@ def _lower(
             wanted = wanted or needed[writes[k]]
         if not wanted:
             continue
-        group = again[op] if number[p] > 0 else choice[op]
         best = -1
-        for m in range(member_at[group], member_at[group + 1]):
-            way = members[m]
-            allowed = m - member_at[group] < 62
-            for k in range(over_at[way], over_at[way + 1]):
-                if over[k] >= 0 and needed[over[k]]:
-                    allowed = False
-            if not allowed:
-                continue
-            legal[p] |= np.int64(1) << (m - member_at[group])
-            if (
-                way == wish[op]
-                or best < 0
-                or (
-                    best != wish[op]
-                    and (
-                        extra[way] < extra[best]
-                        or (extra[way] == extra[best] and cost[way] < cost[best])
+        for group in (again[op] if number[p] > 0 else choice[op], choice[op]):
+            if best >= 0:  # the second is for where the first may only overwrite, and must not
+                break
+            for m in range(member_at[group], member_at[group + 1]):
+                way = members[m]
+                allowed = m - member_at[group] < 62
+                for k in range(over_at[way], over_at[way + 1]):
+                    if over[k] >= 0 and needed[over[k]]:
+                        allowed = False
+                if not allowed:
+                    continue
+                legal[p] |= np.int64(1) << (m - member_at[group])
+                if (
+                    way == wish[op]
+                    or best < 0
+                    or (
+                        best != wish[op]
+                        and (
+                            extra[way] < extra[best]
+                            or (extra[way] == extra[best] and cost[way] < cost[best])
+                        )
                     )
-                )
-            ):
-                best = way
+                ):
+                    best = way
         lean[p] = best
         for k in range(write_at[op], write_at[op + 1]):
             needed[writes[k]] = False

@@ -16,7 +16,6 @@ import numpy as np
 from graphs.errors import NotApplicable
 from graphs.ir import Graph, IntArray, Rows
 from graphs.kinds import Kind, kinds_of
-from strategies.checkmate.space import FloatArray
 from strategies.stages import BoolArray
 
 ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
@@ -34,8 +33,6 @@ VARIANTS: dict[str, frozenset[Kind]] = {
 }
 JOINT = frozenset({"full", "conv"})
 """Variants that weigh convolution algorithms against memory while they search."""
-DEARER = 1.25
-"""How much dearer than its default a way may be that stands in where others must not overwrite."""
 LASTING = 8
 """Steps over which a gradient must be held to be worth computing again: longer than its op's
 neighbours hold it, and short enough for the gradients of skip connections."""
@@ -56,7 +53,7 @@ class Ways:
         again: per op, the group that recomputes it by values of its own, or -1.
         extra: per implementation, bytes that it needs beside what is live before it: workspace,
             and outputs that take over no storage.
-        least: per op, what computing it costs at least.
+        allowed: per op, all of its ways, pruned or not, that fit the budget by themselves.
     """
 
     graph: Graph
@@ -65,7 +62,7 @@ class Ways:
     members: Rows
     again: IntArray
     extra: IntArray
-    least: FloatArray
+    allowed: Rows
 
     @classmethod
     def of(cls, graph: Graph, kinds: frozenset[Kind], budget: int | None = None) -> Ways:
@@ -91,7 +88,7 @@ class Ways:
         ]
         size = np.where(tables.resident, 0, tables.value_bytes)
         room = np.inf if budget is None else budget - graph.resident_bytes
-        everything, starts, again, least = True, [0], [], []
+        everything, starts, again, every = True, [0], [], list[list[int]]()
         groups: list[list[int]] = []
         for number, op in enumerate(graph.ops):
             first = int(tables.op_first[number])
@@ -103,11 +100,11 @@ class Ways:
             takes_over = {movable[way] for way in fit if not _overwrites_nothing(way, graph)}
             beside = {way for way in allowed if movable[way] in takes_over}
             allowed = sorted(fit | beside) or allowed  # an optional op may have none
-            least.append(float(tables.cost[allowed].min()))
+            every.append(allowed)
             own = frozenset(tables.writes[number].tolist())
             ours = _grouped([w for w in allowed if not movable[w] & own], movable, extra, graph)
             by_itself = [w for w in allowed if movable[w] & own]
-            cheaper = _again(by_itself, first, graph)
+            cheaper = [w for w in by_itself if tables.cost[w] <= tables.cost[first]]
             again.append(len(groups) + len(ours) if cheaper else -1)
             groups += [*ours, cheaper] if cheaper else ours
             starts.append(len(groups))
@@ -118,7 +115,7 @@ class Ways:
             Rows.of(groups),
             np.array(again, dtype=np.int64),
             extra,
-            np.array(least),
+            Rows.of(every),
         )
 
     @cached_property
@@ -260,20 +257,6 @@ def _extra(graph: Graph) -> IntArray:
 
 def _overwrites_nothing(way: int, graph: Graph) -> bool:
     return bool((graph.tables.overwritten_by[way] < 0).all())
-
-
-def _again(by_itself: list[int], first: int, graph: Graph) -> list[int]:
-    """Ways to recompute an op by values of its own, where that is no dearer than its default.
-
-    One of them overwrites nothing, for where what it reads is still needed; it may be dearer.
-    """
-    cost = graph.tables.cost
-    cheap = [way for way in by_itself if cost[way] <= cost[first]]
-    plain = [way for way in by_itself if _overwrites_nothing(way, graph)]
-    stand_in = min(plain, key=lambda way: float(cost[way]), default=None)
-    if not cheap or stand_in is None or cost[stand_in] > DEARER * cost[first]:
-        return []
-    return sorted({*cheap, stand_in})
 
 
 def _pruned(

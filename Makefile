@@ -93,7 +93,7 @@ check: $(TOOLS)
 # Without network, where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin
 gpu: $(TOOLS)
 	began=$$(date +%s); status=0; \
-	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator || status=$$?; \
+	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator tests/training || status=$$?; \
 	$(BIN)/python -m rematbench.suite seconds=$$((450 + began - $$(date +%s))) && exit $$status
 
 clean:

@@ -13,17 +13,17 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.figures import Figure, publish
-from graphs.errors import Infeasible
-from graphs.files import read_graph
-from graphs.ir import Graph
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
-from strategies.base import Problem
-from strategies.checkmate.ilp import CheckmateIlp
-from strategies.checkmate.paper import PaperModel, integrality_gap
-from strategies.checkmate.relaxation import Relaxation, single_stages
-from strategies.checkmate.space import Space
+from rematbench.graphs.errors import Infeasible
+from rematbench.graphs.files import read_graph
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.checkmate.paper import PaperModel, integrality_gap
+from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
+from rematbench.strategies.checkmate.space import Space
 
 # Graph, budget as a fraction, seconds, and the gap to reach in them.
 FILES = [
@@ -109,9 +109,9 @@ def main() -> None:
 
 def captured(name: str, batch_size: int) -> Graph:
     """A zoo model, op by op, with costs in FLOPs."""
-    import costmodel
-    from graphs.capture import capture
-    from graphs.zoo import make_model
+    from rematbench import costmodel
+    from rematbench.tracing.capture import capture
+    from rematbench.zoo import make_model
 
     found = capture(make_model(name, batch_size=batch_size))
     return costmodel.apply("flops", found.graph, found)

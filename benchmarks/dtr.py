@@ -16,11 +16,11 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.figures import Figure, publish
-from graphs.stream_log import read_log
-from strategies.dtr.program import Program, compile_stream
-from strategies.dtr.reference import play_slowly
-from strategies.dtr.rules import HEURISTICS, Rules, Run
-from strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.strategies.dtr.program import Program, compile_stream
+from rematbench.strategies.dtr.reference import play_slowly
+from rematbench.strategies.dtr.rules import HEURISTICS, Rules, Run
+from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.streams.log import read_log
 
 NAMES = {
     "DTR": "full",

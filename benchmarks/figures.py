@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from graphs.files import write_json
+from rematbench.graphs.files import write_json
 from rematbench.provenance import commit, now, versions
 
 

@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 
-import costmodel
 from benchmarks.figures import Figure, publish
-from graphs.alternatives import with_alternatives
-from graphs.capture import Captured, capture
-from graphs.errors import Infeasible
-from graphs.ir import Graph
-from graphs.plan import Plan, program_order
-from graphs.simulate import Trace, simulate
-from graphs.zoo import make_model
-from strategies.base import Problem, Solution, Strategy
-from strategies.checkmate.ilp import CheckmateIlp
-from strategies.monet.planner import Monet
-from strategies.monet.ways import VARIANTS
+from rematbench import costmodel
+from rematbench.graphs.errors import Infeasible
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.base import Problem, Solution, Strategy
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.monet.planner import Monet
+from rematbench.strategies.monet.ways import VARIANTS
+from rematbench.tracing.alternatives import with_alternatives
+from rematbench.tracing.capture import Captured, capture
+from rematbench.zoo import make_model
 
 SECONDS, GAP = 60, 0.02
 """Of the gaps: time limit, and the gap at which to stop."""

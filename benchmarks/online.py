@@ -15,10 +15,10 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.figures import Figure, publish
-from costmodel.device import peak_of, seconds_of, spread, steady_allocator
-from graphs.zoo import make_model
-from validator.online import DtrRuntime, Report
-from validator.online_cells import HEURISTICS
+from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
+from rematbench.training.online.cells import HEURISTICS
+from rematbench.training.online.runtime import DtrRuntime, Report
+from rematbench.zoo import make_model
 
 # Sizes at which an operator takes longer than Python does, and activations outweigh gradients.
 MODELS = {

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 from benchmarks.figures import Figure, publish
-from graphs.synthetic import random_graph
-from strategies.base import Problem
-from strategies.chen import ApGreedy, ChenGreedy, LinearizedGreedy
-from strategies.joins.dp import JoinTable
-from strategies.revolve import schedule
+from rematbench.graphs.synthetic import random_graph
+from rematbench.strategies.base import Problem
+from rematbench.strategies.chen import ApGreedy, ChenGreedy, LinearizedGreedy
+from rematbench.strategies.joins.dp import JoinTable
+from rematbench.strategies.revolve import schedule
 
 # The networks of Feng & Huang's Table 2.
 SEARCHED = (
@@ -41,7 +41,7 @@ def theory() -> list[Figure]:
 
 def sweeps() -> list[Figure]:
     """Greedy sweeps on graphs of a thousand ops."""
-    from graphs.synthetic import unit_chain
+    from rematbench.graphs.synthetic import unit_chain
 
     figures = []
     for strategy, graph in (
@@ -57,9 +57,9 @@ def sweeps() -> list[Figure]:
 
 def feng_huang() -> list[Figure]:
     """The whole strategy, from a captured model to a simulated plan."""
-    from graphs.capture import capture
-    from graphs.zoo import make_model
-    from strategies.feng_huang import FengHuang
+    from rematbench.strategies.feng_huang import FengHuang
+    from rematbench.tracing.capture import capture
+    from rematbench.zoo import make_model
 
     figures = []
     for name in SEARCHED:

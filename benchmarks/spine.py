@@ -14,10 +14,10 @@ import sys
 import time
 
 from benchmarks.figures import Figure, publish
-from graphs.plan import Plan
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
-from strategies.stages import plan_with_checkpoints
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.stages import plan_with_checkpoints
 
 # Batches where the budgets of a sweep are at least 1.2 times the floor.
 MODELS = {
@@ -46,10 +46,10 @@ def simulation() -> list[Figure]:
 
 def capture_alone(name: str) -> None:
     """Child process: capture at batch 256, 224 px; print seconds, bytes of RSS, coarse ops."""
-    from graphs.capture import capture
-    from graphs.coarsen import coarsen
-    from graphs.ir import Phase
-    from graphs.zoo import make_model
+    from rematbench.graphs.coarsen import coarsen
+    from rematbench.graphs.ir import Phase
+    from rematbench.tracing.capture import capture
+    from rematbench.zoo import make_model
 
     workload = make_model(name, batch_size=256, resolution=224)
     began = time.perf_counter()
@@ -76,11 +76,11 @@ def captures() -> list[Figure]:
 
 def execution(name: str) -> list[Figure]:
     """Checkpoint-all and a recomputing plan, executed beside eager training."""
-    import costmodel
-    from graphs.capture import capture
-    from graphs.plan import program_order
-    from graphs.zoo import make_model
-    from validator import measure
+    from rematbench import costmodel
+    from rematbench.graphs.plan import program_order
+    from rematbench.tracing.capture import capture
+    from rematbench.validator import measure
+    from rematbench.zoo import make_model
 
     captured = capture(make_model(name, **MODELS[name]))
     graph = costmodel.apply("profiled", captured.graph, captured, device="cpu")

@@ -18,20 +18,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import costmodel
-from graphs.capture import Captured, capture
-from graphs.errors import Infeasible, NotApplicable
-from graphs.ir import Graph
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.zoo import make_model
+from rematbench import costmodel
+from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.provenance import commit, now, versions
-from strategies.base import Problem, Strategy
-from strategies.checkmate.ilp import CheckmateIlp
-from strategies.chen import ApGreedy, LinearizedGreedy
-from strategies.torch_budget import TorchBudget
-from strategies.torch_checkpoint import TorchCheckpoint
-from strategies.torch_knapsack import TorchKnapsack
+from rematbench.strategies.base import Problem, Strategy
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.chen import ApGreedy, LinearizedGreedy
+from rematbench.strategies.torch_budget import TorchBudget
+from rematbench.strategies.torch_checkpoint import TorchCheckpoint
+from rematbench.strategies.torch_knapsack import TorchKnapsack
+from rematbench.tracing.capture import Captured, capture
+from rematbench.zoo import make_model
 
 MODELS: dict[str, dict[str, Any]] = {
     "resnet50": {"batch_size": 128},

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.figures import Figure, publish
-from costmodel.device import peak_of, steady_allocator
-from graphs.zoo import make_model
-from strategies.base import Strategy
-from strategies.checkpoint_all import CheckpointAll
-from strategies.chen import LinearizedGreedy, LinearizedSqrt
-from validator import apply
+from rematbench import apply
+from rematbench.costmodel.device import peak_of, steady_allocator
+from rematbench.strategies.base import Strategy
+from rematbench.strategies.checkpoint_all import CheckpointAll
+from rematbench.strategies.chen import LinearizedGreedy, LinearizedSqrt
+from rematbench.zoo import make_model
 
 Turn = Callable[[], object]
 

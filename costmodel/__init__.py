@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphs.errors import ConfigError
-from graphs.ir import Graph
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.ir import Graph
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
+    from rematbench.tracing.capture import Captured
 
 NAMES = ("given", "unit", "flops", "roofline", "profiled")
 
@@ -56,7 +56,7 @@ def apply(
     if name == "given":
         return graph
     if name == "unit":
-        from costmodel.unit import unit
+        from rematbench.costmodel.unit import unit
 
         return unit(graph)
     if name not in NAMES:
@@ -67,13 +67,13 @@ def apply(
             "is synthetic; use costmodel=given or costmodel=unit"
         )
     if name == "profiled":
-        from costmodel.profiled import profiled
+        from rematbench.costmodel.profiled import profiled
 
         return profiled(captured, device, cache)
     if name == "roofline":
-        from costmodel.roofline import roofline
+        from rematbench.costmodel.roofline import roofline
 
         return roofline(captured, preset)
-    from costmodel.flops import flops
+    from rematbench.costmodel.flops import flops
 
     return flops(captured)

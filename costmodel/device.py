@@ -20,7 +20,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import torch
 from torch.autograd.profiler import profile
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from costmodel import with_costs
-from graphs.capture import Call, Captured, Ref, TensorSpec, call_reads
-from graphs.ir import Graph, Implementation, Op
+from rematbench.costmodel import with_costs
+from rematbench.graphs.ir import Graph, Implementation, Op
+from rematbench.tracing.capture import Call, Captured, Ref, TensorSpec, call_reads
 
 
 def spec_bytes(spec: TensorSpec) -> int:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from costmodel import with_costs
-from costmodel.device import (
+from rematbench.costmodel import with_costs
+from rematbench.costmodel.device import (
     device_name,
     peak_of,
     release,
@@ -28,9 +28,9 @@ from costmodel.device import (
     spread,
     steady_allocator,
 )
-from graphs.capture import Call, Captured, Ref, TensorSpec, call_reads, target_name
-from graphs.files import read_json, write_json
-from graphs.ir import Graph
+from rematbench.graphs.files import read_json, write_json
+from rematbench.graphs.ir import Graph
+from rematbench.tracing.capture import Call, Captured, Ref, TensorSpec, call_reads, target_name
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel import with_costs
-from costmodel.flops import arithmetic, bytes_moved, estimated_workspace
-from graphs.capture import Captured
-from graphs.errors import ConfigError
-from graphs.ir import Graph
+from rematbench.costmodel import with_costs
+from rematbench.costmodel.flops import arithmetic, bytes_moved, estimated_workspace
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.ir import Graph
+from rematbench.tracing.capture import Captured
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costmodel import with_costs
-from graphs.ir import Graph
+from rematbench.costmodel import with_costs
+from rematbench.graphs.ir import Graph
 
 
 def unit(graph: Graph) -> Graph:

@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from costmodel.device import peak_of, steady_allocator
-from graphs.zoo import make_model
-from strategies.chen import LinearizedGreedy
-from validator import apply
+from rematbench import apply
+from rematbench.costmodel.device import peak_of, steady_allocator
+from rematbench.strategies.chen import LinearizedGreedy
+from rematbench.zoo import make_model
 
 Data = Iterator[tuple[Tensor, Tensor]]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
-from graphs.ir import Graph, Implementation, Op, Phase
-from graphs.plan import Plan
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase
+from rematbench.graphs.plan import Plan
 
 BOOKKEEPING_BYTES = 64
 

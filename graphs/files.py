@@ -27,9 +27,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphs.errors import ConfigError, GraphError, PlanError, RematbenchError
-from graphs.ir import Graph, Implementation, Op, Phase, Value
-from graphs.plan import Compute, Free, Plan, Statement
+from rematbench.graphs.errors import ConfigError, GraphError, PlanError, RematbenchError
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
+from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
 _DEFAULT = "default"

@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.errors import GraphError
+from rematbench.graphs.errors import GraphError
 
 IntArray = NDArray[np.int64]
 

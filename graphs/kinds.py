@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from graphs.ir import Graph, Op, Phase
-from graphs.plan import Plan
+from rematbench.graphs.ir import Graph, Op, Phase
+from rematbench.graphs.plan import Plan
 
 
 class Kind(StrEnum):

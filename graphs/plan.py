@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from graphs.errors import InvalidPlan
-from graphs.ir import Graph, IntArray
+from rematbench.graphs.errors import InvalidPlan
+from rematbench.graphs.ir import Graph, IntArray
 
 
 @dataclass(frozen=True, slots=True)

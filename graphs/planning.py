@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from graphs.ir import Graph
-from graphs.plan import Plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
-    from graphs.kinds import Kind
-    from graphs.stream import EventStream
+    from rematbench.graphs.kinds import Kind
+    from rematbench.streams.events import EventStream
+    from rematbench.tracing.capture import Captured
 
 Degree = Literal["yes", "partly", "no"]
 BoundOf = Literal["any", "9", "F"]
@@ -118,8 +118,8 @@ class Solution:
 class Strategy(Protocol):
     """A planner. Implementations are frozen dataclasses whose fields are the options.
 
-    ``plan`` raises :class:`~graphs.errors.NotApplicable` or
-    :class:`~graphs.errors.Infeasible`; both become rows.
+    ``plan`` raises :class:`~rematbench.graphs.errors.NotApplicable` or
+    :class:`~rematbench.graphs.errors.Infeasible`; both become rows.
     """
 
     traits: Traits
@@ -139,7 +139,7 @@ class Choosy(Protocol):
     """A strategy that chooses among implementations: it plans for a graph that has them.
 
     Attributes:
-        kinds: which ones it wants, see :class:`graphs.kinds.Kind`.
+        kinds: which ones it wants, see :class:`rematbench.graphs.kinds.Kind`.
         wants_density: of sparse encodings, too, which needs a forward pass on the device.
     """
 

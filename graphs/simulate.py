@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from graphs.errors import InvalidPlan
-from graphs.ir import Graph, IntArray
-from graphs.plan import Plan
+from rematbench.graphs.errors import InvalidPlan
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.plan import Plan
 
 _OK, _DEAD_READ, _FREE_DEAD, _FREE_RESIDENT, _BAD_CODE = range(5)
 

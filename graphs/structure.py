@@ -5,8 +5,8 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 
-from graphs.errors import NotApplicable
-from graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.ir import Graph, IntArray, Phase
 
 _INPUT = -1
 

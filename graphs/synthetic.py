@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphs.errors import GraphError
-from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from graphs.stream import Annotate, Call, Event, EventStream, Release, Result
+from rematbench.graphs.errors import GraphError
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 
 
 def unit_chain(length: int) -> Graph:
@@ -33,31 +32,6 @@ def unit_chain(length: int) -> Graph:
         after = f"grad_{name}"
     values = tuple(Value(op.name, 1) for op in ops)
     return Graph(f"unit_chain{length}", values, tuple(ops), (after,))
-
-
-def toy_chain(length: int) -> EventStream:
-    """The toy model of simrd's section 5.1: Algorithm 3's program, with its liveness.
-
-    ``t1`` to ``tn``, then the gradients ``gn`` to ``g1``, all of one byte and cost one. As in
-    Algorithm 3 with indices from 1, ``gi`` reads ``t(i-1)`` and the gradient after it; as in
-    the original program, ``ti`` is released before ``gi`` is computed, not after. ``g1`` stays.
-    As a graph, ``gn`` is the loss.
-
-    >>> len(toy_chain(8).events)
-    32
-    """
-    if length < 1:
-        raise GraphError(f"toy_chain: length is {length}; give 1 or more")
-    events: list[Event] = []
-    for i in range(1, length + 1):
-        reads = (f"t{i - 1}",) if i > 1 else ()
-        events.append(Call("f", reads, (Result(f"t{i}", 1),), 1))
-    for i in range(length, 0, -1):
-        before = (f"t{i - 1}",) if i > 1 else ()
-        after = (f"g{i + 1}",) if i < length else ()
-        events += [Release(f"t{i}"), Call("g", (*before, *after), (Result(f"g{i}", 1),), 1)]
-        events += [Release(name) for name in after] or [Annotate("BACKWARD")]
-    return EventStream(tuple(events), f"toy_chain{length}", "unit")
 
 
 def with_backward(graph: Graph) -> Graph:

@@ -17,8 +17,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from graphs.errors import ConfigError, RematbenchError
 from rematbench import progress, terminal
+from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain, failed_row, one_line
 from rematbench.row import Row, read_row, write_leaderboard, write_row
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from graphs.errors import ConfigError
-from graphs.ir import Graph, Value
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.ir import Graph, Value
 
 NAMES = ("full", "activations", "checkmate")
 

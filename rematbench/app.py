@@ -19,8 +19,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from graphs.errors import RematbenchError
 from rematbench import cache, progress, terminal
+from rematbench.graphs.errors import RematbenchError
 from rematbench.handed_on import with_known_plans
 from rematbench.mistakes import bad_row, explain
 from rematbench.plugins import register_strategies
@@ -133,7 +133,9 @@ def _finished(config: Mapping[str, Any], strategy: str, folder: Path) -> Row | N
 
 # The sweeper asks this before it launches a job.
 _job.finished = _finished  # type: ignore[attr-defined]
-_hydra_main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(_job)
+_hydra_main = hydra.main(
+    version_base="1.3", config_path="pkg://rematbench.conf", config_name="config"
+)(_job)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphs.files import write_bytes
+from rematbench.graphs.files import write_bytes
 from rematbench.row import LASTING, Row, read_row, write_row
 from rematbench.settings import Settings
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from costmodel.device import device_name
+from rematbench.costmodel.device import device_name
 from rematbench.provenance import commit, now, versions
 
 _FACTS = (

@@ -17,11 +17,11 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from graphs.budget import parse_bytes
-from graphs.errors import ConfigError
-from graphs.files import write_bytes
 from rematbench.app import command, run_job, task
 from rematbench.cache import copy_files
+from rematbench.graphs.budget import parse_bytes
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import write_bytes
 from rematbench.max_batch import Question, answer
 from rematbench.row import Row, write_row
 from rematbench.settings import Settings, whole
@@ -92,7 +92,7 @@ def with_strategy(settings: Settings, name: str) -> Settings:
     """
     if name == settings.strategy:
         return settings
-    path = files("conf") / "strategy" / f"{name}.yaml"
+    path = files("rematbench.conf") / "strategy" / f"{name}.yaml"
     if not path.is_file():
         raise ConfigError(f"strategies: {name} is unknown; `rematbench strategy=` lists them")
     options = OmegaConf.to_container(OmegaConf.create(path.read_text()), resolve=True)
@@ -172,8 +172,8 @@ def code(asked: Wish, settings: Settings, row: Row, plan: Path) -> str:
 {row["overhead"]:+.1%}, batch {row["batch_size"]}
 import torch
 
-from graphs.zoo import {make}
-from validator import apply
+from rematbench.zoo import {make}
+from rematbench import apply
 
 workload = {make}({name!r}{given})
 model, loss, example = workload.module, workload.loss, workload.make_batch()
@@ -196,7 +196,7 @@ def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
     return row
 
 
-@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="fit")
+@hydra.main(version_base="1.3", config_path="pkg://rematbench.conf", config_name="fit")
 def _hydra_main(config: DictConfig) -> Row | None:
     row = task(config, _work)
     if row is not None and row["extra"].get("fit", {}).get("code"):

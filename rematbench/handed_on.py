@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
 from rematbench.job import first_row, make_strategy
 from rematbench.row import Row, read_row
 from rematbench.settings import Settings
-from strategies.base import Heir
+from rematbench.strategies.base import Heir
 
 SWEEP = "sweep"
 _SAME = ("model", "batch_size", "resolution", "strategy", "costmodel", "threads")

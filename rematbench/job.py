@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from graphs.errors import (
+from rematbench.graphs.errors import (
     ConfigError,
     Infeasible,
     InvalidPlan,
@@ -22,21 +22,21 @@ from graphs.errors import (
     RematbenchError,
     is_out_of_memory,
 )
-from graphs.files import write_bytes, write_graph, write_plan
-from graphs.ir import Graph, Phase
-from graphs.plan import Plan, program_order
-from graphs.simulate import Trace, simulate
+from rematbench.graphs.files import write_bytes, write_graph, write_plan
+from rematbench.graphs.ir import Graph, Phase
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import Trace, simulate
 from rematbench.mistakes import one_line
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import banishing_peak, load, load_stream
-from strategies.base import Choosy, Problem, Solution, Strategy, Warmed
+from rematbench.strategies.base import Choosy, Problem, Solution, Strategy, Warmed
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
-    from graphs.stream import EventStream
-    from validator import Measurement
+    from rematbench.streams.events import EventStream
+    from rematbench.tracing.capture import Captured
+    from rematbench.validator import Measurement
 
 Say = Callable[[str], None]
 
@@ -76,7 +76,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     strategy = make_strategy(settings)
     row["variant"] = settings.options.get("variant")  # until a plan says which it is of
     if settings.device == "cuda":
-        from costmodel.device import use_numerics
+        from rematbench.costmodel.device import use_numerics
 
         use_numerics(**settings.numerics)
     graph, captured = load(settings, say, strategy if isinstance(strategy, Choosy) else None)
@@ -220,8 +220,8 @@ def _judge(row: Row, solution: Solution, trace: Trace) -> None:
 
 
 def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace: Trace) -> None:
-    from costmodel.device import device_name
-    from validator import measure
+    from rematbench.costmodel.device import device_name
+    from rematbench.validator import measure
 
     row["device"] = device_name(settings.device)
     free = _available_memory()
@@ -238,7 +238,7 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
         memory=settings.device_memory,
     )
     if "native" in row["extra"] and settings.device_memory is None:
-        from validator.native import measure_native
+        from rematbench.validator.native import measure_native
 
         how = row["extra"]["native"]
         native = measure_native(captured, how, settings.device, settings.seed, settings.repeats)

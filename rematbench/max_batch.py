@@ -26,10 +26,10 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from graphs.budget import parse_bytes
-from graphs.errors import ConfigError, RematbenchError
 from rematbench.app import command, run_job, task
 from rematbench.cache import copy_files
+from rematbench.graphs.budget import parse_bytes
+from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
 from rematbench.row import Row, write_row
 from rematbench.settings import Settings, one_of, whole
@@ -288,7 +288,7 @@ def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
     return answer(question(config, settings), settings, folder, force=bool(config["force"]))
 
 
-@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="max_batch")
+@hydra.main(version_base="1.3", config_path="pkg://rematbench.conf", config_name="max_batch")
 def _hydra_main(config: DictConfig) -> Row | None:
     return task(config, _work)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
 
 GROUP = "rematbench.strategies"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
-from graphs.files import write_bytes
+from rematbench.graphs.files import write_bytes
 
 NAME = "progress.csv"
 _HEADER = "job,status,cached,began,ended"

@@ -19,12 +19,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from graphs.errors import ConfigError, RematbenchError
-from graphs.stream import EventStream
-from graphs.stream_log import write_log
+from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain
 from rematbench.settings import TORCH_KINDS
 from rematbench.sources import make_workload
+from rematbench.streams.events import EventStream
+from rematbench.streams.log import write_log
 
 BAD_CONFIGURATION = 2
 _mistakes: list[Exception] = []
@@ -52,8 +52,8 @@ def record_model(config: dict[str, Any]) -> EventStream:
     # PyTorch takes seconds to load: not before the configuration is known to be good.
     import torch
 
-    from costmodel.device import require
-    from graphs.record import record_workload
+    from rematbench.costmodel.device import require
+    from rematbench.tracing.record import record_workload
 
     device = config["device"]["name"]
     require(device)
@@ -87,7 +87,9 @@ def _record_to_file(given: dict[str, Any]) -> None:
     )
 
 
-_hydra_main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="record")(_task)
+_hydra_main = hydra.main(
+    version_base="1.3", config_path="pkg://rematbench.conf", config_name="record"
+)(_task)
 
 
 def main() -> None:

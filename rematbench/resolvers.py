@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
 
 _ENDINGS = ("*.log", "*.log.gz")
 _PLAIN = re.compile(r"[\w./+~@%-]+")

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graphs.errors import ConfigError
-from graphs.files import read_json, write_bytes, write_json
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import read_json, write_bytes, write_json
 
 COLUMNS = (
     # what was planned for

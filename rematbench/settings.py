@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphs.budget import Budget, parse_budget, parse_bytes
-from graphs.errors import ConfigError
 from rematbench.accounting import NAMES as ACCOUNTINGS
+from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
+from rematbench.graphs.errors import ConfigError
 from rematbench.provenance import source_hash, versions
 
 DEVICES = ("none", "cpu", "cuda")
@@ -46,7 +46,7 @@ class Settings:
         cache: folder of finished jobs and op profiles, or None.
         job_time_limit: seconds for the whole job (capture, plan, execute), or None.
         job_memory_limit: resident bytes of the process that runs the job, or None.
-        numerics: of CUDA kernels, see :func:`costmodel.device.use_numerics`.
+        numerics: of CUDA kernels, see :func:`rematbench.costmodel.device.use_numerics`.
         execute: run the plan on the device; else it is only captured and costed for it.
         device_memory: bytes of CUDA memory that the process may take, or None for all.
     """

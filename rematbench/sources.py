@@ -6,21 +6,22 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import costmodel
-from graphs import synthetic
-from graphs.errors import ConfigError
-from graphs.files import read_graph
-from graphs.ir import Graph
-from graphs.stream import EventStream
-from graphs.stream_graph import graph_of_stream
-from graphs.stream_log import read_log
+from rematbench import costmodel
 from rematbench.accounting import account
+from rematbench.graphs import synthetic
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import read_graph
+from rematbench.graphs.ir import Graph
 from rematbench.settings import STREAM_KINDS, Settings
-from strategies.base import Choosy
+from rematbench.strategies.base import Choosy
+from rematbench.streams.convert import graph_of_stream
+from rematbench.streams.events import EventStream
+from rematbench.streams.log import read_log
+from rematbench.streams.synthetic import toy_chain
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
-    from graphs.zoo.workload import Workload
+    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.workload import Workload
 
 _memo: dict[str, Any] = {}
 
@@ -51,11 +52,11 @@ def load(
 
 def _attach(settings: Settings, captured: Captured, choosy: Choosy, say: Any) -> Captured:
     """The same model with implementations to choose from; its defaults stay as they are."""
-    from graphs.alternatives import with_alternatives
+    from rematbench.tracing.alternatives import with_alternatives
 
     density = None
     if choosy.wants_density and settings.device != "none":
-        from validator import densities
+        from rematbench.validator import densities
 
         say("measure sparsity")
         density = densities(captured, settings.device, settings.seed)
@@ -72,7 +73,7 @@ def _remember(slot: str, key: Any, make: Any) -> Any:
 
 def _capture(settings: Settings, say: Any) -> Captured:
     say("capture")
-    from graphs.capture import capture
+    from rematbench.tracing.capture import capture
 
     workload = make_workload(settings.model, settings.seed)
     return capture(workload, "cuda" if settings.device == "cuda" else "cpu")
@@ -86,7 +87,7 @@ def make_workload(model: dict[str, Any], seed: int) -> Workload:
     """
     import torch
 
-    from graphs.zoo import make_model, make_python_model
+    from rematbench.zoo import make_model, make_python_model
 
     options = dict(model.get("options") or {})
     options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
@@ -147,7 +148,7 @@ def load_stream(settings: Settings) -> EventStream | None:
 def _stream(settings: Settings) -> EventStream:
     model = settings.model
     if model["kind"] == "toy_chain":
-        return synthetic.toy_chain(model["length"])
+        return toy_chain(model["length"])
     stream: EventStream = _remember("stream", _key(model), lambda: read_log(model["path"]))
     return stream
 
@@ -160,7 +161,7 @@ def _key(model: dict[str, Any]) -> list[Any]:
 
 def banishing_peak(stream: EventStream) -> int:
     """What a log's fractions of the budget are of (simrd, section 4.4)."""
-    from strategies.dtr.program import compile_stream
-    from strategies.dtr.runtime import baseline_peak
+    from rematbench.strategies.dtr.program import compile_stream
+    from rematbench.strategies.dtr.runtime import baseline_peak
 
     return baseline_peak(compile_stream(stream))

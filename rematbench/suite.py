@@ -22,12 +22,12 @@ from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from costmodel.device import device_name, require, use_numerics
-from graphs.errors import ConfigError, RematbenchError
-from graphs.files import write_json
 from rematbench.app import command, mistake
+from rematbench.costmodel.device import device_name, require, use_numerics
 from rematbench.environment import environment, warnings
 from rematbench.fit import with_strategy
+from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.files import write_json
 from rematbench.row import Row, find_rows, write_leaderboard
 from rematbench.settings import settings_from, whole
 from rematbench.suite_measure import measure_together
@@ -184,7 +184,7 @@ def publish(suite: Suite) -> list[Row]:
     return rows
 
 
-@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="suite")
+@hydra.main(version_base="1.3", config_path="pkg://rematbench.conf", config_name="suite")
 def _hydra_main(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import monotonic
 
-from costmodel.device import PeakReading, device_name, empty_cache, release, spread
-from graphs.files import read_plan
+from rematbench.costmodel.device import PeakReading, device_name, empty_cache, release, spread
+from rematbench.graphs.files import read_plan
 from rematbench.job import failure, record
 from rematbench.row import Row, write_row
 from rematbench.suite_plan import Entry, Prepared, settle
 from rematbench.terminal import announce
-from validator import Comparison, Program, generate
-from validator.replay import replayed_seconds
+from rematbench.validator import Comparison, Program, generate
+from rematbench.validator.replay import replayed_seconds
 
 # Of the time for a model: a plan runs twice to be judged, and a few times to be timed.
 JUDGING = 0.4

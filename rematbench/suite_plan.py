@@ -11,20 +11,20 @@ from queue import SimpleQueue
 from time import monotonic
 from types import TracebackType
 
-from costmodel.device import device_name, release
-from graphs.capture import Captured
-from graphs.errors import RematbenchError, is_out_of_memory
-from graphs.files import write_graph
-from graphs.plan import program_order
-from graphs.simulate import simulate
+from rematbench.costmodel.device import device_name, release
+from rematbench.graphs.errors import RematbenchError, is_out_of_memory
+from rematbench.graphs.files import write_graph
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.job import failure, first_row, make_strategy, run
 from rematbench.row import Row, read_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import load
+from rematbench.strategies.base import Choosy
 from rematbench.terminal import announce
+from rematbench.tracing.capture import Captured
+from rematbench.validator import Validator, generate, validator_of
 from rematbench.worker import Worker
-from strategies.base import Choosy
-from validator import Validator, generate, validator_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from graphs.errors import InvalidPlan, RematbenchError
-from graphs.files import read_graph, read_plan
-from graphs.ir import Graph
-from graphs.plan import Plan, program_order
-from graphs.simulate import simulate
-from graphs.synthetic import with_backward
+from rematbench.graphs.errors import InvalidPlan, RematbenchError
+from rematbench.graphs.files import read_graph, read_plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import with_backward
 from rematbench.mistakes import one_line
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, format_row, make_row

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any
 
-from graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.job import first_row, run
 from rematbench.mistakes import one_line
 from rematbench.row import Row, write_row

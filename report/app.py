@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
+from rematbench.report import figures
+from rematbench.report.collect import Collected, Problem, collect
+from rematbench.report.pages import write_pages
 from rematbench.row import write_leaderboard
-from report import figures
-from report.collect import Collected, Problem, collect
-from report.pages import write_pages
 
 # Each of ours is a module of this package with ``draw(rows, out) -> paths``; the papers' figures
-# are in report.figures.
+# are in rematbench.report.figures.
 FIGURES = ("overhead",)
 _MOST_TOLD = 20  # problems on the screen
 
@@ -35,7 +35,9 @@ def draw(name: str, collected: Collected, out: Path) -> list[Path]:
         near = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(f"--figure {name}: unknown; {hint}there are: {', '.join(there)}")
-    paths: list[Path] = importlib.import_module(f"report.{name}").draw(collected.rows, out)
+    paths: list[Path] = importlib.import_module(f"rematbench.report.{name}").draw(
+        collected.rows, out
+    )
     return paths
 
 

@@ -14,11 +14,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.style import colour, marker, order
+from rematbench.report.tables import geometric_mean, table_picture
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.style import colour, marker, order
-from report.tables import geometric_mean, table_picture
 
 _GB = 1e9
 _ILP = "checkmate_ilp"

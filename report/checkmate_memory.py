@@ -15,13 +15,13 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from graphs.files import read_graph
+from rematbench.graphs.files import read_graph
+from rematbench.report.checkmate import is_paper_row
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.style import colour, order
+from rematbench.report.tables import table_picture
 from rematbench.row import Row
-from report.checkmate import is_paper_row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.style import colour, order
-from report.tables import table_picture
 
 _GB = 1e9
 _ILP = "checkmate_ilp"
@@ -261,16 +261,16 @@ def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
 
 
 _LINE_UP = {
-    "checkpoint_all": "strategies.checkpoint_all.CheckpointAll",
-    "revolve": "strategies.revolve.Revolve",
-    "chen_sqrt": "strategies.chen.ChenSqrt",
-    "chen_greedy": "strategies.chen.ChenGreedy",
-    "ap_sqrt": "strategies.chen.ApSqrt",
-    "ap_greedy": "strategies.chen.ApGreedy",
-    "linearized_sqrt": "strategies.chen.LinearizedSqrt",
-    "linearized_greedy": "strategies.chen.LinearizedGreedy",
-    "checkmate_ilp": "strategies.checkmate.ilp.CheckmateIlp",
-    "checkmate_rounding": "strategies.checkmate.rounding.CheckmateRounding",
+    "checkpoint_all": "rematbench.strategies.checkpoint_all.CheckpointAll",
+    "revolve": "rematbench.strategies.revolve.Revolve",
+    "chen_sqrt": "rematbench.strategies.chen.ChenSqrt",
+    "chen_greedy": "rematbench.strategies.chen.ChenGreedy",
+    "ap_sqrt": "rematbench.strategies.chen.ApSqrt",
+    "ap_greedy": "rematbench.strategies.chen.ApGreedy",
+    "linearized_sqrt": "rematbench.strategies.chen.LinearizedSqrt",
+    "linearized_greedy": "rematbench.strategies.chen.LinearizedGreedy",
+    "checkmate_ilp": "rematbench.strategies.checkmate.ilp.CheckmateIlp",
+    "checkmate_rounding": "rematbench.strategies.checkmate.rounding.CheckmateRounding",
 }
 # Table 1 as printed: general graphs, cost aware, memory aware.
 _PAPER_TABLE1 = {

@@ -13,11 +13,11 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from rematbench.report.checkmate import is_paper_row
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.style import colour
 from rematbench.row import Row
-from report.checkmate import is_paper_row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.style import colour
 
 _GB = 1e9
 _ILP = "checkmate_ilp"

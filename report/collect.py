@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from graphs.errors import ConfigError
-from graphs.files import read_json
 from rematbench import progress
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import read_json
 from rematbench.row import COLUMNS, STATUSES, Row
 
 _TEXT = frozenset(

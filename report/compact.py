@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from rematbench.report.collect import Record
+from rematbench.report.style import hex_colour, order, symbol
 from rematbench.row import COLUMNS, STATUSES, Row
-from report.collect import Record
-from report.style import hex_colour, order, symbol
 
 _BYTES = frozenset(c for c in COLUMNS if c.endswith("_bytes"))
 _SECONDS = frozenset(c for c in COLUMNS if c.endswith("_seconds"))

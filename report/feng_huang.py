@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.tables import table_picture
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.tables import table_picture
 
 _MB = 2**20
 

@@ -15,8 +15,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from graphs.errors import ConfigError
-from report.collect import Record
+from rematbench.graphs.errors import ConfigError
+from rematbench.report.collect import Record
 
 # Module of this package -> the figures that its ``FIGURES`` draws.
 _MODULES = {
@@ -85,7 +85,7 @@ def draw(name: str, records: Sequence[Record], out: Path) -> list[Path]:
         ConfigError: the rows hold nothing for this figure; names the command that makes them.
     """
     module = next(module for module, names in _MODULES.items() if name in names)
-    function: Draw = importlib.import_module(f"report.{module}").draw
+    function: Draw = importlib.import_module(f"rematbench.report.{module}").draw
     drawing = function(name, records)
     if drawing is None:
         raise ConfigError(f"figure {name}: no row for it; make them by: {command(name)}")

@@ -13,12 +13,12 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from graphs.files import read_plan
+from rematbench.graphs.files import read_plan
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.joins_tables import draw_memory, draw_weights
+from rematbench.report.style import colour
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.joins_tables import draw_memory, draw_weights
-from report.style import colour
 
 _MODELS = ("RNN", "CM", "SNN")
 _TOLD = {

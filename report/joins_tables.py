@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.tables import table_picture
 from rematbench.row import Row
-from report.figures import Comparison, Drawing
-from report.tables import table_picture
 
 _MB = 2**20
 # Printed in Table 1 and Table 2, megabytes.

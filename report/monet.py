@@ -15,10 +15,10 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.style import hex_colour, marker
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.style import hex_colour, marker
 
 # Batches of the paper (Table 3, appendix J), by which its rows are told from others.
 BATCHES = {"vgg16": 176, "resnet50": 184, "googlenet": 320, "mobilenet_v2": 256, "unet": 11}

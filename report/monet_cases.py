@@ -15,12 +15,12 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from graphs.files import read_graph, read_plan
-from graphs.kinds import Kind, kinds_of
-from graphs.simulate import simulate
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.monet import INKS, is_paper_row, system
+from rematbench.graphs.files import read_graph, read_plan
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.graphs.simulate import simulate
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.monet import INKS, is_paper_row, system
 
 _GB = 1e9
 
@@ -109,7 +109,7 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
 
 # Figure 7
 
-_LAYER = "graphs.zoo.classifiers:convolution_layer"
+_LAYER = "rematbench.zoo.classifiers:convolution_layer"
 _SHOWN = {
     "channels_last": "channels last",
     "chunk2": "batch in 2 parts",

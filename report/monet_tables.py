@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.monet import SHOWN, WHY, compared, is_paper_row, of, system, tradeoffs
+from rematbench.report.tables import table_picture
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.monet import SHOWN, WHY, compared, is_paper_row, of, system, tradeoffs
-from report.tables import table_picture
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:

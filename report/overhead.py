@@ -14,9 +14,9 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
+from rematbench.report.style import colour, marker, order
 from rematbench.row import Row
-from report.style import colour, marker, order
 
 _KINDS = {"overhead": "simulated", "measured_overhead": "measured"}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from graphs.files import write_bytes
+from rematbench.graphs.files import write_bytes
 from rematbench.provenance import now
-from report.collect import Collected, Problem, Record
-from report.compact import dump, page_data
-from report.rowpage import RowPages, filters, has_files
+from rematbench.report.collect import Collected, Problem, Record
+from rematbench.report.compact import dump, page_data
+from rematbench.report.rowpage import RowPages, filters, has_files
 
 ROWS = "rows"  # folder of the rows' own pages
 _SHARE = 500  # rows that a process draws at a time

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.ir import Graph, IntArray, Rows
-from graphs.plan import Plan
+from rematbench.graphs.ir import Graph, IntArray, Rows
+from rematbench.graphs.plan import Plan
 
 Image = NDArray[np.uint8]
 LARGEST = 640  # pixels: more stages than these share pixels

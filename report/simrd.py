@@ -15,11 +15,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rematbench.report.collect import Record
+from rematbench.report.figures import Drawing
+from rematbench.report.simrd_notes import chain_notes, notes
+from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Drawing
-from report.simrd_notes import chain_notes, notes
-from report.style import heuristic_colour, heuristic_marker, hex_colour, marker
 
 Look = tuple[str, str, str]
 """Colour, marker and line style of a curve."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from report.figures import Comparison
+from rematbench.report.figures import Comparison
 
 _LOGS = (
     "our logs come from a CPU, with our models and batches; the paper's from a Titan V, and "

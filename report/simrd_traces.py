@@ -18,10 +18,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from rematbench.report.collect import Record
+from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.style import colour
 from rematbench.row import Row
-from report.collect import Record
-from report.figures import Comparison, Drawing
-from report.style import colour
 
 _LENGTH = 101
 

@@ -1,6 +1,6 @@
 """A strategy is a pure planner from a :class:`Problem` to a :class:`Solution`.
 
-The types are in :mod:`graphs.planning`; here is what planners share.
+The types are in :mod:`rematbench.graphs.planning`; here is what planners share.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any
 
-from graphs.errors import Infeasible
-from graphs.plan import Plan
-from graphs.planning import (
+from rematbench.graphs.errors import Infeasible
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import (
     BoundOf,
     Choosy,
     Degree,
@@ -23,7 +23,7 @@ from graphs.planning import (
     Verdict,
     Warmed,
 )
-from graphs.simulate import Trace, simulate
+from rematbench.graphs.simulate import Trace, simulate
 
 __all__ = [
     "BoundOf",

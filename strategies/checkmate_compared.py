@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError
-from graphs.ir import Graph
-from graphs.kinds import Kind, kinds_of
-from graphs.plan import Plan, with_frees
-from strategies.base import Problem, Solution, Traits
-from strategies.checkmate.ilp import CheckmateIlp
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.strategies.base import Problem, Solution, Traits
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
 
 CONVOLUTIONS = ("default", "fastest")
 
@@ -47,7 +47,7 @@ class CheckmateCompared:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`~strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~rematbench.strategies.base.Choosy`)."""
         return frozenset({Kind.CONVOLUTION} if self.convolutions == "fastest" else ())
 
     @property

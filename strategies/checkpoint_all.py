@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphs.plan import program_order
-from strategies.base import Problem, Solution, Traits, fitted
+from rematbench.graphs.plan import program_order
+from rematbench.strategies.base import Problem, Solution, Traits, fitted
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphs.errors import NotApplicable
-from graphs.ir import Graph, IntArray
-from graphs.plan import Plan
-from graphs.structure import articulation_points, chain, forward_ops
-from strategies.base import Problem, Solution, Traits, cheapest_within, fitted
-from strategies.stages import BoolArray, plan_with_checkpoints
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.structure import articulation_points, chain, forward_ops
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, fitted
+from rematbench.strategies.stages import BoolArray, plan_with_checkpoints
 
 
 def every_sqrt(candidates: IntArray) -> IntArray:

@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError
-from graphs.ir import Graph, IntArray
-from graphs.kinds import Kind, kinds_of
-from graphs.plan import Plan, with_frees
-from strategies.base import Problem, Solution, Traits, fitted
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.strategies.base import Problem, Solution, Traits, fitted
 
 CONVOLUTIONS = ("lean", "fast")
 SPARSE = ("csr", "bitmap", "either")
@@ -66,7 +66,7 @@ class Gist:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`~strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~rematbench.strategies.base.Choosy`)."""
         wanted = {
             Kind.SHAPE: True,
             Kind.INTERMEDIATE: self.binarize,

@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError, NotApplicable
-from graphs.ir import Graph, IntArray
-from graphs.plan import Plan
-from graphs.structure import articulation_points, chain
-from strategies.base import Problem, Solution, Traits, cheapest_within
-from strategies.steps import (
+from rematbench.graphs.errors import ConfigError, NotApplicable
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.structure import articulation_points, chain
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.steps import (
     Action,
     Backward,
     Forward,

@@ -13,8 +13,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.ir import Graph, IntArray, Phase
-from graphs.plan import Plan, with_frees
+from rematbench.graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.plan import Plan, with_frees
 
 BoolArray = NDArray[np.bool_]
 

@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from graphs.errors import NotApplicable
-from graphs.ir import Graph, IntArray, Phase
-from graphs.plan import Plan, with_frees
-from graphs.structure import forward_graph, forward_ops
-from strategies.stages import missing, needed
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.structure import forward_graph, forward_ops
+from rematbench.strategies.stages import missing, needed
 
 Place = tuple[int, int]
 """(branch, step)."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError, ExecutionError, NotApplicable
-from graphs.plan import Plan
-from strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.graphs.errors import ConfigError, ExecutionError, NotApplicable
+from rematbench.graphs.plan import Plan
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
+    from rematbench.tracing.capture import Captured
 
 SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg")
 
@@ -74,7 +74,7 @@ class TorchBudget:
     def _candidates(
         self, problem: Problem, captured: Captured, failures: list[dict[str, Any]]
     ) -> Iterator[tuple[tuple[float, str], Callable[[], Plan]]]:
-        from graphs.partition import partitioner
+        from rematbench.tracing.partition import partitioner
 
         partition = partitioner(captured)
         solvers = SOLVERS if self.solver is None else (self.solver,)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError, NotApplicable
-from graphs.ir import Graph, IntArray, Phase
-from graphs.plan import Plan, with_frees
-from graphs.structure import articulation_points, forward_ops
-from strategies.base import Problem, Solution, Traits, fitted
+from rematbench.graphs.errors import ConfigError, NotApplicable
+from rematbench.graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.structure import articulation_points, forward_ops
+from rematbench.strategies.base import Problem, Solution, Traits, fitted
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
+    from rematbench.tracing.capture import Captured
 
 # What PyTorch calls compute-intensive, and dropout: what is kept draws nothing when run again.
 CONTRACTIONS = (

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.ir import Graph, Phase
-from graphs.plan import Plan
-from strategies.base import Problem, Solution, Strategy, Traits, cheapest_within
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph, Phase
+from rematbench.graphs.plan import Plan
+from rematbench.strategies.base import Problem, Solution, Strategy, Traits, cheapest_within
 
 if TYPE_CHECKING:
-    from graphs.capture import Captured
+    from rematbench.tracing.capture import Captured
 
 _SHARES = (None, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the budget, for the strategy inside
 
@@ -30,11 +30,11 @@ class TorchKnapsack:
     """PyTorch's partitioner with a strategy of ours as its solver.
 
     Attributes:
-        inner: the strategy, or where its class is (``strategies.chen.ApGreedy``).
+        inner: the strategy, or where its class is (``rematbench.strategies.chen.ApGreedy``).
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
-    inner: Strategy | str = "strategies.chen.LinearizedGreedy"
+    inner: Strategy | str = "rematbench.strategies.chen.LinearizedGreedy"
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of the partitioner's plans that fits; ``details["curve"]`` has all.
@@ -59,7 +59,7 @@ class TorchKnapsack:
     def _candidates(
         self, problem: Problem, captured: Captured, inner: Strategy
     ) -> Iterator[tuple[Any, Callable[[], Plan]]]:
-        from graphs.partition import partitioner
+        from rematbench.tracing.partition import partitioner
 
         graph, budget = problem.graph, problem.budget
         shares = _SHARES if budget is not None else (None,)
@@ -100,7 +100,8 @@ def _made(inner: Strategy | str) -> Strategy:
         made = getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"strategy.inner={inner}: {error}; name a class such as strategies.chen.ApGreedy"
+            f"strategy.inner={inner}: {error}; name a class such as "
+            "rematbench.strategies.chen.ApGreedy"
         ) from None
     if not isinstance(made, Strategy):
         raise ConfigError(f"strategy.inner={inner} is not a strategy")

@@ -11,7 +11,7 @@ from time import monotonic
 import torch
 from torch import Tensor
 
-from costmodel.device import (
+from rematbench.costmodel.device import (
     PeakReading,
     device_name,
     empty_cache,
@@ -22,11 +22,11 @@ from costmodel.device import (
     spread,
     steady_allocator,
 )
-from graphs.capture import Captured
-from graphs.errors import is_out_of_memory
-from graphs.plan import Plan
-from validator.codegen import Program, generate
-from validator.execute import Bench, StepResult
+from rematbench.graphs.errors import is_out_of_memory
+from rematbench.graphs.plan import Plan
+from rematbench.tracing.capture import Captured
+from rematbench.validator.codegen import Program, generate
+from rematbench.validator.execute import Bench, StepResult
 
 # Relative to the largest entry of the tensor; used where a device is not deterministic.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}

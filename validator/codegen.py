@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from graphs.capture import Call, Captured, Ref, target_name
-from graphs.errors import ExecutionError
-from graphs.kinds import perturbs_forward, plan_tolerance
-from graphs.plan import Plan
-from graphs.simulate import simulate
+from rematbench.graphs.errors import ExecutionError
+from rematbench.graphs.kinds import perturbs_forward, plan_tolerance
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
+from rematbench.tracing.capture import Call, Captured, Ref, target_name
 
 _WORD = re.compile(r"\W+")
 
@@ -49,8 +49,8 @@ def generate(captured: Captured, plan: Plan) -> Program:
     """Compile ``plan`` to a function over the captured ops.
 
     Raises:
-        InvalidPlan: as for :func:`graphs.simulate.simulate`; a value that was overwritten in
-            place, say, is read again.
+        InvalidPlan: as for :func:`rematbench.graphs.simulate.simulate`; a value that was
+            overwritten in place, say, is read again.
         ExecutionError: a random op is first computed out of program order, so that it would
             draw other numbers than eager training does; names the op.
     """

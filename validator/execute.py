@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from costmodel.device import require
-from graphs.capture import Captured
-from validator.codegen import Program
+from rematbench.costmodel.device import require
+from rematbench.tracing.capture import Captured
+from rematbench.validator.codegen import Program
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def own_batch_norm() -> Iterator[None]:
     """Batch norms by PyTorch's own kernels, which a trace holds, instead of cuDNN's.
 
     Eager training on CUDA asks cuDNN, whose last bits differ; a deep network makes a different
-    gradient of them (see :meth:`validator.check.Validator.noise_of`). cuDNN is switched off around
+    gradient of them (see :meth:`rematbench.validator.check.Validator.noise_of`). cuDNN is switched
+    off around
     the call: its argument ``cudnn_enabled`` is ignored. The backward pass follows the forward one.
     """
     plain = torch.batch_norm

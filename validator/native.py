@@ -16,11 +16,11 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from costmodel.device import peak_of, seconds_of, spread, steady_allocator
-from graphs.capture import Captured
-from graphs.errors import ConfigError
-from validator.check import compare
-from validator.execute import Bench, StepResult, own_batch_norm
+from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
+from rematbench.graphs.errors import ConfigError
+from rematbench.tracing.capture import Captured
+from rematbench.validator.check import compare
+from rematbench.validator.execute import Bench, StepResult, own_batch_norm
 
 _FEWEST = 3  # modules in a row that are worth segments
 
@@ -58,7 +58,8 @@ def measure_native(
     Args:
         how: ``{"how": "torch.compile", "ratio": .., "solver": ..}``: the partitioner's activation
             budget, through ``backend="aot_eager"``; with ``"recomputed"`` instead, names of the
-            ops that a plan computes again, see :func:`graphs.partition.knapsack_solver`.
+            ops that a plan computes again, see
+            :func:`rematbench.tracing.partition.knapsack_solver`.
             ``{"how": "checkpoint", "segments": ..}``: ``checkpoint_sequential`` on sequences of
             modules, ``checkpoint`` on each member of a list of modules, or on each child of a
             model without either; segments None: sqrt of the sequence's length. With ``"kept"``
@@ -160,7 +161,7 @@ def _stepper(
 def _compiled(bench: Bench, how: Mapping[str, Any]) -> Iterator[Callable[..., Tensor]]:
     from torch._functorch import config
 
-    from graphs.partition import SMALLEST_RATIO, knapsack_solver
+    from rematbench.tracing.partition import SMALLEST_RATIO, knapsack_solver
 
     ratio, solver = how.get("ratio", SMALLEST_RATIO), how.get("solver")
     if "recomputed" in how:

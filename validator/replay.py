@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from costmodel.device import empty_cache, seconds_of, spread
-from validator.check import Validator
-from validator.codegen import Program
-from validator.execute import RandomReplay
+from rematbench.costmodel.device import empty_cache, seconds_of, spread
+from rematbench.validator.check import Validator
+from rematbench.validator.codegen import Program
+from rematbench.validator.execute import RandomReplay
 
 
 class _NoRandomness(RandomReplay):

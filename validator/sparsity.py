@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphs.capture import Call, Captured, Ref
-from graphs.ir import Phase
-from graphs.plan import Compute, program_order
-from validator.execute import Bench
+from rematbench.graphs.ir import Phase
+from rematbench.graphs.plan import Compute, program_order
+from rematbench.tracing.capture import Call, Captured, Ref
+from rematbench.validator.execute import Bench
 
 DENSE = 0.95  # above it, no sparse encoding is worth its trouble
 
@@ -19,7 +19,7 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
     """Share of entries that are not zero in each forward value, with the batch of ``seed``.
 
     Only values in single precision below :data:`DENSE` are listed: those are what Gist's sparse
-    encodings (:mod:`graphs.alternatives`) are for.
+    encodings (:mod:`rematbench.tracing.alternatives`) are for.
 
     Raises:
         ConfigError: there is no such device.

@@ -12,10 +12,10 @@ from time import perf_counter
 
 import numpy as np
 
-from graphs.ir import Graph
-from strategies.checkmate.relaxation import Groups, Relaxation, Solved, merged_stages
-from strategies.checkmate.search import give_back, repair, search
-from strategies.checkmate.space import Schedule, Space
+from rematbench.graphs.ir import Graph
+from rematbench.strategies.checkmate.relaxation import Groups, Relaxation, Solved, merged_stages
+from rematbench.strategies.checkmate.search import give_back, repair, search
+from rematbench.strategies.checkmate.space import Schedule, Space
 
 COLUMNS = (3_000, 10_000, 35_000)
 """Most columns of the programs, from coarse to fine; one is enough where the second is exact."""

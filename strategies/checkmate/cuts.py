@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from graphs.ir import IntArray
-from strategies.checkmate.memory import Memory
-from strategies.checkmate.space import FloatArray
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.checkmate.memory import Memory
+from rematbench.strategies.checkmate.space import FloatArray
 
 SMALL = 1e-9
 

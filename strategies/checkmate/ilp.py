@@ -7,18 +7,18 @@ from math import inf
 from time import perf_counter
 from typing import Any, ClassVar
 
-from graphs.errors import ConfigError, Infeasible
-from graphs.ir import Graph
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
-from strategies.base import BoundOf, Problem, Solution, Traits
-from strategies.checkmate.anytime import EXACT_TOLERANCE, Anytime
-from strategies.checkmate.lowering import SOLVER
-from strategies.checkmate.paper import MOST_OPS, solve_paper
-from strategies.checkmate.smallest import smallest_peak
-from strategies.checkmate.space import check
-from strategies.interrupt import interruptible
+from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import BoundOf, Problem, Solution, Traits
+from rematbench.strategies.checkmate.anytime import EXACT_TOLERANCE, Anytime
+from rematbench.strategies.checkmate.lowering import SOLVER
+from rematbench.strategies.checkmate.paper import MOST_OPS, solve_paper
+from rematbench.strategies.checkmate.smallest import smallest_peak
+from rematbench.strategies.checkmate.space import check
+from rematbench.strategies.interrupt import interruptible
 
 VARIANTS = ("fast", "paper", "unpartitioned")
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyomo.core import ConcreteModel, Constraint, Var
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from graphs.errors import RematbenchError
+from rematbench.graphs.errors import RematbenchError
 
 FloatArray = NDArray[np.float64]
 Status = Literal["optimal", "infeasible", "time_limit"]

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphs.ir import IntArray
-from strategies.checkmate.space import FloatArray, Space
-from strategies.stages import BoolArray
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.checkmate.space import FloatArray, Space
+from rematbench.strategies.stages import BoolArray
 
 
 class Memory(NamedTuple):
-    """A space in arrays, for the kernels of :mod:`~strategies.checkmate.cuts`.
+    """A space in arrays, for the kernels of :mod:`~rematbench.strategies.checkmate.cuts`.
 
     Values, in program order, are those whose keeping is a choice: written by a repeatable op,
     read by some op or an output of the graph, and not negligible. Negligible ones are taken to

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from graphs.errors import Infeasible, NotApplicable
-from graphs.ir import Graph
-from graphs.plan import Plan, program_order
-from graphs.simulate import simulate
-from strategies.base import Problem, Solution, fitted
-from strategies.checkmate.lowering import SOLVER, FloatArray, Lowered, Outcome
-from strategies.checkmate.space import check
-from strategies.stages import dependencies, needed, plan_from_stages
+from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem, Solution, fitted
+from rematbench.strategies.checkmate.lowering import SOLVER, FloatArray, Lowered, Outcome
+from rematbench.strategies.checkmate.space import check
+from rematbench.strategies.stages import dependencies, needed, plan_from_stages
 
 MOST_OPS = 100
 SCALE = 100.0

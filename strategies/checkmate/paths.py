@@ -12,9 +12,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from strategies.checkmate.cuts import Cuts, Layout, finish, new_rows, term
-from strategies.checkmate.memory import Memory
-from strategies.checkmate.space import FloatArray
+from rematbench.strategies.checkmate.cuts import Cuts, Layout, finish, new_rows, term
+from rematbench.strategies.checkmate.memory import Memory
+from rematbench.strategies.checkmate.space import FloatArray
 
 
 def violated_paths(

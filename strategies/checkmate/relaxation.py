@@ -4,7 +4,7 @@ Consecutive stages are merged into groups. What a schedule recomputes in a group
 memory when the group begins, S, satisfies every row below, so the optimum over them is a lower
 bound for the space. With groups of one stage the rows, (1b) and (1c) of Checkmate with its memory
 constraints, describe the space exactly. There are too many memory rows to write down; they are
-added where a solution violates them (:mod:`~strategies.checkmate.cuts`).
+added where a solution violates them (:mod:`~rematbench.strategies.checkmate.cuts`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from time import perf_counter
 import highspy
 import numpy as np
 
-from strategies.checkmate.cuts import Cuts, violated
-from strategies.checkmate.lowering import new_solver, presolved_size, run_beside
-from strategies.checkmate.memory import Memory
-from strategies.checkmate.paths import violated_paths
-from strategies.checkmate.rows import make_layout, static_rows, value_liveness
-from strategies.checkmate.space import FloatArray, Schedule, Space
+from rematbench.strategies.checkmate.cuts import Cuts, violated
+from rematbench.strategies.checkmate.lowering import new_solver, presolved_size, run_beside
+from rematbench.strategies.checkmate.memory import Memory
+from rematbench.strategies.checkmate.paths import violated_paths
+from rematbench.strategies.checkmate.rows import make_layout, static_rows, value_liveness
+from rematbench.strategies.checkmate.space import FloatArray, Schedule, Space
 
 SCALE = 100.0
 """What the budget, and the cost without recomputation, are scaled to."""

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError, Infeasible
-from graphs.ir import Graph
-from graphs.plan import Plan, program_order
-from strategies.base import Problem, Solution, Traits, cheapest_within, fitted
-from strategies.checkmate.lowering import SOLVER, FloatArray
-from strategies.checkmate.paper import Nodes, PaperModel
-from strategies.stages import BoolArray, optimal_recomputation, plan_from_stages
+from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, fitted
+from rematbench.strategies.checkmate.lowering import SOLVER, FloatArray
+from rematbench.strategies.checkmate.paper import Nodes, PaperModel
+from rematbench.strategies.stages import BoolArray, optimal_recomputation, plan_from_stages
 
 EPSILONS = tuple(k / 20 for k in range(20))
 THRESHOLDS = tuple(k / 20 for k in range(1, 20))

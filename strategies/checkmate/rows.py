@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from graphs.ir import IntArray
-from strategies.checkmate.cuts import Layout
-from strategies.checkmate.memory import Memory
-from strategies.checkmate.space import FloatArray, Space
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.checkmate.cuts import Layout
+from rematbench.strategies.checkmate.memory import Memory
+from rematbench.strategies.checkmate.space import FloatArray, Space
 
 
 class SparseRows(NamedTuple):

@@ -14,7 +14,7 @@ from time import perf_counter
 import numba
 import numpy as np
 
-from strategies.checkmate.space import Schedule, Space, recompute_cost
+from rematbench.strategies.checkmate.space import Schedule, Space, recompute_cost
 
 Random = np.random.Generator
 

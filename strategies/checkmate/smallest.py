@@ -6,11 +6,11 @@ from time import perf_counter
 
 import numpy as np
 
-from strategies.base import Problem, Solution
-from strategies.checkmate.lowering import SOLVER
-from strategies.checkmate.relaxation import Relaxation, merged_stages
-from strategies.checkmate.search import search
-from strategies.checkmate.space import Schedule, Space, check
+from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.checkmate.lowering import SOLVER
+from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages
+from rematbench.strategies.checkmate.search import search
+from rematbench.strategies.checkmate.space import Schedule, Space, check
 
 COLUMNS = 10_000
 STEPS = 16

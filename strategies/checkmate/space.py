@@ -19,11 +19,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.errors import Infeasible, InvalidPlan, NotApplicable
-from graphs.ir import Graph, IntArray, Phase, Rows
-from graphs.plan import Plan, with_frees
-from graphs.simulate import Trace, simulate
-from strategies.stages import BoolArray, needed
+from rematbench.graphs.errors import Infeasible, InvalidPlan, NotApplicable
+from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.stages import BoolArray, needed
 
 FloatArray = NDArray[np.float64]
 

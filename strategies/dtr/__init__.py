@@ -1,5 +1,5 @@
 """Dynamic tensor rematerialization: ``simrd``'s runtime (papers/simrd.txt), compiled and exact."""
 
-from strategies.dtr.planner import Dtr
+from rematbench.strategies.dtr.planner import Dtr
 
 __all__ = ["Dtr"]

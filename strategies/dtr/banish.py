@@ -6,9 +6,9 @@ A storage waits for each undefined tensor that an op would make from it.
 
 from __future__ import annotations
 
-from strategies.dtr.components import components_evict
-from strategies.dtr.regions import regions_evict
-from strategies.dtr.state import (
+from rematbench.strategies.dtr.components import components_evict
+from rematbench.strategies.dtr.regions import regions_evict
+from rematbench.strategies.dtr.state import (
     BANISHED,
     COST_CLASSES,
     COST_FULL,

@@ -7,7 +7,7 @@ storage comes back, its cost leaves its component, but the connections that it m
 
 from __future__ import annotations
 
-from strategies.dtr.state import kernel
+from rematbench.strategies.dtr.state import kernel
 
 
 @kernel

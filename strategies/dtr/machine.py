@@ -12,12 +12,11 @@ from pathlib import Path
 
 import numba
 
-from graphs.stream_ids import Kind
-from strategies.dtr.banish import evict, parent, release_parents, try_banish, wait
-from strategies.dtr.components import components_compute, new_node
-from strategies.dtr.regions import regions_compute
-from strategies.dtr.scores import choose
-from strategies.dtr.state import (
+from rematbench.strategies.dtr.banish import evict, parent, release_parents, try_banish, wait
+from rematbench.strategies.dtr.components import components_compute, new_node
+from rematbench.strategies.dtr.regions import regions_compute
+from rematbench.strategies.dtr.scores import choose
+from rematbench.strategies.dtr.state import (
     COMPUTED,
     COST_CLASSES,
     COST_FULL,
@@ -37,6 +36,7 @@ from strategies.dtr.state import (
     pool_add,
     unlock,
 )
+from rematbench.streams.ids import Kind
 
 _KERNELS = ("program", "state", "components", "regions", "banish", "scores", "machine")
 COMPUTE, TAKE, RELEASE = int(Kind.COMPUTE), int(Kind.TAKE), int(Kind.RELEASE)

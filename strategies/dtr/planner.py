@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from graphs.errors import OutOfMemory, Stopped, Thrashed
-from graphs.plan import Plan, with_frees
-from graphs.stream_graph import GraphStream, stream_of_graph
-from strategies.base import Problem, Solution, Traits, Verdict
-from strategies.dtr.program import Program, Semantics, compile_stream, semantics_named
-from strategies.dtr.rules import (
+from rematbench.graphs.errors import OutOfMemory, Stopped, Thrashed
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.strategies.base import Problem, Solution, Traits, Verdict
+from rematbench.strategies.dtr.program import Program, Semantics, compile_stream, semantics_named
+from rematbench.strategies.dtr.rules import (
     Cost,
     Dealloc,
     Happened,
@@ -19,7 +18,8 @@ from strategies.dtr.rules import (
     Run,
     heuristic_named,
 )
-from strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.streams.convert import GraphStream, stream_of_graph
 
 _STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
 _LONGEST_TRACE = 2_000_000  # events, some 50 MB of CSV; longer ones are left out
@@ -32,10 +32,11 @@ class Dtr:
     Attributes:
         heuristic: ``full eqclass local lru largest random``, or ``ablation``.
         staleness, size, cost: of the ablation's score; None is true, true and ``estar``.
-        dealloc: ``none``, ``eager`` or ``banish``; see :class:`~strategies.dtr.rules.Rules`.
+        dealloc: ``none``, ``eager`` or ``banish``; see
+        :class:`~rematbench.strategies.dtr.rules.Rules`.
         semantics: ``simrd``, or ``paper`` with the switches below.
         order_by_id, root_cost, root_dependencies: see
-            :class:`~strategies.dtr.program.Semantics`; None is on with ``paper``.
+            :class:`~rematbench.strategies.dtr.program.Semantics`; None is on with ``paper``.
         thrash_limit: times the cost of all ops at which it gives up (the paper's 3; 5 in its
             figure 5), or None.
         seed: of the random heuristic; None is the job's.

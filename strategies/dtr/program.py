@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.errors import ConfigError, GraphError
-from graphs.ir import IntArray
-from graphs.stream import EventStream
-from graphs.stream_ids import Resolved, resolve
+from rematbench.graphs.errors import ConfigError, GraphError
+from rematbench.graphs.ir import IntArray
+from rematbench.streams.events import EventStream
+from rematbench.streams.ids import Resolved, resolve
 
 Table = NDArray[np.void]
 
@@ -69,7 +69,7 @@ class Program:
     Attributes:
         source: the same in objects.
         semantics: the differences that are compiled in.
-        steps: rows of a kind and what it is about; see :class:`graphs.stream_ids.Kind`.
+        steps: rows of a kind and what it is about; see :class:`rematbench.streams.ids.Kind`.
         ops, tensors, storages: one row each.
         flat: every ragged row.
         flags: number of (output, argument) pairs over all ops.

@@ -1,8 +1,8 @@
 """The readable path: simrd's runtime in plain Python, which the compiled one must equal.
 
 Recursion is recursion here, sets are sets, and scores are Python's own divisions. It decides
-everything that :mod:`strategies.dtr.runtime` decides, ten to fifty times more slowly; sections
-refer to papers/simrd.txt.
+everything that :mod:`rematbench.strategies.dtr.runtime` decides, ten to fifty times more slowly;
+sections refer to papers/simrd.txt.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphs.stream_ids import Kind, StreamOp
-from strategies.dtr.program import Program
-from strategies.dtr.reference_costs import Components, Nothing, Regions, Storage, Walk
-from strategies.dtr.rules import Happened, Rules, Run, Status
+from rematbench.strategies.dtr.program import Program
+from rematbench.strategies.dtr.reference_costs import Components, Nothing, Regions, Storage, Walk
+from rematbench.strategies.dtr.rules import Happened, Rules, Run, Status
+from rematbench.streams.ids import Kind, StreamOp
 
 
 class _OutOfMemory(Exception):
@@ -29,7 +29,7 @@ class _Thrashed(Exception):
 
 
 def play_slowly(program: Program, budget: int | None, rules: Rules) -> Run:
-    """Play ``program`` as :func:`strategies.dtr.runtime.play` does."""
+    """Play ``program`` as :func:`rematbench.strategies.dtr.runtime.play` does."""
     machine = _Machine(program, math.inf if budget is None else budget, rules)
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(max(depth, 10_000 + 10 * len(program.source.ops)))

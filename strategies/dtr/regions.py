@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strategies.dtr.state import kernel
+from rematbench.strategies.dtr.state import kernel
 
 # Planes of ``State.bits``: the interior, then the frontier.
 FORWARD, BACKWARD = 0, 2

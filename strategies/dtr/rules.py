@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, get_args
 
-from graphs.errors import ConfigError
-from graphs.ir import IntArray
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.ir import IntArray
 
 Dealloc = Literal["none", "eager", "banish"]
 Status = Literal["ok", "oom", "thrash", "stopped"]

@@ -7,12 +7,12 @@ from time import perf_counter
 
 import numpy as np
 
-from graphs.errors import GraphError
-from graphs.stream import Constant, EventStream
-from strategies.dtr import state as at
-from strategies.dtr.machine import advance
-from strategies.dtr.program import Program, compile_stream
-from strategies.dtr.rules import HEURISTICS, Rules, Run, Status
+from rematbench.graphs.errors import GraphError
+from rematbench.strategies.dtr import state as at
+from rematbench.strategies.dtr.machine import advance
+from rematbench.strategies.dtr.program import Program, compile_stream
+from rematbench.strategies.dtr.rules import HEURISTICS, Rules, Run, Status
+from rematbench.streams.events import Constant, EventStream
 
 _COSTS = {
     "none": at.COST_NONE,

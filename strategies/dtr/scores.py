@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from strategies.dtr.components import component_cost
-from strategies.dtr.regions import neighbourhood
-from strategies.dtr.state import (
+from rematbench.strategies.dtr.components import component_cost
+from rematbench.strategies.dtr.regions import neighbourhood
+from rematbench.strategies.dtr.state import (
     BY_CHANCE,
     BY_LRU,
     COST_CLASSES,

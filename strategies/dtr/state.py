@@ -9,9 +9,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.ir import IntArray
-from strategies.dtr.program import Program, Table, record
-from strategies.dtr.rules import Happened
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.dtr.program import Program, Table, record
+from rematbench.strategies.dtr.rules import Happened
 
 # Kernels are compiled into their one entry, machine.advance, which is what numba caches.
 kernel = numba.njit

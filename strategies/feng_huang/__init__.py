@@ -1,9 +1,9 @@
 """Feng & Huang, Optimal Gradient Checkpoint Search for Arbitrary Computation Graphs."""
 
-from strategies.feng_huang.planner import FengHuang
-from strategies.feng_huang.random_checkpoints import RandomCheckpoints
-from strategies.feng_huang.segments import Kind, Segment, division_tree
-from strategies.feng_huang.solver import Checkpoints, solve, solve_linear
+from rematbench.strategies.feng_huang.planner import FengHuang
+from rematbench.strategies.feng_huang.random_checkpoints import RandomCheckpoints
+from rematbench.strategies.feng_huang.segments import Kind, Segment, division_tree
+from rematbench.strategies.feng_huang.solver import Checkpoints, solve, solve_linear
 
 __all__ = [
     "Checkpoints",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphs.errors import NotApplicable
-from graphs.ir import Graph, Phase
-from strategies.feng_huang.segments import Edge
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.ir import Graph, Phase
+from rematbench.strategies.feng_huang.segments import Edge
 
 # Of an op with several outputs, those below this share of its bytes (running statistics that
 # the next call of a shared layer reads) are kept instead of tying two segments together.

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphs.errors import ConfigError, NotApplicable
-from strategies.base import Problem, Solution, Traits, cheapest_within
-from strategies.feng_huang.network import forward_network
-from strategies.feng_huang.solver import solve
-from strategies.stages import plan_keeping
+from rematbench.graphs.errors import ConfigError, NotApplicable
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.feng_huang.network import forward_network
+from rematbench.strategies.feng_huang.solver import solve
+from rematbench.strategies.stages import plan_keeping
 
 
 @dataclass(frozen=True)

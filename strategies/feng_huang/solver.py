@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from strategies.feng_huang.segments import Edge, Kind, Segment, division_tree
+from rematbench.strategies.feng_huang.segments import Edge, Kind, Segment, division_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.errors import NotApplicable
+from rematbench.graphs.errors import NotApplicable
 
 FloatArray = NDArray[np.float64]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.plan import Plan
-from strategies.base import Problem, Solution, Traits, cheapest_within
-from strategies.joins.dp import (
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.plan import Plan
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.joins.dp import (
     Costs,
     FloatArray,
     JoinTable,
@@ -18,7 +18,7 @@ from strategies.joins.dp import (
     enough_slots,
     smallest_slots,
 )
-from strategies.steps import (
+from rematbench.strategies.steps import (
     Action,
     Backward,
     Forward,

@@ -9,11 +9,11 @@ from time import perf_counter
 import highspy
 import numpy as np
 
-from graphs.ir import IntArray
-from strategies.checkmate.lowering import new_solver, run_beside
-from strategies.checkmate.space import FloatArray
-from strategies.monet.model import BoundModel
-from strategies.monet.ways import Ways
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.checkmate.lowering import new_solver, run_beside
+from rematbench.strategies.checkmate.space import FloatArray
+from rematbench.strategies.monet.model import BoundModel
+from rematbench.strategies.monet.ways import Ways
 
 SAFETY = 1e-6
 """Relative part of a bound that is given away for the solver's tolerances."""

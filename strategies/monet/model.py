@@ -14,7 +14,8 @@ What runs between a moment and the next is a stage. Of each plan it says:
 
 These satisfy the rows below in any plan in which the ops that every plan needs first run in
 program order, but for those that may be late, and for pairs of
-:attr:`~strategies.monet.ways.Ways.steps`, in either order. So the optimum is a lower bound of such
+:attr:`~rematbench.strategies.monet.ways.Ways.steps`, in either order. So the optimum is a lower
+bound of such
 plans' cost: each op costs at least its cheapest way for each time that it is counted. The memory
 rows are those of the first computes, and of what is computed again: then, what it reads and makes,
 and what is live all through the stage. Values that were computed only once stay live from then to
@@ -28,15 +29,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from strategies.monet.moments import Moments
-from strategies.monet.program import Term
-from strategies.monet.ways import Ways
+from rematbench.strategies.monet.moments import Moments
+from rematbench.strategies.monet.program import Term
+from rematbench.strategies.monet.ways import Ways
 
 
 class BoundModel(Moments):
     """The program for one graph, one budget; by default of one moment, the loss.
 
-    Its arguments and attributes are those of :class:`~strategies.monet.moments.Moments`.
+    Its arguments and attributes are those of :class:`~rematbench.strategies.monet.moments.Moments`.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """The bound model's columns, and its rows of the forward pass.
 
-:mod:`strategies.monet.model` says what the columns mean, and why the rows hold in every plan.
+:mod:`rematbench.strategies.monet.model` says what the columns mean, and why the rows hold in every
+plan.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs.ir import IntArray
-from strategies.monet.program import Program, Term
-from strategies.monet.ways import Ways
-from strategies.stages import BoolArray
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.monet.program import Program, Term
+from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.stages import BoolArray
 
 SCALE = 100.0
 """What the budget, and the cost of every op once, are scaled to."""
@@ -27,8 +28,8 @@ class Moments:
     Args:
         ways: the allowed ways.
         budget: in bytes.
-        moments: numbers of steps (:attr:`~strategies.monet.ways.Ways.steps`), increasing; the
-            first is 0, the loss.
+        moments: numbers of steps (:attr:`~rematbench.strategies.monet.ways.Ways.steps`),
+            increasing; the first is 0, the loss.
         heavy: forward ops; while these first run, what the rest of the forward pass needs is
             live, or computed again, from what is live.
 

@@ -10,20 +10,28 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
-from graphs.files import read_plan
-from graphs.kinds import Kind, kinds_of
-from graphs.plan import Plan
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
-from strategies.base import Problem, Solution, Traits
-from strategies.checkmate.lowering import SOLVER
-from strategies.interrupt import interruptible
-from strategies.monet.bound import Advice, Bound
-from strategies.monet.published import Locals, Published
-from strategies.monet.schedule import Chosen, cheapest_choice, graph_can_be_planned
-from strategies.monet.search import Point, advised, everything, improved, repaired, search, widened
-from strategies.monet.ways import JOINT, VARIANTS, Ways
+from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
+from rematbench.graphs.files import read_plan
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Problem, Solution, Traits
+from rematbench.strategies.checkmate.lowering import SOLVER
+from rematbench.strategies.interrupt import interruptible
+from rematbench.strategies.monet.bound import Advice, Bound
+from rematbench.strategies.monet.published import Locals, Published
+from rematbench.strategies.monet.schedule import Chosen, cheapest_choice, graph_can_be_planned
+from rematbench.strategies.monet.search import (
+    Point,
+    advised,
+    everything,
+    improved,
+    repaired,
+    search,
+    widened,
+)
+from rematbench.strategies.monet.ways import JOINT, VARIANTS, Ways
 
 SHARES = (1.0, 0.9, 0.8, 0.7)
 """Of the budget, at which the bound model's advice is taken: it knows of fewer bytes than there
@@ -80,7 +88,7 @@ class Monet:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`~strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~rematbench.strategies.base.Choosy`)."""
         return VARIANTS[self.operations]
 
     @property
@@ -92,7 +100,7 @@ class Monet:
 
     @property
     def contained(self) -> frozenset[str]:
-        """Variants whose plans count in a sweep (:class:`~strategies.base.Heir`)."""
+        """Variants whose plans count in a sweep (:class:`~rematbench.strategies.base.Heir`)."""
         everything = self.operations == "full"
         return frozenset(VARIANTS if everything else {"noop", self.operations})
 

@@ -16,11 +16,11 @@ from typing import Literal
 import highspy
 import numpy as np
 
-from graphs.errors import NotApplicable
-from graphs.ir import Graph, IntArray
-from graphs.kinds import Kind, kinds_of
-from strategies.checkmate.space import FloatArray
-from strategies.monet.program import Program, Term
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.strategies.checkmate.space import FloatArray
+from rematbench.strategies.monet.program import Program, Term
 
 Locals = Literal["loose", "tight"]
 """Appendix B's bounds of what a recomputation holds: all later ops run, or those up to k."""
@@ -77,8 +77,8 @@ class Published:
     """The published program of a captured graph.
 
     Args:
-        graph: with implementations for the form with operators, see :mod:`graphs.alternatives`.
-        budget: in bytes.
+        graph: with implementations for the form with operators, see
+        :mod:`rematbench.tracing.alternatives`. budget: in bytes.
         operators: MONeT; False: MONeT-NoOp.
         bound: of locals.
 

@@ -14,12 +14,12 @@ from functools import cached_property
 import numba
 import numpy as np
 
-from graphs.ir import Graph, IntArray, Phase, Rows
-from graphs.plan import Plan, with_frees
-from graphs.simulate import simulate
-from strategies.checkmate.space import FloatArray, Schedule, Space, _derive, _sequence
-from strategies.monet.ways import Ways
-from strategies.stages import BoolArray
+from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.checkmate.space import FloatArray, Schedule, Space, _derive, _sequence
+from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.stages import BoolArray
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from time import perf_counter
 
 import numpy as np
 
-from graphs.ir import IntArray
-from strategies.checkmate.search import Random, _perturb, give_back, repair
-from strategies.checkmate.space import Schedule
-from strategies.monet.bound import Advice
-from strategies.monet.schedule import Chosen
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.checkmate.search import Random, _perturb, give_back, repair
+from rematbench.strategies.checkmate.space import Schedule
+from rematbench.strategies.monet.bound import Advice
+from rematbench.strategies.monet.schedule import Chosen
 
 WARM = 0.002
 """How much worse, relative to its cost, a schedule may be to go on from, typically."""

@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs.errors import NotApplicable
-from graphs.ir import Graph, IntArray, Rows
-from graphs.kinds import Kind, kinds_of
-from strategies.stages import BoolArray
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.ir import Graph, IntArray, Rows
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.strategies.stages import BoolArray
 
 ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
 """Every variant has these: gradients are split, in-place operators enabled, and convolution

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-import costmodel
-from costmodel.device import peak_of, require, seconds_of, spread
-from costmodel.roofline import MACHINES
-from graphs.capture import Captured, capture
-from graphs.errors import ConfigError
-from graphs.synthetic import unit_chain
-from graphs.zoo.workload import Workload
+from rematbench import costmodel
+from rematbench.costmodel.device import peak_of, require, seconds_of, spread
+from rematbench.costmodel.roofline import MACHINES
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.workload import Workload
 
 
 @pytest.fixture(scope="module")

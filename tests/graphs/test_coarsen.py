@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphs.coarsen import coarsen
-from graphs.ir import Graph, Phase, Value, simple_op
-from graphs.plan import program_order
-from graphs.simulate import simulate
+from rematbench.graphs.coarsen import coarsen
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 
 
 def graph_with_bookkeeping() -> Graph:

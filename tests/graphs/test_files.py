@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import GraphError, PlanError
-from graphs.files import (
+from rematbench.graphs.errors import GraphError, PlanError
+from rematbench.graphs.files import (
     graph_document,
     plan_document,
     read_graph,
@@ -21,9 +21,9 @@ from graphs.files import (
     write_json,
     write_plan,
 )
-from graphs.ir import Graph, Implementation, Op, Phase, Value
-from graphs.plan import Compute, Free, Plan, program_order
-from graphs.synthetic import random_graph, unit_chain
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
+from rematbench.graphs.plan import Compute, Free, Plan, program_order
+from rematbench.graphs.synthetic import random_graph, unit_chain
 
 
 @pytest.mark.parametrize("ending", ["json", "json.gz"])

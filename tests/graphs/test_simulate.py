@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import Rejected, naive_simulate
 
-from graphs.errors import InvalidPlan
-from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from graphs.plan import Compute, Free, Plan, program_order, with_frees
-from graphs.simulate import simulate
-from graphs.synthetic import random_graph, unit_chain
+from rematbench.graphs.errors import InvalidPlan
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain
 
 
 @st.composite

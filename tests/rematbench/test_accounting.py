@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from graphs.capture import capture
-from graphs.errors import ConfigError
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import random_graph, unit_chain
-from graphs.zoo.workload import Workload
 from rematbench.accounting import account
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.tracing.capture import capture
+from rematbench.tracing.workload import Workload
 
 
 def test_of_a_captured_model() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphs.budget import Budget, parse_budget
-from graphs.errors import BudgetError
+from rematbench.graphs.budget import Budget, parse_budget
+from rematbench.graphs.errors import BudgetError
 
 
 @pytest.mark.parametrize(

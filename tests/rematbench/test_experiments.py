@@ -15,9 +15,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from hydra_plugins.rematbench_sweeper import ExperimentSweeper, _Composer
+from rematbench.report.figures import NAMES
 from rematbench.resolvers import register_resolvers
 from rematbench.settings import settings_from
-from report.figures import NAMES
 
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml"))
@@ -31,7 +31,7 @@ KINDS = ("planned", "simulated", "modelled", "measured")
 def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(HOUSE)  # logs are named from here
     register_resolvers()
-    with initialize_config_module("conf", version_base="1.3"):
+    with initialize_config_module("rematbench.conf", version_base="1.3"):
         yield
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from graphs.errors import ConfigError
 from rematbench import terminal
 from rematbench.app import run_job
+from rematbench.graphs.errors import ConfigError
 from rematbench.max_batch import Question, answer, cost_limit, largest, main, probe, question
 from rematbench.row import COLUMNS, find_rows
 from rematbench.settings import Settings

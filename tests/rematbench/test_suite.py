@@ -19,9 +19,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 import rematbench.suite as suite_module
-from graphs.errors import ConfigError
 from rematbench import environment, suite_measure, suite_plan
 from rematbench.environment import warnings
+from rematbench.graphs.errors import ConfigError
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, find_rows, make_row
@@ -262,7 +262,7 @@ def test_every_case_composes(tmp_path: Path) -> None:
     register_strategies()
     register_resolvers()
     for name in ("gpu", "cpu"):
-        with initialize_config_module("conf", version_base="1.3"):
+        with initialize_config_module("rematbench.conf", version_base="1.3"):
             plain = OmegaConf.to_container(compose("suite", [f"cases={name}"]), resolve=True)
             assert isinstance(plain, dict)
             known = {str(key): value for key, value in plain.items()}

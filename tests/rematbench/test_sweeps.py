@@ -14,22 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from graphs.errors import ConfigError
-from graphs.files import write_plan
-from graphs.plan import program_order
-from graphs.synthetic import unit_chain
 from rematbench import progress
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import write_plan
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.synthetic import unit_chain
 from rematbench.row import Row, find_rows
-from strategies.base import Problem
-from strategies.monet.planner import Monet
+from rematbench.strategies.base import Problem
+from rematbench.strategies.monet.planner import Monet
 
 HOUSE = Path(__file__).parents[2]
 STRATEGY = """
 import os, signal, time
 from dataclasses import dataclass
 from pathlib import Path
-from graphs.plan import program_order
-from strategies.base import Solution, Traits
+from rematbench.graphs.plan import program_order
+from rematbench.strategies.base import Solution, Traits
 
 @dataclass(frozen=True)
 class Odd:
@@ -77,7 +77,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(HOUSE), os.getcwd()])}
+    return os.environ | {"PYTHONPATH": os.getcwd()}
 
 
 def sweep(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,8 @@ import pytest
 from browser import CHROMIUM, Browser
 
 from benchmarks.report import row, write_runs
-from report.collect import Collected, Record, collect
-from report.pages import write_pages
+from rematbench.report.collect import Collected, Record, collect
+from rematbench.report.pages import write_pages
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium: install Debian's, or name a binary in CHROMIUM"

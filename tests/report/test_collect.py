@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
+from rematbench.report.app import main
+from rematbench.report.collect import collect
 from rematbench.row import Row, make_row, write_leaderboard, write_row
-from report.app import main
-from report.collect import collect
 
 
 def row(**known: object) -> Row:

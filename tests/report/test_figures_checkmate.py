@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 from golden import expected, records
 
-from graphs.files import write_graph, write_plan
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
+from rematbench.graphs.files import write_graph, write_plan
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
 from rematbench.job import trace_csv
-from report import figures
-from report.checkmate import above_all
-from report.checkmate_memory import timeline
-from report.tables import geometric_mean
+from rematbench.report import figures
+from rematbench.report.checkmate import above_all
+from rematbench.report.checkmate_memory import timeline
+from rematbench.report.tables import geometric_mean
 
 
 @pytest.mark.parametrize("name", ["checkmate_fig5c", "checkmate_fig7", "checkmate_table2"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from golden import expected, records
 
+from rematbench.report import figures
+from rematbench.report.feng_huang import memory_table
+from rematbench.report.joins import shape
+from rematbench.report.joins_tables import resnet_table
 from rematbench.row import make_row
-from report import figures
-from report.feng_huang import memory_table
-from report.joins import shape
-from report.joins_tables import resnet_table
 
 
 @pytest.mark.parametrize("name", ["joins_fig8", "joins_fig10"])

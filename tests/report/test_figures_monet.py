@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from golden import expected, records
 
-from graphs.errors import ConfigError
-from graphs.files import write_graph, write_plan
-from graphs.plan import program_order
-from graphs.synthetic import unit_chain
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import write_graph, write_plan
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.report import figures
+from rematbench.report.collect import Record
+from rematbench.report.monet import ranked, tradeoffs
+from rematbench.report.monet_cases import algorithm_table, case_table
+from rematbench.report.monet_tables import gist_table, memory_table, seconds_table
 from rematbench.row import make_row
-from report import figures
-from report.collect import Record
-from report.monet import ranked, tradeoffs
-from report.monet_cases import algorithm_table, case_table
-from report.monet_tables import gist_table, memory_table, seconds_table
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from golden import DATA, expected, records
 
-from graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError
+from rematbench.report import figures
+from rematbench.report.collect import Record
+from rematbench.report.simrd_traces import gaps, intervals
 from rematbench.row import make_row
-from report import figures
-from report.collect import Record
-from report.simrd_traces import gaps, intervals
 
 
 @pytest.mark.parametrize(

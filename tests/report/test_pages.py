@@ -12,22 +12,27 @@ import numpy as np
 import pytest
 from helpers import diamond, recompute_everything
 
-from graphs.errors import ConfigError
-from graphs.files import read_graph, read_plan, write_graph, write_plan
-from graphs.ir import Graph
-from graphs.plan import Plan, program_order
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
 from rematbench.job import trace_csv
+from rematbench.report import picture
+from rematbench.report.collect import Record, collect
+from rematbench.report.compact import budget_fraction, dump, page_data, problems
+from rematbench.report.pages import write_pages
+from rematbench.report.picture import Painter, png
+from rematbench.report.rowpage import readable
+from rematbench.report.timeline import read_timeline
 from rematbench.row import COLUMNS, Row, make_row, write_row
-from report import picture
-from report.collect import Record, collect
-from report.compact import budget_fraction, dump, page_data, problems
-from report.pages import write_pages
-from report.picture import Painter, png
-from report.rowpage import readable
-from report.timeline import read_timeline
-from strategies.stages import needed, optimal_recomputation, plan_from_stages, plan_with_checkpoints
+from rematbench.strategies.stages import (
+    needed,
+    optimal_recomputation,
+    plan_from_stages,
+    plan_with_checkpoints,
+)
 
 
 def run_folder(folder: Path, graph: Graph, plan: Plan, **known: object) -> Row:
@@ -259,7 +264,7 @@ def test_damaged_files_of_a_run_are_named(tmp_path: Path) -> None:
 
 
 def test_many_pages_are_drawn_by_several_processes(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("report.pages._SHARE", 2)
+    monkeypatch.setattr("rematbench.report.pages._SHARE", 2)
     graph = unit_chain(4)
     for i in range(4):
         run_folder(tmp_path / "runs" / str(i), graph, program_order(graph), seed=i)

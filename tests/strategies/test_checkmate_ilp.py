@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from graphs.simulate import simulate
-from graphs.synthetic import random_graph, unit_chain, with_backward
-from strategies.base import Problem, Solution
-from strategies.checkmate.ilp import CheckmateIlp
-from strategies.checkmate.paths import violated_paths
-from strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
-from strategies.checkmate.rows import static_rows
-from strategies.checkmate.search import repair
-from strategies.checkmate.space import Schedule, Space
-from tests.strategies.test_checkmate_paper import (
+from test_checkmate_paper import (
     brute_force,
     cost_or_none,
     notes_example,
     random_dag,
 )
+
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
+from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.checkmate.paths import violated_paths
+from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
+from rematbench.strategies.checkmate.rows import static_rows
+from rematbench.strategies.checkmate.search import repair
+from rematbench.strategies.checkmate.space import Schedule, Space
 
 EXACT = CheckmateIlp(gap=0.0)
 

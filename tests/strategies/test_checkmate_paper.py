@@ -7,21 +7,26 @@ from itertools import product
 import numpy as np
 import pytest
 
-from graphs.errors import Infeasible, NotApplicable
-from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import unit_chain
-from strategies.base import Problem
-from strategies.checkmate.lowering import Lowered
-from strategies.checkmate.paper import (
+from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.lowering import Lowered
+from rematbench.strategies.checkmate.paper import (
     Nodes,
     PaperModel,
     integrality_gap,
     problem_9,
     solve_paper,
 )
-from strategies.stages import dependencies, needed, optimal_recomputation, plan_from_stages
+from rematbench.strategies.stages import (
+    dependencies,
+    needed,
+    optimal_recomputation,
+    plan_from_stages,
+)
 
 
 def notes_example(workspace: int = 0) -> Graph:

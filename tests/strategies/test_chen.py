@@ -8,15 +8,15 @@ from helpers import diamond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import Infeasible, NotApplicable
-from graphs.ir import Graph, Phase, Value, simple_op
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.structure import articulation_points, chain, forward_ops, is_linear
-from graphs.synthetic import random_graph, unit_chain
-from strategies.base import Problem
-from strategies.chen import ApSqrt, ChenSqrt, LinearizedSqrt, every_sqrt
-from strategies.stages import (
+from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.structure import articulation_points, chain, forward_ops, is_linear
+from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.strategies.base import Problem
+from rematbench.strategies.chen import ApSqrt, ChenSqrt, LinearizedSqrt, every_sqrt
+from rematbench.strategies.stages import (
     needed,
     optimal_recomputation,
     plan_from_stages,

@@ -7,19 +7,32 @@ import functools
 from pathlib import Path
 
 import pytest
+from event_streams import streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import streams
 
-from graphs.errors import ConfigError, GraphError
-from graphs.stream import Call, Constant, EventStream, Release, Result
-from graphs.stream_ids import Kind
-from graphs.stream_log import read_log
-from strategies.dtr.program import SEMANTICS, Program, Semantics, compile_stream, semantics_named
-from strategies.dtr.reference import play_slowly
-from strategies.dtr.rules import HEURISTICS, Happened, Heuristic, Rules, Run, heuristic_named
-from strategies.dtr.runtime import baseline_peak, play
-from strategies.dtr.scores import ratio
+from rematbench.graphs.errors import ConfigError, GraphError
+from rematbench.strategies.dtr.program import (
+    SEMANTICS,
+    Program,
+    Semantics,
+    compile_stream,
+    semantics_named,
+)
+from rematbench.strategies.dtr.reference import play_slowly
+from rematbench.strategies.dtr.rules import (
+    HEURISTICS,
+    Happened,
+    Heuristic,
+    Rules,
+    Run,
+    heuristic_named,
+)
+from rematbench.strategies.dtr.runtime import baseline_peak, play
+from rematbench.strategies.dtr.scores import ratio
+from rematbench.streams.events import Call, Constant, EventStream, Release, Result
+from rematbench.streams.ids import Kind
+from rematbench.streams.log import read_log
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "simrd"
 # Small logs of our own models, committed.

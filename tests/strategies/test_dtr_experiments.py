@@ -13,22 +13,22 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from graphs.errors import ConfigError, GraphError, Stopped
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.stream_graph import graph_of_stream
-from graphs.synthetic import toy_chain
 from hydra_plugins.rematbench_sweeper import _as_override
+from rematbench.graphs.errors import ConfigError, GraphError, Stopped
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.job import run
 from rematbench.resolvers import event_logs, register_resolvers
 from rematbench.settings import Settings, settings_from
-from strategies.base import Problem
-from strategies.chen import ChenSqrt
-from strategies.dtr import Dtr
-from strategies.dtr.program import compile_stream
-from strategies.dtr.rules import HEURISTICS, Dealloc, Rules
-from strategies.dtr.runtime import play
-from strategies.revolve import Revolve
+from rematbench.strategies.base import Problem
+from rematbench.strategies.chen import ChenSqrt
+from rematbench.strategies.dtr import Dtr
+from rematbench.strategies.dtr.program import compile_stream
+from rematbench.strategies.dtr.rules import HEURISTICS, Dealloc, Rules
+from rematbench.strategies.dtr.runtime import play
+from rematbench.strategies.revolve import Revolve
+from rematbench.streams.convert import graph_of_stream
+from rematbench.streams.synthetic import toy_chain
 
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("simrd_*.yaml"))
@@ -99,7 +99,7 @@ def test_a_bad_length() -> None:
 def experiments():  # type: ignore[no-untyped-def]
     """Compose a job's settings, or an experiment's sweeper."""
     register_resolvers()
-    with initialize_config_module("conf", version_base="1.3"):
+    with initialize_config_module("rematbench.conf", version_base="1.3"):
 
         def composed(*overrides: str):  # type: ignore[no-untyped-def]
             return compose("config", list(overrides), return_hydra_config=True)

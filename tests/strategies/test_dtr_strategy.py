@@ -8,15 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from event_streams import streams
 from helpers import diamond
 from hypothesis import given, settings
-from streams import streams
 
-from graphs.errors import GraphError, Infeasible, OutOfMemory, Thrashed
-from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from graphs.plan import Compute, program_order
-from graphs.simulate import simulate
-from graphs.stream import (
+from rematbench.graphs.errors import GraphError, Infeasible, OutOfMemory, Thrashed
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import Compute, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import join, random_graph, unit_chain
+from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.chen import ApSqrt
+from rematbench.strategies.dtr import Dtr
+from rematbench.streams.convert import graph_of_stream, stream_of_graph
+from rematbench.streams.events import (
     Annotate,
     Call,
     Constant,
@@ -26,13 +31,8 @@ from graphs.stream import (
     Release,
     Result,
 )
-from graphs.stream_graph import graph_of_stream, stream_of_graph
-from graphs.stream_ids import resolve
-from graphs.stream_log import read_log, write_log
-from graphs.synthetic import join, random_graph, unit_chain
-from strategies.base import Problem, Solution
-from strategies.chen import ApSqrt
-from strategies.dtr import Dtr
+from rematbench.streams.ids import resolve
+from rematbench.streams.log import read_log, write_log
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "simrd"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/simrd")
@@ -204,9 +204,9 @@ def test_bad_logs_end_in_one_line(tmp_path: Path) -> None:
 
 
 def test_executed_with_the_bits_of_eager_training() -> None:
-    import validator
-    from graphs.capture import capture
-    from graphs.zoo import make_model
+    from rematbench import validator
+    from rematbench.tracing.capture import capture
+    from rematbench.zoo import make_model
 
     captured = capture(make_model("resnet32", batch_size=4, resolution=32, blocks=1))
     base = simulate(captured.graph, program_order(captured.graph))

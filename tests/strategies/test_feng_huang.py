@@ -13,16 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.files import read_graph
-from graphs.ir import Graph, Phase, Value, simple_op
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import random_graph, unit_chain, with_backward
-from strategies.base import Problem
-from strategies.feng_huang import FengHuang, Kind, RandomCheckpoints, division_tree, solve_linear
-from strategies.feng_huang import solve as solve_network
-from strategies.feng_huang.network import forward_network
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.files import read_graph
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
+from rematbench.strategies.base import Problem
+from rematbench.strategies.feng_huang import (
+    FengHuang,
+    Kind,
+    RandomCheckpoints,
+    division_tree,
+    solve_linear,
+)
+from rematbench.strategies.feng_huang import solve as solve_network
+from rematbench.strategies.feng_huang.network import forward_network
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "fenghuang"
 shared = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/fenghuang")

@@ -7,16 +7,15 @@ import functools
 import pytest
 import torch
 
-import costmodel
-import validator
-from graphs.alternatives import with_alternatives
-from graphs.capture import Captured, capture
-from graphs.errors import ConfigError, Infeasible
-from graphs.plan import program_order
-from graphs.simulate import Trace, simulate
-from graphs.zoo import make_model
-from strategies.base import Choosy, Problem, Solution
-from strategies.gist import Gist
+from rematbench import costmodel, validator
+from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.base import Choosy, Problem, Solution
+from rematbench.strategies.gist import Gist
+from rematbench.tracing.alternatives import with_alternatives
+from rematbench.tracing.capture import Captured, capture
+from rematbench.zoo import make_model
 
 
 @functools.cache

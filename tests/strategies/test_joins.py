@@ -9,16 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import validator
-from graphs.capture import capture
-from graphs.errors import ConfigError, GraphError, Infeasible, NotApplicable
-from graphs.simulate import simulate
-from graphs.synthetic import join, unit_chain
-from graphs.zoo import make_model
-from strategies.base import Problem
-from strategies.joins import EquivChain, JoinDp
-from strategies.joins.dp import Costs, JoinTable, chain_table, enough_slots, smallest_slots
-from strategies.steps import join_steps
+from rematbench import validator
+from rematbench.graphs.errors import ConfigError, GraphError, Infeasible, NotApplicable
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import join, unit_chain
+from rematbench.strategies.base import Problem
+from rematbench.strategies.joins import EquivChain, JoinDp
+from rematbench.strategies.joins.dp import (
+    Costs,
+    JoinTable,
+    chain_table,
+    enough_slots,
+    smallest_slots,
+)
+from rematbench.strategies.steps import join_steps
+from rematbench.tracing.capture import capture
+from rematbench.zoo import make_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "joins"
 shared = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/joins")

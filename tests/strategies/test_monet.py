@@ -14,24 +14,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import costmodel
-import validator
-from graphs.alternatives import with_alternatives
-from graphs.capture import Captured, capture
-from graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
-from graphs.ir import Graph, Implementation, Op, Phase, Value
-from graphs.kinds import kinds_of
-from graphs.plan import Compute, Plan, program_order, with_frees
-from graphs.simulate import Trace, simulate
-from graphs.synthetic import unit_chain
-from graphs.zoo import make_model
-from graphs.zoo.workload import Workload
-from strategies.base import Choosy, Problem
-from strategies.checkmate_compared import CheckmateCompared
-from strategies.gist import Gist
-from strategies.monet.planner import Monet
-from strategies.monet.published import Locals, Published, forward_ops
-from strategies.monet.ways import VARIANTS
+from rematbench import costmodel, validator
+from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
+from rematbench.graphs.kinds import kinds_of
+from rematbench.graphs.plan import Compute, Plan, program_order, with_frees
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Choosy, Problem
+from rematbench.strategies.checkmate_compared import CheckmateCompared
+from rematbench.strategies.gist import Gist
+from rematbench.strategies.monet.planner import Monet
+from rematbench.strategies.monet.published import Locals, Published, forward_ops
+from rematbench.strategies.monet.ways import VARIANTS
+from rematbench.tracing.alternatives import with_alternatives
+from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.workload import Workload
+from rematbench.zoo import make_model
 
 SECONDS = 1
 LOCALS = get_args(Locals)

@@ -17,17 +17,17 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from graphs.errors import ConfigError, Infeasible
-from graphs.files import write_plan
-from graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from graphs.kinds import kinds_of
-from graphs.plan import Plan, program_order
-from graphs.planning import Problem, Solution
-from graphs.simulate import simulate
-from strategies.monet.bound import Bound
-from strategies.monet.model import BoundModel, _least
-from strategies.monet.planner import Monet
-from strategies.monet.ways import VARIANTS, Ways
+from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.files import write_plan
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.kinds import kinds_of
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.planning import Problem, Solution
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.monet.bound import Bound
+from rematbench.strategies.monet.model import BoundModel, _least
+from rematbench.strategies.monet.planner import Monet
+from rematbench.strategies.monet.ways import VARIANTS, Ways
 
 SEEDS = range(7)
 SECONDS = 0.5

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from graphs.errors import Infeasible, NotApplicable
-from graphs.ir import Graph, Phase, Value, simple_op
-from graphs.simulate import simulate
-from graphs.synthetic import join, unit_chain, with_backward
-from strategies.base import Problem
-from strategies.checkpoint_all import CheckpointAll
-from strategies.chen import (
+from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import join, unit_chain, with_backward
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkpoint_all import CheckpointAll
+from rematbench.strategies.chen import (
     ApGreedy,
     ApSqrt,
     ChenGreedy,
@@ -18,9 +18,9 @@ from strategies.chen import (
     LinearizedGreedy,
     LinearizedSqrt,
 )
-from strategies.feng_huang import FengHuang, RandomCheckpoints
-from strategies.joins import EquivChain, JoinDp
-from strategies.revolve import ApRevolve, Revolve
+from rematbench.strategies.feng_huang import FengHuang, RandomCheckpoints
+from rematbench.strategies.joins import EquivChain, JoinDp
+from rematbench.strategies.revolve import ApRevolve, Revolve
 
 STRATEGIES = [
     *(CheckpointAll(), ChenSqrt(), ChenGreedy(), ApSqrt(), ApGreedy()),

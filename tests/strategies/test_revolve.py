@@ -12,13 +12,13 @@ from helpers import diamond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import random_graph, unit_chain
-from strategies.base import Problem
-from strategies.revolve import ApRevolve, Revolve, advances, schedule
-from strategies.steps import Backward, Forward, Turn
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.strategies.base import Problem
+from rematbench.strategies.revolve import ApRevolve, Revolve, advances, schedule
+from rematbench.strategies.steps import Backward, Forward, Turn
 
 TABLE = Path(__file__).parents[3] / "shared" / "data" / "revolve" / "forward_steps_n50.csv"
 

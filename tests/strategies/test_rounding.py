@@ -7,13 +7,19 @@ import json
 import numpy as np
 import pytest
 
-from graphs.errors import ConfigError, Infeasible, NotApplicable
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.synthetic import random_graph, unit_chain
-from strategies.base import Problem, Strategy
-from strategies.checkmate.paper import PaperModel
-from strategies.checkmate.rounding import CheckmateRounding, is_correct, round_at, sample, two_phase
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.strategies.base import Problem, Strategy
+from rematbench.strategies.checkmate.paper import PaperModel
+from rematbench.strategies.checkmate.rounding import (
+    CheckmateRounding,
+    is_correct,
+    round_at,
+    sample,
+    two_phase,
+)
 
 
 def test_known_roundings() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import costmodel
-import validator
-from graphs.capture import Captured, capture
-from graphs.ir import Graph
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.zoo import make_model
-from strategies.base import Problem
-from strategies.checkmate.ilp import CheckmateIlp
+from rematbench import costmodel, validator
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.tracing.capture import Captured, capture
+from rematbench.zoo import make_model
 
 
 def executed(captured: Captured, graph: Graph, share: float) -> tuple[int, validator.Measurement]:

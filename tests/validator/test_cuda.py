@@ -10,20 +10,19 @@ import torch
 from devices import gpu
 from helpers import recompute_everything
 
-import costmodel
-import validator
-from costmodel.device import limit_memory, release, use_numerics
-from graphs.capture import Captured, capture
-from graphs.plan import Plan, program_order
-from graphs.planning import Problem
-from graphs.simulate import simulate
-from graphs.zoo import make_model
+from rematbench import costmodel, validator
+from rematbench.costmodel.device import limit_memory, release, use_numerics
 from rematbench.environment import environment
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.planning import Problem
+from rematbench.graphs.simulate import simulate
 from rematbench.job import failure
+from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.suite import run
-from strategies.chen import LinearizedGreedy
-from validator.execute import RandomReplay
-from validator.replay import replayed_seconds
+from rematbench.tracing.capture import Captured, capture
+from rematbench.validator.execute import RandomReplay
+from rematbench.validator.replay import replayed_seconds
+from rematbench.zoo import make_model
 
 pytestmark = gpu
 PLANS = [program_order, recompute_everything]

@@ -12,18 +12,18 @@ import torch
 from helpers import recompute_everything
 from torch import nn
 
-import costmodel.device
-import costmodel.profiled
-import validator.check
-import validator.replay
-from costmodel.device import PeakReading, peak_of, require, use_numerics
-from graphs.alternatives import with_alternatives
-from graphs.capture import Captured, capture
-from graphs.errors import ConfigError, is_out_of_memory
-from graphs.plan import program_order
-from graphs.zoo.workload import Workload
-from validator import Validator, generate
-from validator.execute import own_batch_norm
+import rematbench.costmodel.device
+import rematbench.costmodel.profiled
+import rematbench.validator.check
+import rematbench.validator.replay
+from rematbench.costmodel.device import PeakReading, peak_of, require, use_numerics
+from rematbench.graphs.errors import ConfigError, is_out_of_memory
+from rematbench.graphs.plan import program_order
+from rematbench.tracing.alternatives import with_alternatives
+from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.workload import Workload
+from rematbench.validator import Validator, generate
+from rematbench.validator.execute import own_batch_norm
 
 
 def workload() -> Workload:
@@ -88,7 +88,9 @@ def test_measured_within_a_memory(small: Captured, monkeypatch: pytest.MonkeyPat
     eager: list[int | None] = []
     bench = Validator(small, "cpu", 0).bench.__class__
     plain = bench.eager
-    monkeypatch.setattr(validator.check, "limit_memory", lambda most, device: limits.append(most))
+    monkeypatch.setattr(
+        rematbench.validator.check, "limit_memory", lambda most, device: limits.append(most)
+    )
     monkeypatch.setattr(bench, "eager", lambda self: eager.append(limits[-1]) or plain(self))
     plan = recompute_everything(small.graph)
     checker = Validator(small, "cpu", 0)
@@ -141,16 +143,16 @@ def test_alternatives_that_fail_are_left_out(
     small: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured = with_alternatives(small)
-    profile = costmodel.profiled._profile
+    profile = rematbench.costmodel.profiled._profile
 
     def short(captured: Captured, call: Any, device: str) -> tuple[float, int]:
         if "chunked" in str(call.target) or "pack" in str(call.target):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return profile(captured, call, device)
 
-    monkeypatch.setattr(costmodel.profiled, "MOST_SECONDS", {"cpu": 0.0})
-    monkeypatch.setattr(costmodel.profiled, "_profile", short)
-    graph = costmodel.profiled.profiled(captured, "cpu")
+    monkeypatch.setattr(rematbench.costmodel.profiled, "MOST_SECONDS", {"cpu": 0.0})
+    monkeypatch.setattr(rematbench.costmodel.profiled, "_profile", short)
+    graph = rematbench.costmodel.profiled.profiled(captured, "cpu")
     left = {way.name for op in graph.ops for way in op.implementations}
     before = {way.name for op in captured.graph.ops for way in op.implementations}
     assert "conv:chunk2" in before - left
@@ -163,9 +165,9 @@ def test_alternatives_that_fail_are_left_out(
     def dead(captured: Captured, call: Any, device: str) -> tuple[float, int]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(costmodel.profiled, "_profile", dead)
+    monkeypatch.setattr(rematbench.costmodel.profiled, "_profile", dead)
     with pytest.raises(torch.OutOfMemoryError):
-        costmodel.profiled.profiled(captured, "cpu")
+        rematbench.costmodel.profiled.profiled(captured, "cpu")
 
 
 def test_short_calls_are_timed_in_a_row(small: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,9 +178,9 @@ def test_short_calls_are_timed_in_a_row(small: Captured, monkeypatch: pytest.Mon
         run()
         return 1e-4 * ran[-1]
 
-    monkeypatch.setattr(costmodel.profiled, "seconds_of", seconds)
+    monkeypatch.setattr(rematbench.costmodel.profiled, "seconds_of", seconds)
     reading = PeakReading(5 << 20, 0, requested_bytes=4096)
-    monkeypatch.setattr(costmodel.profiled, "peak_of", lambda run, device: reading)
+    monkeypatch.setattr(rematbench.costmodel.profiled, "peak_of", lambda run, device: reading)
     call = small.code["relu"]["default"][0]
 
     def stand_in(*arguments: Any) -> Any:
@@ -189,9 +191,12 @@ def test_short_calls_are_timed_in_a_row(small: Captured, monkeypatch: pytest.Mon
 
         return run, ()
 
-    monkeypatch.setattr(costmodel.profiled, "_stand_in", stand_in)
-    assert costmodel.profiled._profile(small, call, "cuda") == (pytest.approx(1e-4), 2048)
-    assert set(ran[1:]) == {costmodel.profiled.IN_A_ROW}
+    monkeypatch.setattr(rematbench.costmodel.profiled, "_stand_in", stand_in)
+    assert rematbench.costmodel.profiled._profile(small, call, "cuda") == (
+        pytest.approx(1e-4),
+        2048,
+    )
+    assert set(ran[1:]) == {rematbench.costmodel.profiled.IN_A_ROW}
 
 
 def test_a_device_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +241,7 @@ def test_numerics_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         for on in (True, False):
             use_numerics(**off | {"tf32": on})
-            assert costmodel.device.device_name("cuda") == "NVIDIA H100" + ", TF32" * on
+            assert rematbench.costmodel.device.device_name("cuda") == "NVIDIA H100" + ", TF32" * on
             kinds = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
             assert all((kind.fp32_precision == "tf32") == on for kind in kinds)
             torch.compile(lambda x: x @ x, backend="eager")(torch.rand(2, 2))  # reads the switches
@@ -263,9 +268,11 @@ class Fakes:
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(torch.cuda, name, fake)
-        monkeypatch.setattr(validator.replay, "empty_cache", lambda device: None)
-        monkeypatch.setattr(validator.replay, "seconds_of", lambda run, device: run() or 0.5)
-        validator.replay._capture_stream.cache_clear()
+        monkeypatch.setattr(rematbench.validator.replay, "empty_cache", lambda device: None)
+        monkeypatch.setattr(
+            rematbench.validator.replay, "seconds_of", lambda run, device: run() or 0.5
+        )
+        rematbench.validator.replay._capture_stream.cache_clear()
 
 
 def test_replaying(small: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,12 +280,12 @@ def test_replaying(small: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     checker = Validator(small, "cpu", 0)
     monkeypatch.setattr(checker, "device", "cuda")
     once = generate(small, program_order(small.graph))
-    found = validator.replay.replayed_seconds(checker, once, 3)
+    found = rematbench.validator.replay.replayed_seconds(checker, once, 3)
     assert found == {"cuda_graph_seconds": 0.5}
     assert fakes.done == [*["replay"] * 4, "restore", "reset"]
     fakes.done.clear()
     again = generate(small, recompute_everything(small.graph))
-    found = validator.replay.replayed_seconds(checker, again, 3)
+    found = rematbench.validator.replay.replayed_seconds(checker, again, 3)
     assert found == {"cuda_graph": "the plan repeats random draws, which a CUDA graph cannot"}
     assert fakes.done == ["restore", "reset"]
-    validator.replay._capture_stream.cache_clear()
+    rematbench.validator.replay._capture_stream.cache_clear()

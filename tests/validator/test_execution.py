@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from helpers import recompute_everything
 from torch import Tensor, nn
 
-import validator
-from graphs.capture import Captured, capture
-from graphs.errors import CaptureError, ExecutionError
-from graphs.plan import Plan, program_order, with_frees
-from graphs.zoo.workload import Workload
+from rematbench import validator
+from rematbench.graphs.errors import CaptureError, ExecutionError
+from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.workload import Workload
 
 
 def small_workload() -> Workload:

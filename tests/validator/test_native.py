@@ -9,18 +9,18 @@ import pytest
 import torch
 from devices import DEVICES
 
-from graphs.capture import Captured, capture, trace_joint
-from graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
-from graphs.partition import knapsack_solver
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.zoo import make_model
-from strategies.base import Problem
-from strategies.chen import LinearizedSqrt
-from strategies.torch_budget import SOLVERS, TorchBudget, halvings
-from strategies.torch_checkpoint import TorchCheckpoint
-from strategies.torch_knapsack import TorchKnapsack, recomputed
-from validator.native import measure_native
+from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.chen import LinearizedSqrt
+from rematbench.strategies.torch_budget import SOLVERS, TorchBudget, halvings
+from rematbench.strategies.torch_checkpoint import TorchCheckpoint
+from rematbench.strategies.torch_knapsack import TorchKnapsack, recomputed
+from rematbench.tracing.capture import Captured, capture, trace_joint
+from rematbench.tracing.partition import knapsack_solver
+from rematbench.validator.native import measure_native
+from rematbench.zoo import make_model
 
 try:
     from torch._inductor.custom_graph_pass import CustomKnapsackSolver
@@ -167,7 +167,7 @@ def test_no_hook_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
         TorchKnapsack().plan(Problem(captured().graph, captured=captured()))
     with pytest.raises(NotApplicable, match="graph file"):
         TorchKnapsack().plan(Problem(captured().graph))
-    for wrong in ("magic", "strategies.chen.Magic", "graphs.ir.Phase"):
+    for wrong in ("magic", "rematbench.strategies.chen.Magic", "rematbench.graphs.ir.Phase"):
         with pytest.raises(ConfigError, match=r"strategy\.inner="):
             TorchKnapsack(wrong).plan(Problem(captured().graph, captured=captured()))
 

@@ -8,16 +8,18 @@ from importlib.resources import files
 import pytest
 from omegaconf import OmegaConf
 
-import validator
-from graphs.capture import Captured, capture
-from graphs.errors import NotApplicable
-from graphs.simulate import simulate
-from graphs.zoo import make_model
+from rematbench import validator
+from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.simulate import simulate
 from rematbench.job import make_strategy
 from rematbench.settings import settings_from
-from strategies.base import Problem
+from rematbench.strategies.base import Problem
+from rematbench.tracing.capture import Captured, capture
+from rematbench.zoo import make_model
 
-NAMES = sorted(path.name.removesuffix(".yaml") for path in (files("conf") / "strategy").iterdir())
+NAMES = sorted(
+    path.name.removesuffix(".yaml") for path in (files("rematbench.conf") / "strategy").iterdir()
+)
 # A chain, a network with residual connections, a join; the first that the strategy applies to.
 MODELS = ("mobilenet_v1", "resnet32", "siamese")
 
@@ -32,7 +34,9 @@ def captured(name: str) -> Captured:
 def test_bits_of_eager_training(name: str) -> None:
     config = {
         "model": {"kind": "zoo", "name": "resnet32"},
-        "strategy": OmegaConf.to_container(OmegaConf.load(files("conf") / f"strategy/{name}.yaml")),
+        "strategy": OmegaConf.to_container(
+            OmegaConf.load(files("rematbench.conf") / f"strategy/{name}.yaml")
+        ),
         "costmodel": {"name": None, "preset": "v100"},
         "device": {"name": "none", "repeats": 1},
         **{"budget": None, "time_limit": 20, "seed": 0, "accounting": "full"},

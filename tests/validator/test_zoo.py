@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from helpers import recompute_everything
 
-import validator
-from graphs.capture import capture
-from graphs.plan import program_order
-from graphs.simulate import simulate
-from graphs.zoo import NAMES, make_model
+from rematbench import validator
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.tracing.capture import capture
+from rematbench.zoo import NAMES, make_model
 
 SENTENCES = {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16, "vocabulary": 50}
 SMALL: dict[str, dict[str, Any]] = {
@@ -60,5 +60,5 @@ def test_bits_of_eager_training(name: str) -> None:
 def test_every_model_has_a_configuration() -> None:
     from importlib.resources import files
 
-    found = {path.name.partition(".")[0] for path in (files("conf") / "model").iterdir()}
+    found = {path.name.partition(".")[0] for path in (files("rematbench.conf") / "model").iterdir()}
     assert set(NAMES) <= found

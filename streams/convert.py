@@ -1,0 +1,154 @@
+"""From event streams to graphs and back.
+
+A log's Graph lets every static strategy plan for what a dynamic model did; a Graph's stream lets
+an online strategy play it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from rematbench.graphs.errors import GraphError
+from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import with_frees
+from rematbench.streams.events import Call, Constant, Event, EventStream, Release, Result
+from rematbench.streams.ids import Resolved, StreamOp, resolve
+
+_EXACT_COST = 2**50  # three times as much still is exact in a double
+_SCALED_COST = 2**40
+
+
+def graph_of_stream(stream: EventStream | Resolved) -> Graph:
+    """The graph of a log.
+
+    A storage is a value, a constant a resident one. Aliases are folded into their storage: who
+    reads a view reads the storage, and the cost of the view is added to the op that makes the
+    storage (views of constants, which nobody ever makes again, cost nothing). Mutations write
+    new values. A value lives until its last read, or to the end where the log does not release
+    it (simrd's output condition). The last op before the annotation BACKWARD is the loss;
+    without one, all ops are forward ops.
+
+    Raises:
+        GraphError: the stream is malformed, or keeps nothing.
+    """
+    source = stream if isinstance(stream, Resolved) else resolve(stream)
+    names = _value_names(source)
+    constants = {op.outputs[0] for op in source.ops if op.name is None}
+    values = [Value(names[i], s.bytes, s.root in constants) for i, s in enumerate(source.storages)]
+    kept = dict.fromkeys(source.tensors[t].storage for t in source.kept())
+    outputs = [names[s] for s in kept if source.storages[s].root not in constants]
+    if not outputs:
+        raise GraphError(
+            f"{source.stream.path or source.stream.name}: every result is released; drop the "
+            "RELEASE of what the step is for (the loss, the gradients)"
+        )
+    ops = _graph_ops(source, names)
+    return Graph(source.stream.name, tuple(values), ops, tuple(outputs), source.stream.cost_unit)
+
+
+def _value_names(source: Resolved) -> list[str]:
+    """A storage has the first name of its root, numbered where a mutation reuses it."""
+    seen: Counter[str] = Counter()
+    found = []
+    for storage in source.storages:
+        name = source.names[storage.root]
+        found.append(f"{name}.{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+def _graph_ops(source: Resolved, names: list[str]) -> tuple[Op, ...]:
+    made = [_new_storages(source, op) for op in source.ops]
+    folded: Counter[int] = Counter()
+    for op, new in zip(source.ops, made, strict=True):
+        if not new:
+            viewed = source.storages[source.tensors[op.outputs[0]].storage]
+            folded[source.tensors[viewed.root].op] += op.cost
+    kept = [i for i, op in enumerate(source.ops) if op.name is not None and made[i]]
+    border = len(source.ops) if source.backward_op is None else source.backward_op
+    before = [i for i in kept if i < border]
+    loss = before[-1] if before and source.backward_op is not None else -1
+    ops = []
+    for i in kept:
+        op = source.ops[i]
+        phase = Phase.LOSS if i == loss else Phase.FORWARD if i < border else Phase.BACKWARD
+        reads = dict.fromkeys(names[source.tensors[t].storage] for t in op.arguments)
+        writes = [names[s] for s in made[i]]
+        cost = op.cost + folded[i]
+        ops.append(simple_op(f"{op.name}.{i}", phase, reads, writes, cost, op.workspace_bytes))
+    return tuple(ops)
+
+
+def _new_storages(source: Resolved, op: StreamOp) -> list[int]:
+    found = (source.tensors[t].storage for t in op.outputs)
+    return [s for s, t in zip(found, op.outputs, strict=True) if source.storages[s].root == t]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphStream:
+    """A graph as a stream.
+
+    Attributes:
+        stream: a constant per resident value, then a call per needed op in program order, and a
+            release after the last read of each value that is no output.
+        computes: per call, its implementation's number in the graph.
+        residents: how many constants there are.
+    """
+
+    stream: EventStream
+    computes: tuple[int, ...]
+    residents: int
+
+
+def stream_of_graph(graph: Graph) -> GraphStream:
+    """The stream of checkpoint-all on ``graph``.
+
+    Each op runs in its first implementation that overwrites nothing, since a stream knows of
+    no storage that changes hands. Costs become whole numbers: as they are where they are whole
+    and not too large, else in units of 2^-40 of their sum.
+
+    Raises:
+        GraphError: an op has only implementations that overwrite what they read.
+    """
+    chosen = _pure_implementations(graph)
+    tables = graph.tables
+    costs = [float(cost) for cost in tables.cost]
+    total = sum(costs)
+    whole = all(cost.is_integer() for cost in costs) and total < _EXACT_COST
+    scale = 1.0 if whole else _SCALED_COST / total
+    events: list[Event] = [Constant(v.name, v.bytes) for v in graph.values if v.resident]
+    residents = len(events)
+    codes = with_frees(graph, chosen[graph.needed_ops()]).tolist()
+    for code in codes:
+        if code < 0:
+            events.append(Release(graph.values[~code].name))
+            continue
+        op = graph.ops[tables.op_of[code]]
+        results = [Result(graph.values[v].name, graph.values[v].bytes) for v in _writes(graph, op)]
+        reads = tuple(graph.values[v].name for v in tables.reads[code].tolist())
+        cost, workspace = round(costs[code] * scale), int(tables.workspace[code])
+        events.append(Call(op.name, reads, tuple(results), cost, workspace))
+    computes = tuple(code for code in codes if code >= 0)
+    unit = graph.cost_unit if whole else f"{1 / scale:g} {graph.cost_unit}"
+    return GraphStream(EventStream(tuple(events), graph.name, unit), computes, residents)
+
+
+def _writes(graph: Graph, op: Op) -> list[int]:
+    return [graph.value_index[name] for name in op.writes]
+
+
+def _pure_implementations(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    chosen = np.array(graph.tables.op_first[:-1])
+    for number, op in enumerate(graph.ops):
+        pure = (k for k, way in enumerate(op.implementations) if not way.overwrites)
+        found = next(pure, None)
+        if found is None:
+            raise GraphError(
+                f"graph {graph.name!r}: op {op.name!r} always overwrites what it reads, which a "
+                "stream cannot tell; give it an implementation that does not"
+            )
+        chosen[number] += found
+    return chosen

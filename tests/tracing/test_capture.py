@@ -1,0 +1,92 @@
+"""What capture finds, per version of PyTorch, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rematbench.graphs.coarsen import coarsen
+from rematbench.graphs.errors import CaptureError, ConfigError
+from rematbench.graphs.ir import Phase
+from rematbench.tracing.capture import capture
+from rematbench.tracing.workload import image_size
+from rematbench.zoo import make_model, make_python_model
+
+# Ops and, after merging bookkeeping ops, forward and loss ops. PyTorch's capture is private
+# API: a new version gets its own line, after a look at what changed.
+SNAPSHOTS = {
+    "2.13": {
+        "vgg16": (100, 41),
+        "resnet50": (459, 176),
+        "mobilenet_v2": (413, 154),
+    },
+}
+SNAPSHOTS["2.11"] = SNAPSHOTS["2.13"]
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS["2.13"])
+def test_snapshot(name: str) -> None:
+    version = torch.__version__.rpartition(".")[0]
+    if version not in SNAPSHOTS:
+        pytest.skip(f"no snapshot for torch {version}")
+    graph = capture(make_model(name, batch_size=256, resolution=224)).graph
+    coarse = coarsen(graph).graph
+    before = sum(op.phase is not Phase.BACKWARD for op in coarse.ops)
+    assert (len(graph.ops), before) == SNAPSHOTS[version][name]
+
+
+def test_bytes_are_those_of_the_model() -> None:
+    workload = make_model("vgg11", batch_size=4, resolution=64)
+    captured = capture(workload)
+    kinds = captured.kinds
+    sizes = {value.name: value.bytes for value in captured.graph.values}
+    for kind, expected in (
+        ("parameter", sum(p.nbytes for p in workload.module.parameters())),
+        ("input", 4 * 3 * 64 * 64 * 4 + 4 * 8),
+    ):
+        assert sum(sizes[name] for name in kinds if kinds[name] == kind) == expected
+    gradients = sum(sizes[name] for name in captured.gradient_values)
+    assert gradients == sum(p.nbytes for p in workload.module.parameters())
+
+
+def no_loss() -> object:
+    return torch.nn.Linear(3, 3), (torch.ones(2, 3),)
+
+
+def own_loss(width: int = 3) -> object:
+    module = torch.nn.Linear(width, 1)
+    return module, (torch.ones(2, width),), lambda model, x: model(x).sum()
+
+
+def odd() -> object:
+    return "no model"
+
+
+def test_python_models() -> None:
+    here = "test_capture"
+    workload = make_python_model(f"{here}:own_loss", width=5)
+    assert [op.phase for op in capture(workload).graph.ops].count(Phase.LOSS) == 1
+    with pytest.raises(CaptureError, match="scalar"):
+        capture(make_python_model(f"{here}:no_loss"))
+    for target, said in (
+        (f"{here}:odd", "returned str"),
+        (f"{here}:nix", "check the name"),
+        ("nix:nix", "No module named 'nix'"),
+        (here, "give package.module:function"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            make_python_model(target)
+    with pytest.raises(ConfigError, match="its options are: width"):
+        make_python_model(f"{here}:own_loss", height=5)
+
+
+def test_names_and_options_of_the_zoo() -> None:
+    with pytest.raises(ConfigError, match="did you mean resnet50"):
+        make_model("resnet5O")
+    with pytest.raises(ConfigError, match="its options are: batch_size, resolution"):
+        make_model("unet", colour="red")
+    assert image_size(None, "416x608") == (416, 608)
+    assert image_size("32", 1) == (32, 32)
+    for bad in ("0", "axb", "1x2x3", -4, ""):
+        with pytest.raises(ConfigError, match="give pixels"):
+            image_size(bad, 1)

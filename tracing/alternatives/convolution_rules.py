@@ -1,0 +1,280 @@
+"""Which algorithms a convolution, its input gradient and its parameter gradients offer.
+
+Workspaces and operations are estimates by the algorithm, for the cost models that do not
+measure; native kernels' own workspaces are not part of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rematbench.graphs.ir import Op
+from rematbench.graphs.kinds import ImplementationTraits
+from rematbench.tracing.alternatives import convolutions as algorithms
+from rematbench.tracing.alternatives.scene import (
+    Declined,
+    Found,
+    Offer,
+    Rule,
+    Scene,
+    contiguous,
+    entries,
+    one_out,
+    out_of,
+)
+from rematbench.tracing.capture import Call, TensorSpec
+
+aten = torch.ops.aten
+
+TOLERANCE = 1e-5
+SHAPE_TOLERANCE = 2e-6
+CHUNKS = (2, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A 2-d convolution: batch, channels, sizes; ``item`` is the bytes of an entry."""
+
+    x: TensorSpec
+    w: TensorSpec
+    y: TensorSpec
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+    @property
+    def item(self) -> int:
+        return int(self.x.dtype.itemsize)
+
+    @property
+    def flops(self) -> float:
+        """Of the plain algorithm, for the output and for either gradient."""
+        return 2.0 * entries(self.y) * math.prod(self.w.shape[1:])
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return self.w.shape[2:]
+
+    @property
+    def geometry(self) -> tuple[list[int], list[int], list[int]]:
+        return self.stride, self.padding, self.dilation
+
+    @property
+    def unit(self) -> bool:
+        """Are stride and dilation 1?"""
+        return all(n == 1 for n in (*self.stride, *self.dilation))
+
+    @property
+    def column_bytes(self) -> int:
+        """Of the whole batch unfolded."""
+        windows = self.y.shape[0] * self.y.shape[2] * self.y.shape[3]
+        return windows * math.prod(self.w.shape[1:]) * self.item
+
+    @property
+    def copy_bytes(self) -> int:
+        """Of input, weight and output in another layout."""
+        return (entries(self.x) + entries(self.w) + entries(self.y)) * self.item
+
+    def why_not(self) -> str | None:
+        """Why no algorithm of ours applies; None: some do."""
+        specs = (self.x, self.w, self.y)
+        if any(len(s.shape) != 4 for s in specs) or not all(map(contiguous, specs)):
+            return "it is not a convolution of contiguous images"
+        if self.x.dtype not in (torch.float32, torch.float64):
+            return "it is not in single or double precision"
+        if not all(map(entries, specs)):
+            return "it is empty"
+        return None
+
+
+def _pair(numbers: list[int]) -> list[int]:
+    return [numbers[0], numbers[-1]]
+
+
+def _shape(scene: Scene, x: str, w: str, y: str, args: tuple[Any, ...]) -> Shape:
+    stride, padding, dilation, groups = args
+    return Shape(
+        scene.spec(x), scene.spec(w), scene.spec(y),
+        _pair(stride), _pair(padding), _pair(dilation), groups,
+    )  # fmt: skip
+
+
+def _chunk_counts(shape: Shape) -> Iterator[int]:
+    for chunks in CHUNKS:
+        if shape.x.shape[0] >= chunks:
+            yield chunks
+
+
+def _traits(flops: float) -> ImplementationTraits:
+    return ImplementationTraits(TOLERANCE, flops=flops)
+
+
+def _im2col_counts(shape: Shape) -> Iterator[tuple[str, int]]:
+    """(name, parts of the batch) for convolutions that unfolding helps."""
+    if shape.groups == 1 and max(shape.kernel) > 1:
+        yield "conv:im2col", 1
+        if shape.x.shape[0] > 1:
+            yield "conv:im2col_image", shape.x.shape[0]
+
+
+def _fft_estimate(shape: Shape) -> tuple[float, int]:
+    """(flops, workspace bytes) of the convolution theorem."""
+    sizes = [n + 2 * p + n % 2 for n, p in zip(shape.x.shape[2:], shape.padding, strict=True)]
+    batch, inner, outer = shape.x.shape[0], shape.x.shape[1], shape.y.shape[1]
+    spectrum = sizes[0] * (sizes[1] // 2 + 1)
+    planes = batch * inner + inner * outer + batch * outer
+    points = sizes[0] * sizes[1]
+    flops = 2.5 * points * max(1, points.bit_length()) * planes
+    flops += 8.0 * spectrum * batch * inner * outer
+    held = max(batch * inner + inner * outer, batch * outer) + planes
+    return flops, 2 * shape.item * spectrum * held
+
+
+def _winograd_estimate(shape: Shape, outputs: TensorSpec, inner: int) -> tuple[float, int]:
+    """(flops, workspace bytes) of F(2 x 2, 3 x 3)."""
+    batch, outer, height, width = outputs.shape
+    tiles = batch * -(-height // 2) * -(-width // 2)
+    flops = 2.0 * 16 * tiles * inner * outer + 2.0 * 256 * tiles * inner + 128.0 * tiles * outer
+    held = max(2 * 16 * inner, 16 * (inner + outer), 20 * outer)
+    return flops, shape.item * tiles * held
+
+
+def _fast(shape: Shape) -> Iterator[str]:
+    """Names of the transform algorithms that apply to the forward convolution."""
+    if shape.groups != 1 or any(n != 1 for n in shape.dilation):
+        return
+    if max(shape.kernel) > 1:
+        yield "fft"
+    if shape.kernel == (3, 3) and shape.unit:
+        yield "winograd"
+
+
+def convolution(scene: Scene, op: Op, call: Call) -> Found:
+    """Algorithms of the forward convolution."""
+    x, w, b, stride, padding, dilation, transposed, _, groups = call.args
+    out = out_of(call)
+    if transposed or out is None:
+        return
+    shape = _shape(scene, x.name, w.name, out, (stride, padding, dilation, groups))
+    if reason := shape.why_not():
+        yield Declined("conv", reason)
+        return
+    geometry, size = shape.geometry, list(shape.y.shape)
+
+    def offer(name: str, flops: float, workspace: int, target: Any, *args: Any) -> Offer:
+        root = one_out(out, target, x, w, b, geometry, *args)
+        return Offer(name, root, _traits(flops), int(workspace))
+
+    plain = shape.flops
+    yield offer("conv:channels_last", plain, shape.copy_bytes, algorithms.channels_last, groups)
+    for n in _chunk_counts(shape):
+        part = entries(shape.y) * shape.item // n
+        yield offer(f"conv:chunk{n}", plain, part, algorithms.chunked, groups, size, n)
+    for name, n in _im2col_counts(shape):
+        yield offer(name, plain, shape.column_bytes // n, algorithms.im2col, size, n)
+    for name in _fast(shape):
+        if name == "fft":
+            yield offer("conv:fft", *_fft_estimate(shape), algorithms.fft, size)
+        else:
+            estimate = _winograd_estimate(shape, shape.y, shape.x.shape[1])
+            yield offer("conv:winograd", *estimate, algorithms.winograd, size)
+
+
+def convolution_backward(scene: Scene, op: Op, call: Call) -> Found:
+    """Algorithms of either gradient, and input gradients that do not ask for the input."""
+    transposed, wanted = call.args[7], call.args[10]
+    if wanted[0] and any(wanted[1:]):
+        yield Declined("conv", "input and parameter gradients are one op")
+    elif wanted[0]:
+        yield from _input_gradient(scene, call, transposed)
+    elif not transposed:
+        yield from _weight_gradient(scene, call)
+
+
+def _input_gradient(scene: Scene, call: Call, transposed: bool) -> Found:
+    grad, x, w, _, stride, padding, dilation, _, extra, groups, _ = call.args
+    out = call.outs[0]
+    assert out is not None
+    if transposed:
+        root = one_out(
+            out, aten.convolution.default,
+            grad, w, None, stride, padding, dilation, False, [0] * len(stride), groups,
+        )  # fmt: skip
+        # oneDNN may pick another kernel than for the gradient; not so in the other direction.
+        yield Offer("shape", root, ImplementationTraits(SHAPE_TOLERANCE))
+        return
+    x_spec, w_spec, y_spec = (scene.spec(t.name) for t in (x, w, grad))
+    extra = [
+        n - ((m - 1) * s - 2 * p + d * (k - 1) + 1)
+        for n, m, k, s, p, d in zip(
+            x_spec.shape[2:], y_spec.shape[2:], w_spec.shape[2:],
+            stride, padding, dilation, strict=True,
+        )
+    ]  # fmt: skip
+    arguments = (grad, w, None, stride, padding, dilation, True, extra, groups)
+    yield Offer("shape", one_out(out, aten.convolution.default, *arguments))
+    shape = _shape(scene, x.name, w.name, grad.name, (stride, padding, dilation, groups))
+    if reason := shape.why_not():
+        yield Declined("conv", reason)
+        return
+    yield from _input_algorithms(shape, grad, w, out, extra)
+
+
+def _input_algorithms(shape: Shape, grad: Any, w: Any, out: str, extra: list[int]) -> Found:
+    geometry, size, plain = shape.geometry, list(shape.x.shape), shape.flops
+
+    def offer(name: str, flops: float, workspace: int, target: Any, *args: Any) -> Offer:
+        root = one_out(out, target, grad, w, geometry, *args)
+        return Offer(name, root, _traits(flops), int(workspace))
+
+    layout = algorithms.input_channels_last
+    yield offer("conv:channels_last", plain, shape.copy_bytes, layout, extra, shape.groups)
+    for n in _chunk_counts(shape):
+        part = entries(shape.x) * shape.item // n
+        arguments = (extra, shape.groups, size, n)
+        yield offer(f"conv:chunk{n}", plain, part, algorithms.input_chunked, *arguments)
+    for name, n in _im2col_counts(shape):
+        held = shape.column_bytes // n + entries(shape.x) * shape.item // n
+        yield offer(name, plain, held, algorithms.input_im2col, size, n)
+    fits = all(k - 1 >= p for k, p in zip(shape.kernel, shape.padding, strict=True))
+    if not shape.unit or not fits:
+        return
+    for name in _fast(shape):
+        if name == "fft":
+            yield offer("conv:fft", *_fft_estimate(shape), algorithms.input_fft, size)
+        else:
+            estimate = _winograd_estimate(shape, shape.x, shape.y.shape[1])
+            yield offer("conv:winograd", *estimate, algorithms.input_winograd, size)
+
+
+def _weight_gradient(scene: Scene, call: Call) -> Found:
+    grad, x, w, _, stride, padding, dilation, _, _, groups, wanted = call.args
+    shape = _shape(scene, x.name, w.name, grad.name, (stride, padding, dilation, groups))
+    if reason := shape.why_not():
+        yield Declined("conv", reason)
+        return
+    geometry, wanted, plain = shape.geometry, list(wanted), shape.flops
+
+    def offer(name: str, workspace: int, target: Any, *args: Any) -> Offer:
+        root = Call(target, (grad, x, w, geometry, *args), {}, call.outs, call.unpack)
+        return Offer(name, root, _traits(plain), int(workspace))
+
+    layout = algorithms.weight_channels_last
+    yield offer("conv:channels_last", shape.copy_bytes, layout, groups, wanted)
+    weights = entries(shape.w) * shape.item
+    for n in _chunk_counts(shape):
+        yield offer(f"conv:chunk{n}", weights, algorithms.weight_chunked, groups, wanted, n)
+    for name, n in _im2col_counts(shape):
+        yield offer(name, shape.column_bytes // n, algorithms.weight_im2col, wanted, n)
+
+
+RULES: dict[Any, Rule] = {
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
+}

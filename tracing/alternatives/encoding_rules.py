@@ -1,0 +1,161 @@
+"""Gist's encodings for what waits for the backward pass: which values, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from rematbench.graphs.ir import Op, Phase
+from rematbench.graphs.kinds import ImplementationTraits
+from rematbench.tracing.alternatives import encodings
+from rematbench.tracing.alternatives.bits import mask_bytes
+from rematbench.tracing.alternatives.scene import (
+    Declined,
+    Extra,
+    Found,
+    Offer,
+    Scene,
+    contiguous,
+    entries,
+    plain,
+)
+from rematbench.tracing.capture import Call, Ref, TensorSpec, call_reads
+
+aten = torch.ops.aten
+
+# Half precision keeps 11 bits; batch norm looks at differences from the mean, which lose some.
+HALF_TOLERANCE = 2e-3
+SMALLEST_BYTES = 1024
+
+# Backward ops that need a dense value and pass its error on no larger than it is. The others read
+# a mask, an output or a shape instead, or (cosine, division) blow the error up.
+_READERS = {
+    aten.convolution_backward.default,
+    aten.mm.default,
+    aten.bmm.default,
+    aten.mul.Tensor,
+    aten.native_batch_norm_backward.default,
+    aten.native_layer_norm_backward.default,
+    aten.silu_backward.default,
+    aten.gelu_backward.default,
+    aten.hardswish_backward.default,
+}
+
+
+def encodings_of(scene: Scene) -> Iterator[tuple[str, Offer | Extra | Declined]]:
+    """(name of the op that it is for, what is offered), all values of the step."""
+    readers: dict[str, list[Op]] = {}
+    for op in scene.captured.graph.ops:
+        for value in op.reads:
+            readers.setdefault(value, []).append(op)
+    for value, found in readers.items():
+        if not _worthwhile(scene, value):
+            continue
+        later = [op for op in found if op.phase is Phase.BACKWARD and _decodable(scene, op, value)]
+        before = [op for op in found if op.phase is Phase.FORWARD]
+        if later:
+            after = before[-1] if before else scene.writer[value]
+            for item in _encode(scene, value, after):
+                yield after.name, item
+            for op in later:
+                for offer in _offers(scene, op, value):
+                    yield op.name, offer
+
+
+def _worthwhile(scene: Scene, value: str) -> bool:
+    writer = scene.writer.get(value)
+    if writer is None or writer.phase is not Phase.FORWARD:
+        return False
+    if value in scene.captured.graph.outputs or value not in scene.captured.tensors:
+        return False
+    spec = scene.spec(value)
+    whole = entries(spec) * spec.dtype.itemsize == scene.bytes[value] >= SMALLEST_BYTES
+    return whole and spec.dtype is torch.float32 and contiguous(spec)
+
+
+def _decodable(scene: Scene, op: Op, value: str) -> bool:
+    """Does the op's root call read the whole value as an argument, and nothing else of it?"""
+    calls = scene.captured.code[op.name]["default"]
+    call = calls[0]
+    places = [i for i, argument in enumerate(call.args) if argument == Ref(value)]
+    # Besides products, the second argument is what the op waited for; statistics are small.
+    if call.target not in _READERS or not places or (places != [1] and not _is_product(call)):
+        return False
+    if call.target is aten.convolution_backward.default and call.args[10][0]:
+        return False
+    used = {ref for each in calls for ref in call_reads(each)}
+    names = {ref for ref in used if scene.captured.value_of[ref] == value}
+    nested = {ref for a in call.args if not isinstance(a, Ref) for ref in _nested(a)}
+    return names == {value} and value not in nested
+
+
+def _is_product(call: Call) -> bool:
+    return call.target in (aten.mm.default, aten.bmm.default, aten.mul.Tensor)
+
+
+def _nested(argument: Any) -> set[str]:
+    return call_reads(Call(print, (argument,), {}, (), False))
+
+
+def _available(scene: Scene, value: str) -> list[str]:
+    if value in scene.density:
+        return ["fp16", "csr", "bitmap"]
+    return ["fp16"]
+
+
+def _parts(scene: Scene, value: str, encoding: str) -> dict[str, TensorSpec]:
+    size = entries(scene.spec(value))
+    if encoding == "fp16":
+        return {f"{value}_fp16": plain(scene.spec(value).shape, torch.float16)}
+    room = encodings.capacity(size, scene.density[value])
+    values = {f"{value}_{encoding}_values": plain((room,), torch.float32)}
+    if encoding == "bitmap":
+        return {f"{value}_bitmap_bits": plain((mask_bytes(size),), torch.uint8)} | values
+    rows = -(-size // encodings.ROW) + 1
+    columns = {f"{value}_csr_columns": plain((room,), torch.uint8)}
+    return values | columns | {f"{value}_csr_starts": plain((rows,), torch.int32)}
+
+
+def _encode(scene: Scene, value: str, after: Op) -> Iterator[Extra]:
+    targets: dict[str, Callable[..., Any]] = {
+        "fp16": encodings.to_half,
+        "bitmap": encodings.to_bitmap,
+        "csr": encodings.to_csr,
+    }
+    size = entries(scene.spec(value))
+    for encoding in _available(scene, value):
+        parts = _parts(scene, value, encoding)
+        density = 1.0 if encoding == "fp16" else scene.density[value]
+        room = () if encoding == "fp16" else (encodings.capacity(size, density),)
+        call = Call(
+            targets[encoding], (Ref(value), *room), {}, tuple(parts), unpack=encoding != "fp16"
+        )
+        workspace = {"fp16": 0, "bitmap": size, "csr": 24 * min(size, 1 << 18)}[encoding]
+        traits = ImplementationTraits(density=density)
+        yield Extra(f"{value}_{encoding}", after.name, call, parts, workspace, traits)
+
+
+def _offers(scene: Scene, op: Op, value: str) -> Found:
+    call = scene.root(op.name)
+    positions = [i for i, a in enumerate(call.args) if a == Ref(value)]
+    shape = list(scene.spec(value).shape)
+    single = sum(_worthwhile(scene, v) and _decodable(scene, op, v) for v in op.reads) == 1
+    for encoding in _available(scene, value):
+        parts = [Ref(name) for name in _parts(scene, value, encoding)]
+        rest = [None if i in positions else a for i, a in enumerate(call.args)]
+        root = Call(
+            encodings.decoded,
+            (call.target, encoding, positions, shape, parts, rest),
+            call.kwargs,
+            call.outs,
+            call.unpack,
+        )
+        lossy = encoding == "fp16"
+        traits = ImplementationTraits(
+            HALF_TOLERANCE if lossy else 0.0,
+            runs_default=True,
+        )
+        name = f"{'lossy' if lossy else 'encoded'}:{encoding}"
+        yield Offer(name if single else f"{name}:{value}", root, traits, scene.bytes[value])

@@ -1,0 +1,114 @@
+"""A torch module and a batch in, a graph and the code of its ops out.
+
+The adapter to PyTorch's private APIs: ``aot_export_joint_with_descriptors`` traces forward and
+backward into one functional ATen graph, with real parameters and fake activations, so that a
+batch of any size costs no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import Tensor, nn
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule, Node
+
+from rematbench.graphs.errors import CaptureError
+from rematbench.tracing.captured import (
+    Call,
+    Captured,
+    Ref,
+    Resident,
+    TensorSpec,
+    call_reads,
+    target_name,
+)
+from rematbench.tracing.joint import Builder
+from rematbench.tracing.workload import Workload
+
+__all__ = [
+    "Call",
+    "Captured",
+    "Ref",
+    "Resident",
+    "TensorSpec",
+    "call_reads",
+    "capture",
+    "target_name",
+    "trace_joint",
+]
+
+
+class _Step(nn.Module):
+    """The workload as a module whose forward is the scalar loss."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.model = workload.module
+        self.loss = workload.loss
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        loss = self.loss(self.model, *batch)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            what = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise CaptureError(
+                f"the loss is {what}, not a scalar tensor that needs a gradient; "
+                "give the model a loss that ends in a mean or a sum"
+            )
+        return loss.reshape(())
+
+
+def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> Captured:
+    """Trace one training step of ``workload`` (forward, loss, backward).
+
+    Args:
+        workload: module, batch and loss. The module keeps its parameters and is moved to
+            ``device``; the batch is only imitated.
+        device: ``cpu`` or ``cuda``.
+        train: put the module into training mode; False leaves each submodule in its own.
+
+    Raises:
+        CaptureError: there is no scalar loss, or the step cannot be traced; says why.
+    """
+    workload.module.to(device)
+    if train:
+        workload.module.train()
+    if not any(p.requires_grad for p in workload.module.parameters()):
+        raise CaptureError(f"model {workload.name!r} has no parameter to train")
+    try:
+        nodes = _trace(workload, device)
+    except CaptureError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise CaptureError(
+            f"model {workload.name!r} cannot be traced: {type(error).__name__}: "
+            f"{reason[0] if reason else ''}; data-dependent control flow and .item() must go"
+        ) from error
+    return Builder(workload, device, nodes).build()
+
+
+def _trace(workload: Workload, device: str) -> list[Node]:
+    joint = trace_joint(workload, device)
+    nodes = list(joint.graph.nodes)
+    for node in nodes:
+        if node.op == "get_attr":
+            node.meta["constant"] = getattr(joint, str(node.target))
+    return nodes
+
+
+def trace_joint(workload: Workload, device: str) -> GraphModule:
+    """Forward and backward as one functional ATen graph; ops have the names of their nodes."""
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
+        batch = workload.make_batch()
+    # oneDNN's fused LSTM has no trace on the CPU.
+    recurrent = any(isinstance(m, nn.RNNBase) for m in workload.module.modules())
+    state = torch.get_rng_state()
+    with contextlib.ExitStack() as stack:
+        if recurrent:
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
+    torch.set_rng_state(state)
+    return joint.graph_module

@@ -1,0 +1,134 @@
+"""What capture makes: a graph with the code that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.kinds import Refusal, TraitsTable
+from rematbench.tracing.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor by name, as an argument of a :class:`Call`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: ``outs = target(*args, **kwargs)``.
+
+    Attributes:
+        outs: a name per output; None for an output that is None or that nobody wants.
+        unpack: does the target return a tuple or list?
+    """
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outs: tuple[str | None, ...]
+    unpack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a tensor looks like: enough to make a stand-in for it."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Where a resident tensor comes from.
+
+    Attributes:
+        tensor: its name.
+        kind: ``parameter``, ``buffer``, ``input``, ``tangent`` or ``constant``.
+        target: qualified name of the parameter or buffer, or position in the batch.
+    """
+
+    tensor: str
+    kind: str
+    target: str | int
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A graph with the code that runs it.
+
+    Attributes:
+        graph: the training step; costs are 1 until a cost model sets them.
+        workload: what was captured.
+        device: ``cpu`` or ``cuda``: graphs differ between them.
+        code: calls by op name, then implementation name.
+        prologue: views of residents, made once per step.
+        tensors: what each tensor looks like.
+        value_of: the value whose storage each tensor lies in.
+        residents: where resident tensors come from, in call order.
+        loss: tensor of the scalar loss.
+        gradients: tensor of each parameter's gradient, by qualified name.
+        updates: tensor of each mutated buffer's new value, by qualified name.
+        random_ops: names of the ops that draw from the random generator.
+        constants: tensors that the trace holds itself.
+        traits: of implementations that :mod:`rematbench.tracing.alternatives` attached.
+        refused: implementations that it could not attach, and why.
+    """
+
+    graph: Graph
+    workload: Workload
+    device: str
+    code: Mapping[str, Mapping[str, tuple[Call, ...]]]
+    prologue: tuple[Call, ...]
+    tensors: Mapping[str, TensorSpec]
+    value_of: Mapping[str, str]
+    residents: tuple[Resident, ...]
+    loss: str
+    gradients: Mapping[str, str]
+    updates: Mapping[str, str]
+    random_ops: frozenset[str]
+    constants: Mapping[str, Tensor]
+    traits: TraitsTable = field(default_factory=dict)
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kind (``parameter``, ``buffer``, ``input``, ...) of each resident value."""
+        return {self.value_of[r.tensor]: r.kind for r in reversed(self.residents)}
+
+    @property
+    def gradient_values(self) -> frozenset[str]:
+        """The values that hold parameter gradients."""
+        return frozenset(self.value_of[name] for name in self.gradients.values())
+
+
+def _refs(argument: Any) -> Iterator[str]:
+    if isinstance(argument, Ref):
+        yield argument.name
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from _refs(item)
+    elif isinstance(argument, Mapping):
+        for item in argument.values():
+            yield from _refs(item)
+
+
+def target_name(target: Callable[..., Any]) -> str:
+    """The name of a call's target, the same in every process."""
+    if isinstance(target, FunctionType):
+        return f"{target.__module__}.{target.__qualname__}"
+    return str(target)
+
+
+def call_reads(call: Call) -> set[str]:
+    """Names of the tensors that a call reads."""
+    return {*_refs(call.args), *_refs(call.kwargs)}

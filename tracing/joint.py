@@ -1,0 +1,317 @@
+"""The nodes of a traced step turned into ops, values and calls."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+
+from rematbench.graphs.errors import CaptureError
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
+from rematbench.tracing.captured import Call, Captured, Ref, Resident, TensorSpec, call_reads
+from rematbench.tracing.workload import Workload
+
+aten = torch.ops.aten
+
+_ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default}
+
+
+def _first_names(module: nn.Module) -> dict[str, str]:
+    """Each parameter's and buffer's name to the first one of the same tensor."""
+    first: dict[int, str] = {}
+    named = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named}
+
+
+def _storage(fake: Tensor) -> int:
+    return int(fake.untyped_storage()._cdata)
+
+
+@dataclass
+class _Draft:
+    """An op under construction: its root call, then the views of what it makes."""
+
+    phase: Phase
+    calls: list[Call]
+    values: list[str]
+
+
+class Builder:
+    """Turns the traced nodes into ops, values and calls."""
+
+    def __init__(self, workload: Workload, device: str, nodes: list[Node]) -> None:
+        self.workload = workload
+        self.device = device
+        self.nodes = nodes
+        self.name: dict[Node, str | tuple[str | None, ...]] = {}
+        self.value_at: dict[int, str] = {}  # storage -> value
+        self.bytes: dict[str, int] = {}
+        self.value_of: dict[str, str] = {}
+        self.tensors: dict[str, TensorSpec] = {}
+        self.residents: list[Resident] = []
+        self.constants: dict[str, Tensor] = {}
+        self.prologue: list[Call] = []
+        self.drafts: dict[str, _Draft] = {}
+        self.owner: dict[str, _Draft] = {}  # value -> the op that makes it
+        self.first_name = _first_names(workload.module)
+        self.parameter: dict[str, str] = {}  # first name -> tensor
+
+    def build(self) -> Captured:
+        results: dict[Any, str] = {}
+        for node in self.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "get_attr":
+                self._constant(node)
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "output":
+                results = self._results(node)
+        return self._assemble(results)
+
+    def _tensor(self, name: str, fake: Tensor) -> str:
+        """Register a tensor; returns its value, made anew for a new storage."""
+        storage = _storage(fake)
+        if storage not in self.value_at:
+            self.value_at[storage] = name
+            self.bytes[name] = int(fake.untyped_storage().nbytes())
+        self.value_of[name] = self.value_at[storage]
+        self.tensors[name] = TensorSpec(tuple(fake.shape), tuple(fake.stride()), fake.dtype)
+        return self.value_of[name]
+
+    def _placeholder(self, node: Node) -> None:
+        description = node.meta["desc"]
+        kind, target = {
+            "ParamAOTInput": lambda d: ("parameter", d.target.removeprefix("model.")),
+            "BufferAOTInput": lambda d: ("buffer", d.target.removeprefix("model.")),
+            "PlainAOTInput": lambda d: ("input", d.idx),
+            "TangentAOTInput": lambda d: ("tangent", 0),
+        }.get(type(description).__name__, lambda d: ("unknown", str(d)))(description)
+        if kind == "unknown":
+            raise CaptureError(f"the trace has an input of unknown kind: {target}")
+        if kind == "parameter":
+            first = self.parameter.setdefault(self.first_name[target], node.name)
+            if first != node.name:  # a tied parameter: the trace gives it an input per name
+                self.name[node] = first
+                return
+        self.name[node] = node.name
+        self._tensor(node.name, node.meta["val"])
+        self.residents.append(Resident(node.name, kind, target))
+
+    def _constant(self, node: Node) -> None:
+        self.name[node] = node.name
+        self.constants[node.name] = node.meta["constant"]
+        self._tensor(node.name, node.meta.get("val", node.meta["constant"]))
+        self.residents.append(Resident(node.name, "constant", str(node.target)))
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, Node):
+            name = self.name[argument]
+            if not isinstance(name, str):
+                raise CaptureError(f"op {argument.name} returns a tuple that is read as a whole")
+            return Ref(name)
+        if isinstance(argument, (tuple, list)):
+            return type(argument)(self._argument(item) for item in argument)
+        return argument
+
+    def _call(self, node: Node) -> None:
+        source = node.args[0] if node.args else None
+        if node.target is operator.getitem:
+            assert isinstance(source, Node)
+            names = self.name[source]
+            assert isinstance(names, tuple)
+            name = names[node.args[1]]
+            assert name is not None
+            self.name[node] = name
+            return
+        if isinstance(source, Node) and self._is_alias(node, source):
+            self.name[node] = self.name[source]
+            return
+        fakes = node.meta["val"]
+        unpack = isinstance(fakes, (tuple, list))
+        outs = tuple(
+            (f"{node.name}_out{i}" if unpack else node.name) if isinstance(fake, Tensor) else None
+            for i, fake in enumerate(fakes if unpack else [fakes])
+        )
+        self.name[node] = outs if unpack else node.name
+        call = Call(
+            node.target,
+            tuple(self._argument(a) for a in node.args),
+            {key: self._argument(a) for key, a in node.kwargs.items()},
+            outs,
+            unpack,
+        )
+        self._place(node, call, list(fakes) if unpack else [fakes])
+
+    @staticmethod
+    def _is_alias(node: Node, source: Node) -> bool:
+        if node.target in _ALIASES:
+            return True
+        if node.target is not aten.clone.default:
+            return False
+        # The trace is functional, so a copy of equal layout can share the original's storage.
+        return bool(node.meta["val"].stride() == source.meta["val"].stride())
+
+    def _place(self, node: Node, call: Call, fakes: list[Any]) -> None:
+        """Make ``call`` an op of its own, or attach it, as a view, to the op of its storage."""
+        known = {self.value_at.get(_storage(f)) for f in fakes if isinstance(f, Tensor)}
+        for name, fake in zip(call.outs, fakes, strict=True):
+            if name is not None:
+                self._tensor(name, fake)
+        views = known - {None}
+        if views and len(known) > 1:
+            raise CaptureError(f"op {node.name} returns a view beside a new tensor")
+        if views:
+            value = views.pop()
+            assert value is not None
+            draft = self.owner.get(value)
+            (self.prologue if draft is None else draft.calls).append(call)
+            return
+        backward = node.meta.get("partitioner_tag") == "is_backward"
+        phase = Phase.BACKWARD if backward else Phase.FORWARD
+        for name, part in _split(node.name, call):
+            values = list(dict.fromkeys(self.value_of[out] for out in part.outs if out))
+            draft = self.drafts[name] = _Draft(phase, [part], values)
+            self.owner.update(dict.fromkeys(values, draft))
+
+    def _results(self, node: Node) -> dict[Any, str]:
+        results = {}
+        for argument, description in zip(node.args[0], node.meta["desc"], strict=True):
+            if isinstance(argument, Node):
+                name = self.name[argument]
+                assert isinstance(name, str)
+                results[description] = name
+        return results
+
+    def _assemble(self, results: dict[Any, str]) -> Captured:
+        parts: dict[str, list[str]] = {}
+        updates: dict[str, str] = {}
+        loss = ""
+        for description, name in results.items():
+            kind = type(description).__name__
+            if kind == "GradAOTOutput":
+                target = description.grad_of.target.removeprefix("model.")
+                parts.setdefault(self.first_name[target], []).append(name)
+            elif kind == "InputMutationAOTOutput":
+                source = description.mutated_input
+                if not hasattr(source, "target"):
+                    raise CaptureError("the step changes its own batch in place; clone it first")
+                updates[source.target.removeprefix("model.")] = name
+            elif kind == "PlainAOTOutput":
+                loss = name
+        for name in updates:
+            if self.first_name[name] != name:
+                raise CaptureError(
+                    f"the step changes buffer {name}, which is {self.first_name[name]} too; "
+                    "register it under one name"
+                )
+        gradients = {name: self._sum(tensors) for name, tensors in parts.items()}
+        ends = list(dict.fromkeys([loss, *gradients.values(), *updates.values()]))
+        self._prune(ends)
+        self.owner[self.value_of[loss]].phase = Phase.LOSS
+        resident = {self.value_of[r.tensor] for r in self.residents}
+        outputs = dict.fromkeys(
+            v for v in map(self.value_of.__getitem__, ends) if v not in resident
+        )
+        return Captured(
+            graph=self._graph(resident, tuple(outputs)),
+            workload=self.workload,
+            device=self.device,
+            code={name: {"default": tuple(d.calls)} for name, d in self.drafts.items()},
+            prologue=tuple(self.prologue),
+            tensors=self.tensors,
+            value_of=self.value_of,
+            residents=tuple(self.residents),
+            loss=loss,
+            gradients=gradients,
+            updates=updates,
+            random_ops=frozenset(n for n, d in self.drafts.items() if _draws(d.calls[0])),
+            constants=self.constants,
+        )
+
+    def _sum(self, parts: list[str]) -> str:
+        """The gradient of a tied parameter, added up as autograd does: as its parts are made."""
+        order = {name: position for position, name in enumerate(self.tensors)}
+        total, *rest = sorted(parts, key=order.__getitem__)
+        for part in rest:
+            specs = [self.tensors[name] for name in (total, part)]
+            like = [
+                torch.empty_strided(s.shape, s.stride, dtype=s.dtype, device="meta") for s in specs
+            ]
+            name = f"tied_{part}"
+            call = Call(aten.add.Tensor, (Ref(total), Ref(part)), {}, (name,), False)
+            out = like[0] + like[1]
+            self.bytes[name], self.value_of[name] = int(out.untyped_storage().nbytes()), name
+            self.tensors[name] = TensorSpec(tuple(out.shape), tuple(out.stride()), out.dtype)
+            draft = _Draft(Phase.BACKWARD, [call], [name])
+            maker = self.owner[self.value_of[part]]
+            ops = list(self.drafts.items())
+            after = 1 + next(i for i, (_, made) in enumerate(ops) if made is maker)
+            self.drafts = dict([*ops[:after], (name, draft), *ops[after:]])
+            self.owner[name] = draft
+            total = name
+        return total
+
+    def _prune(self, ends: list[str]) -> None:
+        """Drop ops and views that nothing needs; ops that draw random numbers stay in the draw."""
+        wanted = set(ends)
+        for name, draft in reversed(list(self.drafts.items())):
+            kept: list[Call] = []
+            for call in reversed(draft.calls):
+                root = call is draft.calls[0]
+                if (root and (kept or _draws(call))) or wanted.intersection(call.outs):
+                    kept.append(call)
+                    wanted |= call_reads(call)
+            if kept:
+                draft.calls[:] = reversed(kept)
+            else:
+                del self.drafts[name]
+        kept = []
+        for call in reversed(self.prologue):
+            if wanted.intersection(call.outs):
+                kept.append(call)
+                wanted |= call_reads(call)
+        self.prologue = kept[::-1]
+
+    def _graph(self, resident: set[str], outputs: tuple[str, ...]) -> Graph:
+        written = {value for draft in self.drafts.values() for value in draft.values}
+        values = tuple(
+            Value(name, self.bytes[name], name in resident)
+            for name in self.bytes
+            if name in resident or name in written
+        )
+        ops = []
+        for name, draft in self.drafts.items():
+            reads = {self.value_of[ref] for call in draft.calls for ref in call_reads(call)}
+            own = tuple(v for v in self.bytes if v in reads and v not in draft.values)
+            ops.append(
+                Op(name, draft.phase, tuple(draft.values), (Implementation("default", own, 1.0),))
+            )
+        return Graph(self.workload.name, values, tuple(ops), outputs)
+
+
+def _draws(call: Call) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(call.target, "tags", ())
+
+
+def _split(name: str, call: Call) -> list[tuple[str, Call]]:
+    """Split a convolution's backward into parameter and input gradients (output_mask)."""
+    if call.target is not aten.convolution_backward.default:
+        return [(name, call)]
+    outs = (*call.outs, None, None, None)[:3]
+    parts = {"input": (outs[0], None, None), "weight": (None, outs[1], outs[2])}
+    parts = {part: out for part, out in parts.items() if any(out)}
+    if len(parts) < 2:
+        return [(name, call)]
+    calls = []
+    for part, kept in parts.items():
+        args = (*call.args[:-1], [out is not None for out in kept])
+        calls.append((f"{name}_{part}", Call(call.target, args, call.kwargs, kept, True)))
+    return calls

@@ -1,0 +1,1 @@
+"""DTR over live tensors: rematerialization decided while the step runs."""

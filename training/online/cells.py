@@ -1,0 +1,346 @@
+"""What the online runtime keeps account of: storages, how they were made, which one to evict.
+
+A *cell* is one version of one storage: an in-place op ends one version and begins the next. The
+cell of a tensor knows the op that made it, and an op its input cells, so that whatever can still
+be needed is referred to, and the rest goes away by itself.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rematbench.graphs.errors import ConfigError
+from rematbench.tracing.record import Geometry, storage_key
+from rematbench.training.online.profiles import Profile
+
+HEURISTICS = ("local", "eqclass", "lru", "largest")
+_INSTANT = 1e-9  # seconds: what was used just now is not infinitely dear
+
+
+class Cell:
+    """One version of one storage.
+
+    Attributes:
+        bytes: that it takes while resident.
+        data: a tensor in the storage, or None while evicted.
+        views: tensors in the storage by geometry, made when first asked for.
+        key: identity of the storage while resident.
+        op: what makes it again; None: it is never evicted.
+        cost: seconds to make it again, earlier versions of the same storage included.
+        locks: ops in progress that need it resident.
+        doomed: its last tensor went away while it was locked.
+        users: ops that read it, by id.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "bytes",
+        "cost",
+        "data",
+        "doomed",
+        "key",
+        "locks",
+        "memory",
+        "node",
+        "op",
+        "slot",
+        "users",
+        "views",
+    )
+
+    def __init__(self, memory: Memory, size: int, op: Op | None, cost: float = 0.0) -> None:
+        self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
+        self.data: Tensor | None = None
+        self.views: dict[Geometry, Tensor] = {}
+        self.key = 0
+        self.locks = 0
+        self.slot = -1
+        self.doomed = False
+        self.node: _Node | None = None
+        self.users: dict[int, weakref.ref[Op]] = {}
+
+    def __del__(self) -> None:
+        if self.data is not None:
+            self.memory.drop(self)
+
+    def at(self, geometry: Geometry) -> Tensor:
+        """The tensor of this geometry in the storage, which is resident."""
+        found = self.views.get(geometry)
+        if found is None:
+            assert self.data is not None
+            size, stride, offset, dtype = geometry
+            if dtype is self.data.dtype:
+                found = self.data.as_strided(size, stride, offset)
+            else:
+                storage = self.data.untyped_storage()
+                found = torch.empty(0, dtype=dtype, device=self.data.device)
+                found.set_(storage, offset, size, stride)  # type: ignore[call-overload]
+            self.views[geometry] = found
+        return found
+
+    def whole(self) -> Tensor:
+        """The resident storage as a flat tensor."""
+        assert self.data is not None
+        flat = torch.empty(0, dtype=self.data.dtype, device=self.data.device)
+        length = self.data.untyped_storage().nbytes() // flat.element_size()
+        flat.set_(self.data.untyped_storage(), 0, (length,), (1,))  # type: ignore[call-overload]
+        return flat
+
+
+class At(NamedTuple):
+    """A tensor argument: a cell, and where in it the tensor lies."""
+
+    cell: Cell
+    geometry: Geometry
+
+
+class Scalar(NamedTuple):
+    """A tensor argument of one entry that is no cell's, with its version when it was read."""
+
+    tensor: Tensor
+    version: int
+
+
+class Op:
+    """One executed call, and how to repeat it.
+
+    Attributes:
+        function: the ATen operator.
+        args, kwargs: its arguments, with :class:`At` for tensors.
+        cells: that it reads, each once.
+        written: of those, the ones that it changes in place.
+        made: position among the flat outputs, and the new cell, if still there.
+        becomes: a written cell, and its next version, if still there.
+        random: each generator that it may draw from, and its state before.
+        profile: what it takes; ``cost``: seconds, as far as eviction is concerned.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "args",
+        "becomes",
+        "cells",
+        "cost",
+        "function",
+        "kwargs",
+        "made",
+        "memory",
+        "profile",
+        "random",
+        "random_bytes",
+        "written",
+    )
+
+    def __init__(self, memory: Memory, function: Any, args: Any, kwargs: Any) -> None:
+        self.memory, self.function, self.args, self.kwargs = memory, function, args, kwargs
+        self.cells: tuple[Cell, ...] = ()
+        self.written: tuple[Cell, ...] = ()
+        self.made: list[tuple[int, weakref.ref[Cell]]] = []
+        self.becomes: list[tuple[Cell, weakref.ref[Cell]]] = []
+        self.random: list[tuple[torch.Generator, Tensor]] = []
+        self.random_bytes = 0
+        self.profile = Profile(0, 0)
+        self.cost = 0.0
+
+    def enrol(self) -> None:
+        """Tell its cells that it reads them."""
+        for cell in self.cells:
+            cell.users[id(self)] = weakref.ref(self)
+
+    def __del__(self) -> None:
+        self.memory.live -= self.random_bytes
+        for cell in self.cells:
+            cell.users.pop(id(self), None)
+
+    def results(self) -> Iterable[Cell]:
+        """The cells that it made and that are still there."""
+        for _, known in (*self.made, *self.becomes):
+            cell = known()
+            if cell is not None:
+                yield cell
+
+
+class _Node:
+    """A set of evicted cells that hang together (union-find), with their summed cost."""
+
+    __slots__ = ("cost", "parent")
+
+    def __init__(self, cost: float) -> None:
+        self.cost = cost
+        self.parent: _Node | None = None
+
+    def root(self) -> _Node:
+        node = self
+        while node.parent is not None:
+            if node.parent.parent is not None:
+                node.parent = node.parent.parent
+            node = node.parent
+        return node
+
+
+class Memory:
+    """Live bytes, and the pool of cells that may be evicted.
+
+    Scores follow Kirisame et al., "Dynamic Tensor Rematerialization", section 4.1: cost / (size x
+    staleness), where ``local`` takes a cell's own cost and ``eqclass`` adds that of the sets of
+    evicted cells next to it; ``lru`` evicts the stalest, ``largest`` the largest. The clock is
+    the summed cost of what has run.
+
+    Attributes:
+        budget: bytes.
+        live, peak: bytes now, and the most so far, workspace included.
+        clock: seconds of ops run.
+    """
+
+    def __init__(self, budget: int, heuristic: str) -> None:
+        if heuristic not in HEURISTICS:
+            raise ConfigError(f"heuristic={heuristic}: unknown; use one of {', '.join(HEURISTICS)}")
+        self.budget, self.heuristic = budget, heuristic
+        self.live = self.peak = 0
+        self.clock = 0.0
+        self._owners: list[weakref.ref[Cell] | None] = []
+        self._free: list[int] = []
+        self._table = np.zeros((3, 256))  # bytes, cost, last use
+        self._open = np.zeros(256, dtype=bool)
+
+    def hold(self, cell: Cell, data: Tensor) -> None:
+        """``cell`` becomes resident in the storage of ``data``."""
+        cell.data, cell.key = data, storage_key(data)
+        self.live += cell.bytes
+        self.peak = max(self.peak, self.live)
+        self._enter(cell)
+
+    def drop(self, cell: Cell) -> None:
+        """``cell`` is evicted."""
+        cell.data = None
+        cell.views.clear()
+        self.live -= cell.bytes
+        self._leave(cell)
+
+    def take_over(self, old: Cell, new: Cell) -> None:
+        """The storage of ``old``, which is evicted by that, becomes that of ``new``."""
+        new.data, new.views, new.key = old.data, old.views, old.key
+        old.data, old.views = None, {}
+        self._leave(old)
+        self._enter(new)
+
+    def keep(self, cell: Cell) -> None:
+        """A resident cell is never evicted from now on, and needs no past."""
+        if cell.slot >= 0:
+            self._release_slot(cell)
+        cell.op = None
+
+    def lock(self, cell: Cell) -> None:
+        """Keep a resident cell until it is unlocked as often."""
+        cell.locks += 1
+        if cell.slot >= 0:
+            self._open[cell.slot] = False
+
+    def unlock(self, cell: Cell) -> None:
+        cell.locks -= 1
+        if cell.locks == 0 and cell.slot >= 0:
+            self._open[cell.slot] = True
+            self._table[2, cell.slot] = self.clock
+            if cell.doomed:
+                self.drop(cell)
+        if cell.locks == 0:
+            cell.doomed = False
+
+    def bury(self, cell: Cell) -> None:
+        """No tensor is left in ``cell``: free it now, keep how it was made."""
+        if cell.data is not None and cell.op is not None:
+            if cell.locks:
+                cell.doomed = True
+            else:
+                self.drop(cell)
+
+    def choose(self) -> Cell | None:
+        """The cell to evict next, or None when every resident cell is locked or kept."""
+        size, cost, used = self._table[:, : len(self._owners)]
+        shut = ~self._open[: len(self._owners)]
+        if shut.all():
+            return None
+        if self.heuristic == "lru":
+            score = used.copy()
+        elif self.heuristic == "largest":
+            score = -size
+        else:
+            score = cost / (size * (self.clock - used + _INSTANT))
+        score[shut] = np.inf
+        slot = int(score.argmin())
+        while self.heuristic == "eqclass" and self._refresh(slot):
+            score[slot] = cost[slot] / (size[slot] * (self.clock - used[slot] + _INSTANT))
+            slot = int(score.argmin())
+        return self._owner(slot)
+
+    def _refresh(self, slot: int) -> bool:
+        """Bring a cell's cost up to date with the evicted cells around it; did it rise?
+
+        They join ever larger sets, so that costs mostly rise: only what looks cheapest is looked
+        at again, and what was next to a cell that came back.
+        """
+        cell, known = self._owner(slot), self._table[1, slot]
+        assert cell is not None
+        self._table[1, slot] = cell.cost + sum(root.cost for root in _roots(_beside(cell)))
+        return bool(self._table[1, slot] > known * 1.0001)
+
+    def _owner(self, slot: int) -> Cell | None:
+        known = self._owners[slot]
+        return None if known is None else known()
+
+    def _enter(self, cell: Cell) -> None:
+        if cell.node is not None:
+            cell.node.root().cost -= cell.cost
+            cell.node = None
+            for other in _beside(cell):
+                if other.slot >= 0:
+                    self._refresh(other.slot)
+        if cell.op is None:
+            return
+        slot = self._free.pop() if self._free else len(self._owners)
+        if slot == len(self._owners):
+            self._owners.append(None)
+            if slot == self._open.size:
+                self._open = np.concatenate([self._open, np.zeros_like(self._open)])
+                self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
+        cell.slot = slot
+        self._owners[slot] = weakref.ref(cell)
+        self._table[:, slot] = cell.bytes, cell.cost, self.clock  # the cost rises when looked at
+        self._open[slot] = cell.locks == 0
+
+    def _leave(self, cell: Cell) -> None:
+        if cell.slot < 0:
+            return
+        self._release_slot(cell)
+        if self.heuristic == "eqclass":
+            node = cell.node = _Node(cell.cost)
+            for root in _roots(_beside(cell)) - {node}:
+                root.parent = node
+                node.cost += root.cost
+
+    def _release_slot(self, cell: Cell) -> None:
+        self._open[cell.slot] = False
+        self._owners[cell.slot] = None
+        self._free.append(cell.slot)
+        cell.slot = -1
+
+
+def _beside(cell: Cell) -> list[Cell]:
+    """The cells that ``cell`` was made from and those that were made from it."""
+    beside = list(cell.op.cells) if cell.op is not None else []
+    for known in list(cell.users.values()):
+        op = known()
+        if op is not None:
+            beside += op.results()
+    return beside
+
+
+def _roots(cells: Iterable[Cell]) -> set[_Node]:
+    """The sets that the evicted ones of ``cells`` belong to."""
+    return {cell.node.root() for cell in cells if cell.node is not None}

@@ -1,0 +1,256 @@
+"""The online runtime's engine: makes room, brings evicted cells back, runs ops again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.tracing.record import tensors_in
+from rematbench.training.online.cells import At, Cell, Memory, Op, Scalar
+from rematbench.training.online.profiles import run
+
+COSTS = ("measured", "modelled")
+_FEW_RUNS = 100  # thrashing is not judged by fewer
+
+
+class OutOfBudget(ExecutionError):
+    """The step does not fit into the budget, whatever is evicted.
+
+    Attributes:
+        budget_bytes: the budget.
+        needed_bytes: what the failing op would have taken, everything evictable evicted.
+    """
+
+    def __init__(self, message: str, budget_bytes: int, needed_bytes: int) -> None:
+        super().__init__(message)
+        self.budget_bytes, self.needed_bytes = budget_bytes, needed_bytes
+
+
+class BelowAutograd:
+    """Operators inside see neither autograd nor any dispatch mode."""
+
+    __slots__ = ("autograd", "modes")
+
+    def __enter__(self) -> None:
+        self.modes = torch._C._DisableTorchDispatch()
+        self.autograd = torch._C._AutoDispatchBelowAutograd()
+        self.autograd.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.autograd.__exit__(None, None, None)
+        del self.modes
+
+
+def fill(spec: Any, tensor_at: Callable[[Cell, Any], Tensor]) -> Any:
+    """Arguments with their tensors in place of :class:`At` and :class:`Scalar`.
+
+    Raises:
+        ExecutionError: a scalar has been changed since.
+    """
+    if isinstance(spec, At):
+        return tensor_at(spec.cell, spec.geometry)
+    if isinstance(spec, Scalar):
+        if spec.tensor._version != spec.version:
+            raise ExecutionError("a scalar that an op had read was changed in place; clone it")
+        return spec.tensor
+    if isinstance(spec, (tuple, list)):
+        return type(spec)(fill(item, tensor_at) for item in spec)
+    if isinstance(spec, dict):
+        return {key: fill(item, tensor_at) for key, item in spec.items()}
+    return spec
+
+
+class _Frame:
+    """An op that waits for its cells; ``op`` is None for the request itself."""
+
+    __slots__ = ("cells", "locked", "op")
+
+    def __init__(self, op: Op | None, cells: Sequence[Cell]) -> None:
+        self.op, self.cells, self.locked = op, cells, 0
+
+    def advance(self, memory: Memory) -> Cell | None:
+        """Lock resident cells up to the first evicted one, which is returned."""
+        while self.locked < len(self.cells):
+            cell = self.cells[self.locked]
+            if cell.data is None:
+                return cell
+            memory.lock(cell)
+            self.locked += 1
+        return None
+
+    def release(self, memory: Memory) -> None:
+        for cell in self.cells[: self.locked]:
+            memory.unlock(cell)
+
+
+class Engine:
+    """Runs ops within the budget.
+
+    Attributes:
+        runs, repeats, evictions: first executions, repeated ones, and evictions so far.
+        seconds, repeat_seconds: inside operators: first executions, repeated ones.
+        sweep: called when nothing can be evicted; True when that freed something.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        device: str,
+        costs: str,
+        thrash_limit: float,
+        sweep: Callable[[], bool],
+    ) -> None:
+        if costs not in COSTS:
+            raise ConfigError(f"costs={costs}: unknown; use one of {', '.join(COSTS)}")
+        self.memory, self.device, self.costs, self.sweep = memory, device, costs, sweep
+        self.thrash_limit = thrash_limit
+        self.runs = self.evictions = self.repeats = 0
+        self.seconds = self.repeat_seconds = 0.0
+
+    def make_room(self, need: int, what: Any) -> None:
+        """Evict until ``need`` more bytes fit.
+
+        Raises:
+            OutOfBudget: they never will.
+        """
+        memory = self.memory
+        while memory.live + need > memory.budget:
+            victim = memory.choose()
+            if victim is not None:
+                memory.drop(victim)
+                self.evictions += 1
+            elif not self.sweep():
+                total = memory.live + need
+                raise OutOfBudget(
+                    f"out of memory: {what} needs {need} bytes beside {memory.live} that cannot be "
+                    f"evicted now, {total} in all, but the budget is {memory.budget}; give at "
+                    "least that, or a smaller batch",
+                    memory.budget,
+                    total,
+                )
+
+    def acquire(self, cells: Sequence[Cell]) -> None:
+        """Make every cell resident and lock it, running ops again where needed.
+
+        Ancestors wait on a stack of their own, so that chains may be of any length.
+
+        Raises:
+            OutOfBudget: they do not fit together.
+        """
+        frames = [_Frame(None, cells)]
+        try:
+            while True:
+                frame = frames[-1]
+                missing = frame.advance(self.memory)
+                if missing is not None:
+                    if missing.op is None:
+                        raise ExecutionError(
+                            "a tensor of an aborted DtrRuntime was evicted; it cannot be read"
+                        )
+                    frames.append(_Frame(missing.op, missing.op.cells))
+                elif frame.op is None:
+                    return
+                else:
+                    self._repeat(frame.op)
+                    frames.pop().release(self.memory)
+        except BaseException:
+            for frame in reversed(frames):
+                frame.release(self.memory)
+            raise
+
+    def release(self, cells: Sequence[Cell]) -> None:
+        """Unlock what :meth:`acquire` locked."""
+        for cell in cells:
+            self.memory.unlock(cell)
+
+    def execute(self, op: Op, args: Any, kwargs: Any) -> Any:
+        """Run an op for the first time, room being made."""
+        profile = op.profile
+        start = self.memory.live
+        out, seconds = run(lambda: op.function(*args, **kwargs), profile, self.device)
+        op.cost = op.profile.seconds if self.costs == "measured" else _modelled(op)
+        self._account(start, op)
+        self.runs += 1
+        self.seconds += seconds
+        return out
+
+    def _account(self, start: int, op: Op) -> None:
+        taken = start + op.profile.output_bytes + op.profile.workspace_bytes
+        self.memory.peak = max(self.memory.peak, taken)
+        self.memory.clock += op.cost
+
+    def _repeat(self, op: Op) -> None:
+        """Run an op again, its cells being resident and locked."""
+        # A version of a storage is given up to its successor, unless somebody needs it too.
+        shared = [cell for cell in op.written if cell.op is None or cell.locks > 1]
+        need = op.profile.output_bytes + op.profile.workspace_bytes + op.random_bytes
+        self.make_room(need + sum(cell.bytes for cell in shared), op.function)
+        copies = {}
+        for cell in shared:
+            copies[cell] = Cell(self.memory, cell.bytes, None)
+            self.memory.hold(copies[cell], cell.whole().clone())
+        start = self.memory.live
+
+        def tensor_at(cell: Cell, geometry: Any) -> Tensor:
+            return copies.get(cell, cell).at(geometry)
+
+        args, kwargs = fill(op.args, tensor_at), fill(op.kwargs, tensor_at)
+        with _replayed(op):
+            out, seconds = run(lambda: op.function(*args, **kwargs), op.profile, self.device)
+        self._account(start, op)
+        self.repeats += 1
+        self.repeat_seconds += seconds
+        if self.repeats > self.thrash_limit * max(self.runs, _FEW_RUNS):
+            raise ExecutionError(
+                f"thrashing: {self.repeats} ops repeated for {self.runs} that ran (thrash_limit "
+                f"{self.thrash_limit:g}); give a larger budget or heuristic='eqclass'"
+            )
+        self._place(op, list(tensors_in(out)), copies)
+
+    def _place(self, op: Op, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
+        """Give the results of a repeated op to the cells that miss them."""
+        for position, known in op.made:
+            cell = known()
+            if cell is not None and cell.data is None:
+                self.memory.hold(cell, out[position])
+        for before, known in op.becomes:
+            after = known()
+            source = copies.get(before, before)
+            if after is not None and after.data is None:
+                self.memory.take_over(source, after)
+            elif source is before:
+                self.memory.drop(before)  # it has been changed
+
+
+def _modelled(op: Op) -> float:
+    """Seconds as of memory traffic at 10 GB/s and a launch: the same in every run."""
+    return 5e-6 + (sum(cell.bytes for cell in op.cells) + op.profile.output_bytes) / 1e10
+
+
+def generators(op: Op, device: str) -> list[torch.Generator]:
+    """Those that a random op may draw from."""
+    given = op.kwargs.get("generator")
+    if given is not None:
+        return [given]
+    found = [torch.default_generator]
+    if device == "cuda":
+        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    return found
+
+
+@contextmanager
+def _replayed(op: Op) -> Iterator[None]:
+    """The generators as they were when ``op`` ran first; afterwards as they are now."""
+    now = [(generator, generator.get_state()) for generator, _ in op.random]
+    try:
+        for generator, state in op.random:
+            generator.set_state(state)
+        yield
+    finally:
+        for generator, state in now:
+            generator.set_state(state)

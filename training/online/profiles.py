@@ -1,0 +1,109 @@
+"""What a call will take, known before it runs: bytes of its outputs and workspace, seconds.
+
+Calls of the same operator, geometries and options share one profile. The first such call runs
+under the memory meter; before it, its output is foretold on PyTorch's ``meta`` device, and its
+workspace is guessed to be as large.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rematbench.costmodel.device import device_name, peak_of
+from rematbench.tracing.record import Geometry, storage_key, tensors_in
+
+_known: dict[tuple[str, int], dict[Hashable, Profile]] = {}
+
+
+@dataclass(slots=True)
+class Profile:
+    """What one kind of call takes.
+
+    Attributes:
+        output_bytes: of its new storages.
+        workspace_bytes: needed only while it runs.
+        seconds: the fastest run so far.
+        measured: False while the figures are foretold.
+    """
+
+    output_bytes: int
+    workspace_bytes: int
+    seconds: float = 0.0
+    measured: bool = False
+
+
+def profiles_of(device: str) -> dict[Hashable, Profile]:
+    """The profiles of this process on ``device``; valid for one number of threads."""
+    return _known.setdefault((device_name(device), torch.get_num_threads()), {})
+
+
+def rounded(size: int, device: str) -> int:
+    """Bytes that the allocator takes for a storage of ``size`` bytes."""
+    return -(-size // 512) * 512 if device == "cuda" else size
+
+
+def new_bytes(result: Any, old: set[int]) -> int:
+    """Bytes of the storages of ``result`` that are not among ``old`` (keys)."""
+    sizes = {storage_key(t): t.untyped_storage().nbytes() for t in tensors_in(result)}
+    return sum(size for key, size in sizes.items() if key not in old)
+
+
+def stand_in(geometry: Geometry, storage_bytes: int) -> Tensor:
+    """A tensor without memory, in a storage of this size."""
+    size, stride, offset, dtype = geometry
+    flat = torch.empty(storage_bytes // dtype.itemsize, dtype=dtype, device="meta")
+    return flat.as_strided(size, stride, offset)
+
+
+def foretell(call: Callable[[], Any], inputs: list[Tensor], fallback: int) -> Profile:
+    """What ``call``, on stand-ins, tells of a call that was never run.
+
+    Args:
+        inputs: the stand-ins among its arguments.
+        fallback: bytes of output where the operator cannot tell without data (``nonzero``).
+    """
+    try:
+        old = {storage_key(t) for t in inputs}
+        made = new_bytes(call(), old)
+    except Exception:
+        made = fallback
+    return Profile(made, made)
+
+
+def run(call: Callable[[], Any], profile: Profile, device: str) -> tuple[Any, float]:
+    """Run ``call`` and learn from it. Returns its result and its seconds.
+
+    Without a measurement so far, it runs under the memory meter, unless a profiler is at work
+    already (they do not nest).
+    """
+    if profile.measured or (device == "cpu" and torch.autograd._profiler_enabled()):
+        began = time.perf_counter()
+        result = call()
+        seconds = time.perf_counter() - began
+        if device == "cpu":
+            # On CUDA this is the time to launch, and the first, synchronous run's counts.
+            profile.seconds = min(profile.seconds or seconds, seconds)
+        return result, seconds
+    results: list[Any] = []
+    began = time.perf_counter()
+    took: list[float] = []
+
+    def timed() -> None:
+        start = time.perf_counter()
+        results.append(call())
+        if device == "cuda":
+            torch.cuda.synchronize()
+        took.append(time.perf_counter() - start)
+
+    reading = peak_of(timed, device)
+    profile.output_bytes = max(reading.kept_bytes, 0)
+    profile.workspace_bytes = reading.peak_bytes - profile.output_bytes
+    profile.seconds = took[0]
+    profile.measured = True
+    return results.pop(), time.perf_counter() - began

@@ -1,0 +1,275 @@
+"""Dynamic tensor rematerialization over stock PyTorch: training under a memory budget, online.
+
+After Kirisame et al., "Dynamic Tensor Rematerialization" (ICLR 2021). Below autograd, every
+operator under a :class:`DtrRuntime` returns a :class:`Remat`, a tensor without memory of its own
+that stands for a place in a storage. Autograd saves these like any tensor. A storage is evicted
+when memory is short, and its op runs again when a tensor in it is next read. Views cost nothing:
+they are geometry. An in-place op passes the storage on to its next version, and the previous one
+counts as evicted, so that nothing is ever recomputed from a changed input.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rematbench.costmodel.device import require
+from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.tracing.record import geometry_of, storage_key, tensors_in
+from rematbench.training.online.calls import FirstCall, key_of
+from rematbench.training.online.cells import Cell, Memory
+from rematbench.training.online.engine import BelowAutograd, Engine, OutOfBudget
+from rematbench.training.online.profiles import profiles_of, rounded, stand_in
+from rematbench.training.online.tensor import Buffer, Remat, ordinary
+
+__all__ = ["DtrRuntime", "OutOfBudget", "Remat", "Report"]
+
+aten = torch.ops.aten
+
+_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a runtime did so far.
+
+    Attributes:
+        budget_bytes: allowed; ``peak_bytes``: used at most, by the runtime's own account.
+        ops: first executions; ``rematerializations``: repeated ones; ``evictions``.
+        op_seconds, rematerialization_seconds: inside operators, by kind of execution.
+        bookkeeping_seconds: in the runtime itself.
+    """
+
+    budget_bytes: int
+    peak_bytes: int
+    ops: int
+    rematerializations: int
+    evictions: int
+    op_seconds: float
+    rematerialization_seconds: float
+    bookkeeping_seconds: float
+
+
+class DtrRuntime(TorchDispatchMode):
+    """Trains whatever runs inside it within ``budget_bytes``::
+
+        with DtrRuntime(budget_bytes=2 * 2**30, residents=model.parameters()) as runtime:
+            loss(model, batch).backward()
+        print(runtime.report())
+
+    Inside, run forward and backward; the optimizer comes after. Gradients of leaf tensors end up
+    as ordinary tensors in ``.grad``, bit for bit those of eager training: random ops are
+    repeated from the same state of the generator, in-place ops from the same inputs. What is
+    still alive at the end is brought back and stays.
+
+    The account holds every storage that an op of the step reads or makes, and the workspace of
+    each op. Where the first call of its kind needs more workspace than output bytes, it can
+    exceed the budget that once; later calls know (:mod:`rematbench.training.online.profiles`).
+
+    Args:
+        budget_bytes: the allowed peak, constants included.
+        heuristic: ``eqclass``, ``local``, ``lru`` or ``largest``.
+        residents: tensors that take memory from the start (parameters, buffers, the batch).
+            Others are counted when an op first reads them.
+        device: ``cpu`` or ``cuda``: whose memory.
+        costs: of an op, for the heuristic: its ``measured`` seconds, or ``modelled`` ones (memory
+            traffic), with which every run evicts the same.
+        evict_gradients: evict what the backward pass makes, too. To repeat an op of it takes
+            much of the forward pass, whose saved tensors autograd has let go by then.
+        thrash_limit: give up when so many ops were repeated for each one that ran.
+
+    Raises:
+        ConfigError: an unknown heuristic, device or costs, or a budget that is no positive integer.
+        OutOfBudget: from any op inside that cannot be made to fit.
+        ExecutionError: an op cannot be tracked (it changes a tensor's shape in place), or the
+            step thrashes.
+    """
+
+    def __init__(
+        self,
+        budget_bytes: int,
+        *,
+        heuristic: str = "eqclass",
+        residents: Iterable[Tensor] = (),
+        device: str = "cpu",
+        costs: str = "measured",
+        evict_gradients: bool = False,
+        thrash_limit: float = 50.0,
+    ) -> None:
+        super().__init__()
+        require(device)
+        if type(budget_bytes) is not int or budget_bytes < 1:
+            raise ConfigError(f"budget_bytes={budget_bytes}: give a whole number of bytes above 0")
+        self.device, self.evict_gradients = device, evict_gradients
+        self.memory = Memory(budget_bytes, heuristic)
+        self.engine = Engine(self.memory, device, costs, thrash_limit, self._sweep)
+        self.profiles = profiles_of(device)
+        self._residents = list(residents)
+        self._constants: dict[int, tuple[Cell, StorageWeakRef]] = {}
+        self._sweep_at = 1024
+        self._views: dict[Any, Any] = {}
+        self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self._hooks: dict[int, Any] = {}
+        self._active = False
+        self._seconds = 0.0
+
+    def __enter__(self) -> DtrRuntime:
+        for tensor in self._residents:
+            self.constant(tensor)
+        self.engine.make_room(0, "what is resident")
+        self._active = True
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        try:
+            if kind is None:
+                self._settle()
+        finally:
+            self._active = False
+            for handle in self._hooks.values():
+                handle.remove()
+            self._hooks.clear()
+            self._constants.clear()
+
+    def report(self) -> Report:
+        """What happened so far."""
+        engine = self.engine
+        inside = engine.seconds + engine.repeat_seconds
+        return Report(
+            budget_bytes=self.memory.budget,
+            peak_bytes=self.memory.peak,
+            ops=engine.runs,
+            rematerializations=engine.repeats,
+            evictions=engine.evictions,
+            op_seconds=engine.seconds,
+            rematerialization_seconds=engine.repeat_seconds,
+            bookkeeping_seconds=max(0.0, self._seconds - inside),
+        )
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        return self.dispatch(func, args, kwargs or {})
+
+    def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run one operator below autograd; returns what autograd shall see of its result."""
+        began = time.perf_counter()
+        try:
+            with BelowAutograd():
+                if func in _SAME:
+                    tensor = args[0]
+                    if isinstance(tensor, Remat):
+                        return Remat.wrap(tensor.buffer, tensor.geometry)
+                    return func(*args, **kwargs)
+                if not self._active:
+                    return ordinary(func, args, kwargs)
+                if func.is_view:
+                    return self._view(func, args, kwargs)
+                if len(self._constants) > self._sweep_at:
+                    self._sweep()
+                    self._sweep_at = 2 * len(self._constants) + 1024
+                return FirstCall(self, func, args, kwargs).run()
+        finally:
+            self._seconds += time.perf_counter() - began
+
+    def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A view needs no data: its geometry follows from its argument's."""
+        tensor = args[0]
+        if not isinstance(tensor, Remat):
+            return func(*args, **kwargs)
+        key = func, tensor.geometry, key_of(args[1:]), key_of(kwargs)
+        buffer = tensor.buffer
+        found = self._views.get(key)
+        if found is None:
+            out = func(stand_in(tensor.geometry, buffer.cell.bytes), *args[1:], **kwargs)
+            if any(view.is_conj() or view.is_neg() for view in tensors_in(out)):
+                raise ExecutionError(f"{func}: lazily conjugated tensors cannot be tracked")
+            single = isinstance(out, Tensor)
+            found = geometry_of(out) if single else [geometry_of(view) for view in out]
+            self._views[key] = found
+        if isinstance(found, list):
+            return [Remat.wrap(buffer, geometry) for geometry in found]
+        return Remat.wrap(buffer, found)
+
+    def is_constant(self, tensor: Tensor) -> bool:
+        """Is the tensor in the storage of a known constant?"""
+        return storage_key(tensor) in self._constants
+
+    def constant(self, tensor: Tensor) -> Cell:
+        """The cell of an ordinary tensor, which is never evicted."""
+        key = storage_key(tensor)
+        if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self._hooks:
+            hook = tensor.register_post_accumulate_grad_hook(self._settle_gradient)
+            self._hooks[id(tensor)] = hook
+        known = self._constants.get(key)
+        if known is not None:
+            cell = known[0]
+            if cell.data is None:  # it was swept: its bytes are still counted
+                cell.data, cell.key = tensor, key
+            return cell
+        here = tensor.device.type == self.device
+        size = rounded(tensor.untyped_storage().nbytes(), self.device) if here else 0
+        cell = Cell(self.memory, size, None)
+        self.memory.hold(cell, tensor)
+        cell.views[geometry_of(tensor)] = tensor
+        self._constants[key] = cell, StorageWeakRef(tensor.untyped_storage())
+        return cell
+
+    def replace_constant(self, cell: Cell) -> None:
+        """``cell`` is from now on that of the constant in its storage."""
+        self._constants[cell.key] = cell, self._constants[cell.key][1]
+
+    def new_buffer(self, cell: Cell, device: torch.device) -> Buffer:
+        """The buffer of a new storage."""
+        buffer = Buffer(self, cell, device)
+        self._buffers.add(buffer)
+        return buffer
+
+    def _sweep(self) -> bool:
+        """Let go of constants that no op would need again; True when that freed memory."""
+        before = self.memory.live
+        held = {buffer.cell for buffer in self._buffers}
+        for key, (cell, weak) in list(self._constants.items()):
+            if cell.users or cell.locks or cell in held:
+                continue
+            cell.data = None
+            cell.views.clear()
+            if weak.expired():
+                self.memory.live -= cell.bytes
+                del self._constants[key]
+        return self.memory.live < before
+
+    def _settle_gradient(self, leaf: Tensor) -> None:
+        """A finished gradient becomes an ordinary tensor, and its past can go."""
+        gradient = leaf.grad
+        if not isinstance(gradient, Remat):
+            return
+        began = time.perf_counter()
+        with BelowAutograd():
+            cell = gradient.buffer.cell
+            self.engine.acquire((cell,))
+            self.memory.keep(cell)
+            self.engine.release((cell,))
+            found = cell.at(gradient.geometry)
+            self._constants[cell.key] = cell, StorageWeakRef(found.untyped_storage())
+            leaf.grad = found
+        self._seconds += time.perf_counter() - began
+
+    def _settle(self) -> None:
+        """Bring back what is still alive, for good."""
+        with BelowAutograd():
+            for buffer in list(self._buffers):
+                cell = buffer.cell
+                self.engine.acquire((cell,))
+                self.memory.keep(cell)
+                self.engine.release((cell,))

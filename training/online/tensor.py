@@ -1,0 +1,88 @@
+"""The tensor that the online runtime hands out: a place in a storage that may be evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from rematbench.graphs.errors import ExecutionError
+from rematbench.tracing.record import Geometry, tensors_in
+from rematbench.training.online.cells import Cell
+
+
+class Runtime(Protocol):
+    """What a :class:`Remat` needs of its runtime."""
+
+    def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any: ...
+
+
+class Buffer:
+    """One storage over time, whichever cell is its present version; it dies with the last tensor
+    in it."""
+
+    __slots__ = ("__weakref__", "cell", "device", "runtime")
+
+    def __init__(self, runtime: Runtime, cell: Cell, device: torch.device) -> None:
+        self.runtime, self.cell, self.device = runtime, cell, device
+
+    def __del__(self) -> None:
+        self.cell.memory.bury(self.cell)
+
+
+class Remat(Tensor):
+    """A tensor without memory of its own; ops on it make its storage resident while they run."""
+
+    buffer: Buffer
+    geometry: Geometry
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def wrap(buffer: Buffer, geometry: Geometry) -> Remat:
+        """The tensor of this geometry in ``buffer``."""
+        size, stride, offset, dtype = geometry
+        made: Remat = torch.Tensor._make_wrapper_subclass(
+            Remat,
+            size,
+            strides=stride,
+            storage_offset=offset,
+            dtype=dtype,
+            device=buffer.device,
+        )
+        made.buffer, made.geometry = buffer, geometry
+        return made
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        first = next(t for t in tensors_in(args, kwargs) if isinstance(t, Remat))
+        return first.buffer.runtime.dispatch(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        place = "resident" if self.buffer.cell.data is not None else "evicted"
+        return f"Remat({tuple(self.shape)}, {self.dtype}, {place})"
+
+
+def ordinary(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run an operator outside any runtime: on the tensors themselves, for an ordinary result."""
+    given: dict[int, Remat] = {}
+    out = func(*_inner(args, given), **_inner(kwargs, given))
+    return given.get(id(out), out)  # an in-place op returns its argument
+
+
+def _inner(argument: Any, given: dict[int, Remat]) -> Any:
+    if isinstance(argument, Remat):
+        cell = argument.buffer.cell
+        if cell.data is None:
+            raise ExecutionError("this tensor was evicted when its DtrRuntime ended with an error")
+        found = cell.at(argument.geometry)
+        given[id(found)] = argument
+        return found
+    if isinstance(argument, (tuple, list)):
+        return [_inner(item, given) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _inner(item, given) for key, item in argument.items()}
+    return argument

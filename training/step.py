@@ -1,0 +1,346 @@
+"""Train with a plan: a step that leaves what ``loss.backward()`` leaves, within a budget.
+
+>>> step = apply(model, loss, (images, labels), ApGreedy(), budget="8GiB")   # doctest: +SKIP
+>>> for images, labels in data:                                              # doctest: +SKIP
+...     optimizer.zero_grad()
+...     value = step(images, labels)  # instead of loss(model, images, labels).backward()
+...     optimizer.step()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rematbench import costmodel as costs
+from rematbench.graphs.budget import parse_budget, parse_bytes
+from rematbench.graphs.errors import (
+    ConfigError,
+    ExecutionError,
+    Infeasible,
+    InvalidPlan,
+    PlanError,
+)
+from rematbench.graphs.files import read_plan, write_plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.planning import Problem, Strategy
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.workload import Workload
+from rematbench.training.gradients import announce, deliver, unwrap
+from rematbench.training.signature import Conditions, Look, Place, batch_looks, check_batch
+from rematbench.validator.codegen import generate
+from rematbench.validator.execute import RandomReplay
+
+Loss = Callable[..., Tensor]
+
+
+class Step:
+    """One training step by a plan; made by :func:`apply`.
+
+    Attributes:
+        plan: what it runs; ``save`` writes it to a file that ``apply`` takes.
+        trace: the plan as simulated; ``trace.peak_bytes`` is the peak, optimizer state not
+            included.
+        graph: the step, with the costs that the plan was judged by.
+        checkpoint_all: ordinary training, as simulated.
+        source: the plan as Python source.
+    """
+
+    def __init__(self, model: nn.Module, captured: Captured, graph: Graph, plan: Plan) -> None:
+        self.module, self._parallel = unwrap(model)
+        self._captured = captured
+        self.graph, self.plan = graph, plan
+        self.trace: Trace = simulate(graph, plan)
+        self.checkpoint_all: Trace = simulate(graph, program_order(graph))
+        self._program = generate(captured, plan)
+        self._looks: tuple[Look, ...] = ()
+        self._conditions = Conditions(self.module, captured.device)
+        self._places = {
+            (kind, str(r.target)): Place(self.module, str(r.target), kind)
+            for r in captured.residents
+            if (kind := r.kind) in ("parameter", "buffer")
+        }
+        self._one = torch.ones(
+            (), device=captured.device, dtype=captured.tensors[captured.loss].dtype
+        )
+        self._constants = {n: t.to(captured.device) for n, t in captured.constants.items()}
+        self._trained = {n: self._place("parameter", n) for n in captured.gradients}
+        self._untrained = [
+            Place(self.module, name, "parameter")
+            for name, _ in self.module.named_parameters()
+            if name not in self._trained and ("parameter", name) not in self._places
+        ]
+        self._updated = {n: self._place("buffer", n) for n in captured.updates}
+        self._shared = _shared(captured)
+
+    def _place(self, kind: str, name: str) -> Place:
+        return self._places.get((kind, name)) or Place(self.module, name, kind)
+
+    @property
+    def source(self) -> str:
+        """The plan as the Python function that runs."""
+        return self._program.source
+
+    @property
+    def overhead(self) -> float:
+        """Simulated cost of the plan over that of ordinary training, minus 1."""
+        return self.trace.cost / self.checkpoint_all.cost - 1
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan to a file; ``apply(model, loss, example, path)`` reads it."""
+        write_plan(path, self.plan)
+
+    def __call__(self, *batch: Tensor, gradient: Tensor | None = None) -> Tensor:
+        """Forward and backward: adds to every ``.grad``, updates buffers, returns the loss.
+
+        Args:
+            batch: like the example.
+            gradient: of the loss, as in ``loss.backward(gradient)``: ``1 / n`` to average over n
+                micro-batches, ``scaler.scale(torch.ones(()))`` for a ``GradScaler``.
+
+        Raises:
+            ExecutionError: the batch, the model or its modes are not those that the plan was
+                made for; says what changed and what to call.
+        """
+        check_batch(batch, self._looks)
+        self._conditions.check()
+        for place in self._untrained:
+            place.tensor()
+        if self._parallel is not None:
+            announce(self._parallel, [place.tensor() for place in self._trained.values()])
+        with torch.no_grad():
+            return self._finish(self._run(batch, gradient))
+
+    def _run(self, batch: Sequence[Tensor], gradient: Tensor | None = None) -> list[Any]:
+        """Raw results, in the order of the program's; nothing in the model changes."""
+        residents = self._residents(batch, gradient)
+        # A plan computes what was traced, casts included: autocast must not add its own.
+        with torch.autocast(self._captured.device, enabled=False):
+            return list(self._program.step(residents, RandomReplay(self._captured.device)))
+
+    def _residents(self, batch: Sequence[Tensor], gradient: Tensor | None) -> tuple[Tensor, ...]:
+        if gradient is None:
+            gradient = self._one
+        elif gradient.numel() != 1:
+            raise ExecutionError(
+                f"gradient has {gradient.numel()} entries; the loss is a scalar, so give one"
+            )
+        found: list[Tensor] = []
+        for resident in self._captured.residents:
+            if resident.kind == "input":
+                assert isinstance(resident.target, int)
+                found.append(batch[resident.target])
+            elif resident.kind == "tangent":
+                found.append(gradient.detach().to(self._one).reshape(()))
+            elif resident.kind == "constant":
+                found.append(self._constants[resident.tensor])
+            else:
+                found.append(self._places[resident.kind, str(resident.target)].tensor().detach())
+        return tuple(found)
+
+    def _finish(self, results: list[Any]) -> Tensor:
+        """Hand the results over, dropping each as soon as it has its place."""
+        results.reverse()
+        loss: Tensor = results.pop()
+        hooked = self._parallel is not None
+        for name, place in self._trained.items():
+            gradient = results.pop()
+            if gradient is None:
+                raise ExecutionError(f"the plan leaves no gradient of {name}; call apply() again")
+            parameter = place.tensor()
+            assert isinstance(parameter, nn.Parameter)
+            deliver(parameter, gradient, shared=name in self._shared, hooked=hooked)
+            del gradient
+        for place in self._updated.values():
+            place.tensor().copy_(results.pop())
+        return loss
+
+    def __repr__(self) -> str:
+        return (
+            f"Step({self.plan.graph}, {self.plan.strategy or 'plan'}, simulated peak "
+            f"{self.trace.peak_bytes} bytes, overhead {self.overhead:+.1%})"
+        )
+
+
+def _shared(captured: Captured) -> frozenset[str]:
+    """The parameters whose gradient lies in the storage of something else that leaves the step."""
+    seen = {captured.value_of[captured.loss]}
+    found = set()
+    resident = {v.name for v in captured.graph.values if v.resident}
+    for name, tensor in captured.gradients.items():
+        value = captured.value_of[tensor]
+        if value in seen or value in resident:
+            found.add(name)
+        seen.add(value)
+    return frozenset(found)
+
+
+def apply(
+    model: nn.Module,
+    loss: Loss | None,
+    example: Any,
+    plan: Plan | Strategy | str | Path,
+    budget: Any = None,
+    *,
+    reserve: Any = None,
+    costmodel: str = "profiled",
+    time_limit: float = 60.0,
+    seed: int = 0,
+    check: bool = True,
+) -> Step:
+    """A training step of ``model`` that keeps to a plan.
+
+    Args:
+        model: with its parameters where they will be trained, in the mode (train or eval, of
+            each submodule) in which it will be; or DistributedDataParallel around it.
+        loss: ``loss(model, *batch)`` is the scalar loss; None: ``model(*batch)`` is.
+        example: a batch (a tuple of tensors); only what it looks like counts, apart from the
+            check.
+        plan: a plan, the path of a plan file, or a strategy that makes one.
+        budget: of the peak (parameters, buffers, batch, activations, gradients, workspaces):
+            bytes, ``"8GiB"``, a fraction of ordinary training's peak, or None.
+        reserve: bytes of the budget for what the step does not see: optimizer state, and, when
+            gradients are accumulated, one gradient of each parameter.
+        costmodel: what ops cost. ``profiled`` measures each, workspaces included, so that the
+            peak is the true one; ``flops`` is instant and knows no workspaces.
+        time_limit: seconds for the strategy.
+        check: run the plan on ``example`` and compare its loss with the model's own.
+
+    Raises:
+        CaptureError: the step cannot be traced: it branches on data, say.
+        PlanError: the plan is one of another model, batch or version of PyTorch.
+        Infeasible: no plan within the budget, or the given one is above it.
+        ExecutionError: the check failed.
+        ConfigError, BudgetError: an argument is bad.
+    """
+    looks = batch_looks(example)
+    captured = _capture(unwrap(model)[0], loss, looks)
+    graph = costs.apply(costmodel, captured.graph, captured, device=captured.device)
+    allowed = _allowed(budget, reserve, simulate(graph, program_order(graph)).peak_bytes)
+    if isinstance(plan, (str, Path)):
+        plan = read_plan(plan)
+    if not isinstance(plan, Plan):
+        plan = _planned(plan, captured, graph, allowed, time_limit, seed)
+    _check_plan(plan, graph, allowed)
+    step = Step(model, captured, graph, plan)
+    step._looks = looks
+    if check:
+        _check_loss(step, (example,) if isinstance(example, Tensor) else tuple(example))
+    return step
+
+
+def _own_loss(module: nn.Module, *batch: Tensor) -> Tensor:
+    found: Tensor = module(*batch)
+    return found
+
+
+def _capture(module: nn.Module, loss: Loss | None, looks: tuple[Look, ...]) -> Captured:
+    """The step as a graph, whose name tells its batch and structure: plan files carry it."""
+    devices = {t.device.type for t in module.parameters()} | {look.device for look in looks}
+    if len(devices) != 1:
+        raise ConfigError(f"model and batch are on {sorted(devices)}; move both to one device")
+
+    def make_batch() -> tuple[Tensor, ...]:
+        full = [torch.empty(look.shape, dtype=look.dtype) for look in looks]
+        return tuple(
+            torch.empty_strided(t.shape, _strides(t, look), dtype=look.dtype).zero_()
+            for t, look in zip(full, looks, strict=True)
+        )
+
+    workload = Workload(type(module).__name__, module, make_batch, loss or _own_loss)
+    captured = capture(workload, devices.pop(), train=False)
+    batch = ";".join(
+        "x".join(map(str, k.shape)) + f":{str(k.dtype).removeprefix('torch.')}" for k in looks
+    )
+    name = f"{workload.name}[{batch}]#{captured.graph.hash[:12]}"
+    return replace(captured, graph=replace(captured.graph, name=name))
+
+
+def _strides(full: Tensor, look: Look) -> tuple[int, ...]:
+    known = iter(look.stride)
+    return tuple(
+        next(known) if n > 1 else s for s, n in zip(full.stride(), full.shape, strict=True)
+    )
+
+
+def _allowed(budget: Any, reserve: Any, base: int) -> int | None:
+    allowed = parse_budget(budget).of(base)
+    if reserve is None:
+        return allowed
+    kept = parse_bytes("reserve", reserve)
+    if allowed is None or allowed <= kept:
+        raise ConfigError(f"reserve={reserve} leaves nothing of budget={budget}; give a larger one")
+    return allowed - kept
+
+
+def _planned(
+    strategy: Any,
+    captured: Captured,
+    graph: Graph,
+    allowed: int | None,
+    time_limit: float,
+    seed: int,
+) -> Plan:
+    if not isinstance(strategy, Strategy):
+        raise ConfigError(
+            f"{strategy!r} is no plan; give a Plan, the path of a plan file, or a strategy such "
+            "as rematbench.strategies.chen.ApGreedy()"
+        )
+    made = strategy.plan(Problem(graph, allowed, time_limit, seed, captured)).plan
+    if made is None:
+        raise PlanError(f"{type(strategy).__name__} judges itself and makes no plan to train with")
+    return made.labelled(type(strategy).__name__, allowed)
+
+
+def _check_plan(plan: Plan, graph: Graph, allowed: int | None) -> None:
+    """Raises PlanError for a foreign plan, Infeasible for one above the budget."""
+    if "#" in plan.graph and plan.graph != graph.name:
+        raise PlanError(
+            f"the plan is for {plan.graph}, this model and batch are {graph.name}; "
+            "call apply() with a strategy, and save the new plan"
+        )
+    try:
+        peak = simulate(graph, plan).peak_bytes
+    except InvalidPlan as error:
+        raise PlanError(
+            f"the plan (for {plan.graph or 'an unnamed graph'}) does not fit {graph.name}: {error}"
+            "; it is of another model, batch or version of PyTorch: call apply() with a strategy"
+        ) from error
+    if allowed is not None and peak > allowed:
+        raise Infeasible(
+            f"the plan peaks at {peak} bytes, the budget leaves {allowed}; give a larger budget "
+            "or a strategy",
+            smallest_peak_found=peak,
+        )
+
+
+def _check_loss(step: Step, batch: tuple[Tensor, ...]) -> None:
+    """Compare the plan's loss with the model's own; random state and buffers are left alone."""
+    from rematbench.validator.check import TOLERANCE
+
+    device = step._captured.device
+    buffers = [(b, b.clone()) for b in step.module.buffers()]
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if device == "cuda" else []):
+        start = RandomReplay(device)
+        start.record(0)
+        with torch.no_grad():
+            found = step._run(batch)[0].double()
+            start.replay(0)
+            expected = step._captured.workload(*batch).reshape(())
+            for buffer, old in buffers:
+                buffer.copy_(old)
+    allowed = TOLERANCE.get(expected.dtype, 0.0)
+    expected = expected.double()
+    if not torch.allclose(found, expected, rtol=allowed, atol=allowed, equal_nan=True):
+        raise ExecutionError(
+            f"the captured loss is {found.item():.6g}, the model's own {expected.item():.6g}: "
+            "the trace does not compute what the model does (Python state such as random.random(), "
+            "or several layers of nn.LSTM with dropout); remove that, or pass check=False"
+        )

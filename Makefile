@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures figures-planned figures-solved test check gpu setup clean
+.PHONY: bench benchmarks figures figures-planned figures-solved test check links gpu setup clean
 
 setup: $(READY)
 
@@ -84,10 +84,16 @@ benchmarks: $(READY)
 test: $(TOOLS)
 	$(BIN)/python -m pytest -q -n 2
 
-check: $(TOOLS)
+check: $(TOOLS) links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict graphs
+	cd build/links && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --strict -p rematbench
+
+# The package as it is installed, in links to the folders: for type checkers and editors.
+ROOMS = $(shell sed -n 's/^"rematbench\.[a-z]*" = "\(.*\)"/\1/p' pyproject.toml)
+links:
+	rm -rf build/links && mkdir -p build/links/rematbench
+	ln -s $(addprefix ../../../,$(wildcard rematbench/*.py*) $(ROOMS)) build/links/rematbench/
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
 # Without network, where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin

@@ -83,7 +83,7 @@ def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[
 
 def _templates() -> Environment:
     environment = Environment(
-        loader=PackageLoader("report"),
+        loader=PackageLoader("rematbench.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -73,7 +73,7 @@ def gaps(name: str, graph: Graph, fractions: tuple[float, ...]) -> Iterator[Figu
         title = f"{name} at {fraction:g}"
         budget = int(fraction * base.peak_bytes)
         try:
-            problem = Problem(graph, budget, time_limit=SECONDS, known=tuple(known))
+            problem = Problem(graph, budget, time_limit=SECONDS, warm_starts=tuple(known))
             busy = process_time()
             found = Monet(gap=GAP).plan(problem)
         except Infeasible:
@@ -103,7 +103,9 @@ def ablation(name: str, plain: Captured) -> Iterator[Figure]:
     for variant in sorted(VARIANTS, key=["noop", "conv", "output", "intermediate", "full"].index):
         graph = costed(plain, variant)
         inside = tuple(plans.values()) if variant == "full" else tuple(plans.values())[:1]
-        problem = Problem(graph, int(ABLATION * base.peak_bytes), time_limit=SHORT, known=inside)
+        problem = Problem(
+            graph, int(ABLATION * base.peak_bytes), time_limit=SHORT, warm_starts=inside
+        )
         try:
             found = Monet(variant).plan(problem)
         except Infeasible:

@@ -51,9 +51,9 @@ class Problem:
         seed: of every random choice.
         captured: the torch side of the graph; only PyTorch's own planners look at it.
         stream: an event log; only DTR looks at it.
-        report: told in a few words about progress.
-        known: plans for this graph, of smaller budgets or of a strategy's ablations, say. A
-            strategy that looks at them never returns a dearer plan than one of them that fits.
+        report: called with a few words on progress.
+        warm_starts: plans for this graph, of smaller budgets or of a strategy's ablations, say.
+            A strategy that takes them never returns a dearer plan than one of them that fits.
     """
 
     graph: Graph
@@ -63,7 +63,7 @@ class Problem:
     captured: Captured | None = None
     stream: EventStream | None = None
     report: Callable[[str], None] = field(default=lambda words: None, repr=False)
-    known: tuple[Plan, ...] = ()
+    warm_starts: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +128,14 @@ class Strategy(Protocol):
 
 
 @runtime_checkable
-class Warmed(Protocol):
+class SupportsWarmUp(Protocol):
     """A strategy with something to do before planning time counts: compiling, say."""
 
     def warm_up(self) -> None: ...
 
 
 @runtime_checkable
-class Choosy(Protocol):
+class ChoosesImplementations(Protocol):
     """A strategy that chooses among implementations: it plans for a graph that has them.
 
     Attributes:
@@ -151,8 +151,8 @@ class Choosy(Protocol):
 
 
 @runtime_checkable
-class Heir(Protocol):
-    """A strategy that looks at known plans, of itself and of its variants.
+class SupportsWarmStart(Protocol):
+    """A strategy that takes known plans, its own and its variants', as warm starts.
 
     Attributes:
         contained: variants whose every plan it may return, its own among them.

@@ -21,13 +21,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rematbench import cache, progress, terminal
 from rematbench.graphs.errors import RematbenchError
-from rematbench.handed_on import with_known_plans
 from rematbench.mistakes import bad_row, explain
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, format_row, write_row
 from rematbench.settings import Settings, settings_from
 from rematbench.terminal import announce, working
+from rematbench.warm_starts import with_known_plans
 from rematbench.worker import the_worker
 
 BAD_CONFIGURATION = 2

@@ -31,7 +31,13 @@ from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import banishing_peak, load, load_stream
-from rematbench.strategies.base import Choosy, Problem, Solution, Strategy, Warmed
+from rematbench.strategies.base import (
+    ChoosesImplementations,
+    Problem,
+    Solution,
+    Strategy,
+    SupportsWarmUp,
+)
 
 if TYPE_CHECKING:
     from rematbench.streams.events import EventStream
@@ -79,11 +85,13 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
         from rematbench.costmodel.device import use_numerics
 
         use_numerics(**settings.numerics)
-    graph, captured = load(settings, say, strategy if isinstance(strategy, Choosy) else None)
+    graph, captured = load(
+        settings, say, strategy if isinstance(strategy, ChoosesImplementations) else None
+    )
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
     try:
-        if isinstance(strategy, Warmed):
+        if isinstance(strategy, SupportsWarmUp):
             strategy.warm_up()
         say("plan")
         report = lambda words: say(f"plan: {words}")  # noqa: E731

@@ -13,7 +13,7 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
 from rematbench.settings import STREAM_KINDS, Settings
-from rematbench.strategies.base import Choosy
+from rematbench.strategies.base import ChoosesImplementations
 from rematbench.streams.convert import graph_of_stream
 from rematbench.streams.events import EventStream
 from rematbench.streams.log import read_log
@@ -27,7 +27,7 @@ _memo: dict[str, Any] = {}
 
 
 def load(
-    settings: Settings, say: Any = lambda phase: None, choosy: Choosy | None = None
+    settings: Settings, say: Any = lambda phase: None, chooser: ChoosesImplementations | None = None
 ) -> tuple[Graph, Captured | None]:
     """The graph to plan for, and what it was captured from.
 
@@ -35,32 +35,34 @@ def load(
 
     Args:
         say: called with the name of each phase that takes long.
-        choosy: a strategy that wants other implementations; files have them, or have none.
+        chooser: a strategy that wants other implementations; files have them, or have none.
     """
     if not settings.captured:
         return _plain(settings), None
     model: list[Any] = [settings.model, settings.device, settings.numerics]
     captured = _remember("captured", model, lambda: _capture(settings, say))
-    if choosy is not None:
-        model = [*model, sorted(choosy.kinds), choosy.wants_density, settings.seed]
+    if chooser is not None:
+        model = [*model, sorted(chooser.kinds), chooser.wants_density, settings.seed]
         plain = captured
-        captured = _remember("attached", model, lambda: _attach(settings, plain, choosy, say))
+        captured = _remember("attached", model, lambda: _attach(settings, plain, chooser, say))
     chosen = [*model, settings.costmodel, settings.preset]
     costed = _remember("costed", chosen, lambda: _cost(settings, captured, say))
     return account(settings.accounting, costed, captured.kinds, captured.gradient_values), captured
 
 
-def _attach(settings: Settings, captured: Captured, choosy: Choosy, say: Any) -> Captured:
+def _attach(
+    settings: Settings, captured: Captured, chooser: ChoosesImplementations, say: Any
+) -> Captured:
     """The same model with implementations to choose from; its defaults stay as they are."""
     from rematbench.tracing.alternatives import with_alternatives
 
     density = None
-    if choosy.wants_density and settings.device != "none":
+    if chooser.wants_density and settings.device != "none":
         from rematbench.validator import densities
 
         say("measure sparsity")
         density = densities(captured, settings.device, settings.seed)
-    return with_alternatives(captured, choosy.kinds, density)
+    return with_alternatives(captured, chooser.kinds, density)
 
 
 def _remember(slot: str, key: Any, make: Any) -> Any:

@@ -20,7 +20,7 @@ from rematbench.job import failure, first_row, make_strategy, run
 from rematbench.row import Row, read_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import load
-from rematbench.strategies.base import Choosy
+from rematbench.strategies.base import ChoosesImplementations
 from rematbench.terminal import announce
 from rematbench.tracing.capture import Captured
 from rematbench.validator import Validator, generate, validator_of
@@ -213,8 +213,8 @@ def _alone(prepared: Prepared, entry: Entry) -> Row:
 
 def _start(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
     strategy = make_strategy(entry.settings)
-    choosy = strategy if isinstance(strategy, Choosy) else None
-    graph, captured = load(entry.settings, choosy=choosy)
+    chooser = strategy if isinstance(strategy, ChoosesImplementations) else None
+    graph, captured = load(entry.settings, chooser=chooser)
     assert captured is not None
     path = prepared.model.folder / f"{graph.hash}.graph.json.gz"
     if not path.exists():

@@ -13,29 +13,29 @@ from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import (
     BoundOf,
-    Choosy,
+    ChoosesImplementations,
     Degree,
-    Heir,
     Problem,
     Solution,
     Strategy,
+    SupportsWarmStart,
+    SupportsWarmUp,
     Traits,
     Verdict,
-    Warmed,
 )
 from rematbench.graphs.simulate import Trace, simulate
 
 __all__ = [
     "BoundOf",
-    "Choosy",
+    "ChoosesImplementations",
     "Degree",
-    "Heir",
     "Problem",
     "Solution",
     "Strategy",
+    "SupportsWarmStart",
+    "SupportsWarmUp",
     "Traits",
     "Verdict",
-    "Warmed",
     "cheapest_within",
     "fitted",
 ]

@@ -47,7 +47,7 @@ class CheckmateCompared:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`~rematbench.strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~rematbench.strategies.base.ChoosesImplementations`)."""
         return frozenset({Kind.CONVOLUTION} if self.convolutions == "fastest" else ())
 
     @property

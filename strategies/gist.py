@@ -66,7 +66,7 @@ class Gist:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`~rematbench.strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~rematbench.strategies.base.ChoosesImplementations`)."""
         wanted = {
             Kind.SHAPE: True,
             Kind.INTERMEDIATE: self.binarize,

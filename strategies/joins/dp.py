@@ -139,10 +139,12 @@ class JoinTable:
             slots -= 1
 
     def _decide(self, state: list[int], slots: int) -> tuple[int, int, int]:
-        held = [b or n < full for b, n, full in zip(self.kept, state, self.lengths, strict=True)]
+        occupied = [
+            b or n < full for b, n, full in zip(self.kept, state, self.lengths, strict=True)
+        ]
         best: tuple[float, tuple[int, int, int]] | None = None
         for m, n in enumerate(state):
-            free = slots - (sum(held) - held[m])
+            free = slots - (sum(occupied) - occupied[m])
             for i in range(1, n + 1):
                 rest = [*state[:m], n - i, *state[m + 1 :]]
                 cost = i * self.costs.forward + self.makespan(slots - 1, rest)
@@ -168,18 +170,18 @@ def _join_table(lengths, kept, stride, chain, u_f, u_t, slots):  # type: ignore[
         if twin < index:
             table[index] = table[twin]
             continue
-        held = 0
+        occupied = 0
         needed = k
         early = False
         for m in range(k):
             cut = kept[m] == 1 or state[m] < lengths[m]
-            held += cut
+            occupied += cut
             needed += state[m] > 0
             early = early or state[m] == 1 or (state[m] == 0 and not cut)
         if not early:
             needed += 1
         for m in range(k):
-            others = held - (kept[m] == 1 or state[m] < lengths[m])
+            others = occupied - (kept[m] == 1 or state[m] < lengths[m])
             for i in range(1, state[m] + 1):
                 target = index - i * stride[m]
                 for c in range(max(needed, others), slots + 1):

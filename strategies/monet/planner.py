@@ -58,8 +58,8 @@ class Monet:
         gap: relative gap (cost - bound) / cost at which to stop.
         operators: of ``released``: MONeT; False: MONeT-NoOp.
         locals: of ``released``: appendix B's bound of local memory, ``loose`` or ``tight``.
-        known: plan files, which count like :attr:`Problem.known`; in a sweep, ``sweep`` stands
-            for those of its earlier jobs.
+        known: plan files, warm starts like :attr:`Problem.warm_starts`; in a sweep, ``sweep``
+            stands for those of its earlier jobs.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -88,7 +88,7 @@ class Monet:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What it chooses from (:class:`~rematbench.strategies.base.Choosy`)."""
+        """What it chooses from (:class:`~rematbench.strategies.base.ChoosesImplementations`)."""
         return VARIANTS[self.operations]
 
     @property
@@ -100,7 +100,7 @@ class Monet:
 
     @property
     def contained(self) -> frozenset[str]:
-        """Variants whose plans count in a sweep (:class:`~rematbench.strategies.base.Heir`)."""
+        """Variants whose plans are warm starts in a sweep."""
         everything = self.operations == "full"
         return frozenset(VARIANTS if everything else {"noop", self.operations})
 
@@ -124,8 +124,8 @@ class Monet:
         if not graph_can_be_planned(graph):
             raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
         sizes: dict[str, Any] = {}
-        known = (*problem.known, *map(read_plan, self.known))
-        problem = replace(problem, known=known)
+        warm_starts = (*problem.warm_starts, *map(read_plan, self.known))
+        problem = replace(problem, warm_starts=warm_starts)
         if self.variant == RELEASED:
             sizes = self._published(problem)
             problem = replace(problem, time_limit=PLANNING * problem.time_limit)
@@ -232,7 +232,7 @@ class _Run:
     def run(self) -> None:
         """First without a model, then with its advice, then both side by side."""
         limit = UNLIMITED if self.problem.budget is None else self.problem.budget
-        for plan in self.problem.known:
+        for plan in self.problem.warm_starts:
             self._take(plan)
         space = Chosen.start(self.ways, cheapest_choice(self.ways), limit, self.joint)
         start = everything(space)

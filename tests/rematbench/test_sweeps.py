@@ -212,7 +212,7 @@ def test_limits_are_checked(place: Path, override: str, said: str) -> None:
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
-def test_plans_are_handed_on(place: Path) -> None:
+def test_finished_plans_are_warm_starts(place: Path) -> None:
     (place / "handed_networks.py").write_text(NETWORK)
     model = ("model=python", "model.target=handed_networks:deep", "batch_size=8")
     jobs = (*model, "strategy=monet", "time_limit=0.5")

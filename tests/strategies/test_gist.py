@@ -11,7 +11,7 @@ from rematbench import costmodel, validator
 from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.strategies.base import Choosy, Problem, Solution
+from rematbench.strategies.base import ChoosesImplementations, Problem, Solution
 from rematbench.strategies.gist import Gist
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.capture import Captured, capture
@@ -59,7 +59,7 @@ def test_half_precision_is_lossy_and_smaller() -> None:
 
 def test_everything_off_is_checkpoint_all() -> None:
     off = Gist(binarize=False, sparse=None, half=False, in_place=False)
-    assert isinstance(off, Choosy)
+    assert isinstance(off, ChoosesImplementations)
     _, found, trace, base = encoded(off)
     assert trace.cost <= base.cost
     assert trace.peak_bytes <= base.peak_bytes

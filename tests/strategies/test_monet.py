@@ -21,7 +21,7 @@ from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Compute, Plan, program_order, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Choosy, Problem
+from rematbench.strategies.base import ChoosesImplementations, Problem
 from rematbench.strategies.checkmate_compared import CheckmateCompared
 from rematbench.strategies.gist import Gist
 from rematbench.strategies.monet.planner import Monet
@@ -220,7 +220,7 @@ def test_executed() -> None:
 
 def test_checkpoint_all_stays_the_same() -> None:
     captured, graph, base = network("full")
-    assert isinstance(Monet(), Choosy)
+    assert isinstance(Monet(), ChoosesImplementations)
     plain = costmodel.apply("flops", captured.graph, captured)
     only = tuple(replace(op, implementations=op.implementations[:1]) for op in plain.ops)
     again = simulate(replace(graph, ops=only), program_order(replace(graph, ops=only)))
@@ -276,7 +276,7 @@ class _Narrow(nn.Module):
 
 
 @pytest.mark.parametrize("strategy", [Monet(), Gist(), CheckmateCompared("fastest")])
-def test_zero_weights_empty_tensors_and_odd_sizes(strategy: Choosy) -> None:
+def test_zero_weights_empty_tensors_and_odd_sizes(strategy: ChoosesImplementations) -> None:
     torch.manual_seed(0)
     workload = Workload(
         "narrow", _Narrow(), lambda: (torch.randn(3, 3, 13, 11),), lambda m, x: m(x)

@@ -288,7 +288,7 @@ def sweep(
     costs, graph = [], small(seed)
     floor, peak = graph.floor_bytes(), simulate(graph, program_order(graph)).peak_bytes
     for share in shares:
-        problem = Problem(graph, int(floor + share * (peak - floor)), 0.2, known=known)
+        problem = Problem(graph, int(floor + share * (peak - floor)), 0.2, warm_starts=known)
         try:
             plan = Monet().plan(problem).plan
         except Infeasible:
@@ -319,7 +319,7 @@ def test_full_knows_its_ablations(seed: int) -> None:
     for variant in ("noop", "conv", "output", "intermediate", "full"):
         known = tuple(plans.values()) if variant == "full" else tuple(plans.values())[:1]
         try:
-            found = Monet(variant).plan(Problem(graph, budget, 0.2, known=known))
+            found = Monet(variant).plan(Problem(graph, budget, 0.2, warm_starts=known))
         except Infeasible:
             continue
         plans[variant] = found.plan

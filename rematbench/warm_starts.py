@@ -1,4 +1,4 @@
-"""Plans that finished jobs of a sweep hand on to later ones (``strategy.known=sweep``)."""
+"""Plans of a sweep's finished jobs as warm starts of later ones (``strategy.known=sweep``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.job import first_row, make_strategy
 from rematbench.row import Row, read_row
 from rematbench.settings import Settings
-from rematbench.strategies.base import Heir
+from rematbench.strategies.base import SupportsWarmStart
 
 SWEEP = "sweep"
 _SAME = ("model", "batch_size", "resolution", "strategy", "costmodel", "threads")
@@ -25,13 +25,13 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
         folder: run directory; jobs of a sweep have theirs side by side, named by number.
 
     Raises:
-        ConfigError: the strategy does not look at known plans, or an earlier row is damaged.
+        ConfigError: the strategy takes no warm starts, or an earlier row is damaged.
     """
     if settings.options.get("known") != SWEEP:
         return settings
     settings = replace(settings, options=settings.options | {"known": []})
     strategy = make_strategy(settings)
-    if not isinstance(strategy, Heir):
+    if not isinstance(strategy, SupportsWarmStart):
         raise ConfigError(f"strategy.known=sweep: strategy={settings.strategy} takes no plans")
     ours, number = first_row(settings), int(folder.name) if folder.name.isdigit() else 0
     before = [folder.parent / str(earlier) for earlier in range(number)]

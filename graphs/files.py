@@ -18,17 +18,16 @@ workspace_bytes; a compute statement names the one that it runs as a third item.
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-import tempfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rematbench.graphs.errors import ConfigError, GraphError, PlanError, RematbenchError
+from rematbench.graphs.errors import GraphError, PlanError, RematbenchError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
+from rematbench.graphs.json_files import read_json as read_json
+from rematbench.graphs.json_files import write_bytes as write_bytes
+from rematbench.graphs.json_files import write_json as write_json
 from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
@@ -198,78 +197,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             for s in plan.statements
         ],
     }
-
-
-def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> Any:
-    """Read strict JSON, gzip or plain (told by content, not by name).
-
-    Raises:
-        error: the file is missing, unreadable, truncated, not JSON, holds NaN or Infinity, or
-            an object with a repeated key.
-    """
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
-        return json.loads(raw, object_pairs_hook=_unique, parse_constant=_reject)
-    except OSError as fault:
-        if isinstance(fault, gzip.BadGzipFile):
-            raise error(f"{path}: damaged gzip ({fault}); write the file again") from None
-        raise error(f"{path}: cannot be read ({fault.strerror or fault}); check the path") from None
-    except (EOFError, zlib.error) as fault:
-        raise error(f"{path}: damaged or truncated gzip ({fault}); write it again") from None
-    except json.JSONDecodeError as fault:
-        where = f"line {fault.lineno}, column {fault.colno}"
-        raise error(
-            f"{path}: not valid JSON at {where} ({fault.msg}); is the file truncated?"
-        ) from None
-    except (ValueError, RecursionError) as fault:
-        raise error(f"{path}: {fault}") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"key {twice!r} appears twice in one object; keep one")
-    return found
-
-
-def _reject(constant: str) -> Any:
-    raise ValueError(f"holds {constant}, which is not JSON; give a finite number or null")
-
-
-def write_json(path: str | Path, document: Any, indent: int | None = None) -> None:
-    """Write strict JSON by atomic rename, gzip when the name ends in ``.gz``."""
-    separators = (",", ":") if indent is None else (",", ": ")
-    text = json.dumps(document, allow_nan=False, indent=indent, separators=separators) + "\n"
-    content = text.encode()
-    if Path(path).suffix == ".gz":
-        content = gzip.compress(content, compresslevel=6, mtime=0)
-    write_bytes(path, content)
-
-
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file by atomic rename, making its folder where needed."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(draft, 0o666 & ~_umask())
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 class _Form:

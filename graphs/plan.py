@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from rematbench.graphs.errors import InvalidPlan
 from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.kernels import kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def with_frees(graph: Graph, computes: Sequence[int] | IntArray) -> IntArray:
     return codes
 
 
-@numba.njit(cache=True)
+@kernel
 def _with_frees(
     sequence, resident, outputs, op_of, read_at, reads, write_at, writes, over_at, over
 ):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from rematbench.graphs.errors import InvalidPlan
 from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan
 
 _OK, _DEAD_READ, _FREE_DEAD, _FREE_RESIDENT, _BAD_CODE = range(5)
@@ -101,7 +101,7 @@ def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: in
     return f"op {reader!r} reads {name!r}, which is not live; compute op {writer!r} first"
 
 
-@numba.njit(cache=True)
+@kernel
 def _replay(
     codes, live, during, after, size, resident, forward, loss, start_bytes,
     op_of, op_cost, workspace, read_at, reads, write_at, writes, over_at, over,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan, with_frees
 
 BoolArray = NDArray[np.bool_]
@@ -50,7 +50,7 @@ def optimal_recomputation(graph: Graph, kept: BoolArray) -> BoolArray:
     return np.asarray(_closure(np.ascontiguousarray(kept, dtype=np.bool_), depends))
 
 
-@numba.njit(cache=True)
+@kernel
 def _closure(kept, depends):
     n = kept.shape[0]
     computed = np.zeros((n, n), dtype=np.bool_)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.memory import Memory
 from rematbench.strategies.checkmate.space import FloatArray
 
@@ -52,7 +52,7 @@ def violated(memory: Memory, layout: Layout, x: FloatArray, budget: float, by: f
     return Cuts(*_violated(memory, layout, np.append(x, 0.0), budget, by))
 
 
-@numba.njit(cache=True)
+@kernel
 def _violated(memory, layout, x, budget, by):
     groups = layout.low.size
     rows = new_rows(x.size)
@@ -98,7 +98,7 @@ class _Rows(NamedTuple):
     total: FloatArray
 
 
-@numba.njit(cache=True)
+@kernel
 def new_rows(columns):
     """No rows yet."""
     return _Rows(
@@ -113,14 +113,14 @@ def new_rows(columns):
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def constant(rows, amount):
     """Add a constant to the row in the making."""
     rows.total[0] += amount
     rows.total[1] += amount
 
 
-@numba.njit(cache=True)
+@kernel
 def term(rows, x, column, amount):
     """Add a term to the row in the making; column -1 is zero."""
     if column < 0 or amount == 0.0:
@@ -132,7 +132,7 @@ def term(rows, x, column, amount):
     rows.total[1] += amount * x[column]
 
 
-@numba.njit(cache=True)
+@kernel
 def finish(rows, budget, by):
     """Keep the row in the making if it is violated, and begin another."""
     count, end, touched = rows.counts[0], rows.counts[1], rows.counts[2]
@@ -164,14 +164,14 @@ def finish(rows, budget, by):
     return rows
 
 
-@numba.njit(cache=True)
+@kernel
 def _grown(array, least):
     longer = np.zeros(max(2 * array.size, least), dtype=array.dtype)
     longer[: array.size] = array
     return longer
 
 
-@numba.njit(cache=True)
+@kernel
 def _kept(memory, layout, x, g, v):
     """Does v stay beyond group g? (column or -1, value)"""
     if g + 1 == layout.low.size and memory.final[v]:
@@ -180,7 +180,7 @@ def _kept(memory, layout, x, g, v):
     return column, x[column]
 
 
-@numba.njit(cache=True)
+@kernel
 def _add_kept(rows, x, column, present, amount):
     """Add ``amount`` for a value of :func:`_kept`, which may be a constant."""
     if column >= 0:
@@ -189,7 +189,7 @@ def _add_kept(rows, x, column, present, amount):
         constant(rows, amount)
 
 
-@numba.njit(cache=True)
+@kernel
 def _last_uses(memory, layout, g):
     """Per value, the last stage of the group that uses it, or -1."""
     found = np.full(memory.size.size, -1, dtype=np.int64)
@@ -199,7 +199,7 @@ def _last_uses(memory, layout, g):
     return found
 
 
-@numba.njit(cache=True)
+@kernel
 def _prefix_row(memory, layout, x, rows, k):
     """While op k runs in the first forward pass."""
     constant(rows, memory.resident + memory.transient[k])
@@ -215,7 +215,7 @@ def _prefix_row(memory, layout, x, rows, k):
             term(rows, x, layout.keep[0, v], memory.size[v])
 
 
-@numba.njit(cache=True)
+@kernel
 def _stage_row(memory, layout, x, rows, g, s, last_use, mark):
     """While the op of stage s runs."""
     constant(rows, memory.during[s])
@@ -241,7 +241,7 @@ def _stage_row(memory, layout, x, rows, g, s, last_use, mark):
             term(rows, x, again, -size)
 
 
-@numba.njit(cache=True)
+@kernel
 def _exact_row(memory, layout, x, rows, g, k, last_use):
     """While op k runs again, in a group of one stage."""
     s = layout.low[g]
@@ -267,7 +267,7 @@ def _exact_row(memory, layout, x, rows, g, k, last_use):
                 _add_kept(rows, x, reason, most, size)
 
 
-@numba.njit(cache=True)
+@kernel
 def _group_row(memory, layout, x, rows, g, k, mark):
     """While op k runs again, somewhere in a group of several stages."""
     again = layout.recompute[g, k]

@@ -9,9 +9,9 @@ and again to recompute fractions of j. With many stages that makes their bounds 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.cuts import Cuts, Layout, finish, new_rows, term
 from rematbench.strategies.checkmate.memory import Memory
 from rematbench.strategies.checkmate.space import FloatArray
@@ -28,7 +28,7 @@ def violated_paths(
     return Cuts(*_violated(memory, layout, np.append(x, 0.0), cost, by))
 
 
-@numba.njit(cache=True)
+@kernel
 def _violated(memory, layout, x, cost, by):
     rows = new_rows(x.size)
     groups, values = layout.low.size, memory.size.size
@@ -67,7 +67,7 @@ def _violated(memory, layout, x, cost, by):
     return rows.start[: count + 1], rows.column[:end], rows.value[:end], rows.upper[:count]
 
 
-@numba.njit(cache=True)
+@kernel
 def _best(memory, layout, x, cost, by, spent, a, g, j, dist, via):
     """The most violated path that ends at j, and the value where it begins."""
     dist[: j + 1] = 2.0

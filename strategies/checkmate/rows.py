@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.cuts import Layout
 from rematbench.strategies.checkmate.memory import Memory
 from rematbench.strategies.checkmate.space import FloatArray, Space
@@ -47,7 +47,7 @@ def make_layout(
     return Layout(low, high, recompute, keep), count
 
 
-@numba.njit(cache=True)
+@kernel
 def _close(memory, wanted):
     """Add what the wanted values are computed from."""
     for v in range(wanted.size - 1, -1, -1):
@@ -111,7 +111,7 @@ def _joined(parts: list[tuple[float, float, list[float], list[IntArray]]]) -> Sp
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def value_liveness(memory, recomputed):
     """Per stage and value: does a later read want what is in memory when the stage begins?"""
     stages, n = recomputed.shape

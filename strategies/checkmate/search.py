@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import perf_counter
 
-import numba
 import numpy as np
 
+from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.space import Schedule, Space, recompute_cost
 
 Random = np.random.Generator
@@ -71,7 +71,7 @@ def _cheapest_drop(
     return None if stage < 0 else (int(stage), int(op))
 
 
-@numba.njit(cache=True)
+@kernel
 def _score(
     codes, stage_of, during, budget, place_of, writer, size, read_at, reads,
     keep, available, recomputed, cost, input_at, inputs, factor,
@@ -99,7 +99,7 @@ def _score(
     return best_stage, best_op
 
 
-@numba.njit(cache=True)
+@kernel
 def _stages(codes, stage_of, during, budget):
     """Per event its stage; per event the number of moments above the budget before it."""
     stage_at = np.empty(codes.size, dtype=np.int64)
@@ -115,7 +115,7 @@ def _stages(codes, stage_of, during, budget):
     return stage_at, over
 
 
-@numba.njit(cache=True)
+@kernel
 def _idle(codes, peak, place_of, writer, size, read_at, reads, n):
     """What lies unused over the peak, per forward op.
 

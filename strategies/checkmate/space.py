@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.errors import Infeasible, InvalidPlan, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
+from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.stages import BoolArray, needed
@@ -206,7 +206,7 @@ class Space:
         return Schedule(keep, available, recomputed, stage_of, plan, trace)
 
 
-@numba.njit(cache=True)
+@kernel
 def _derive(
     keep, available, recomputed, stage, stage_place, input_at, inputs, use_at, uses
 ):  # fmt: skip
@@ -233,7 +233,7 @@ def _derive(
             live[stage_place[s]] = True
 
 
-@numba.njit(cache=True)
+@kernel
 def _live(recomputed, stage, input_at, inputs, use_at, uses):
     """Per stage and op: does a later read want what is in memory when the stage begins?"""
     stages, n = recomputed.shape
@@ -251,7 +251,7 @@ def _live(recomputed, stage, input_at, inputs, use_at, uses):
     return live
 
 
-@numba.njit(cache=True)
+@kernel
 def _sequence(recomputed, stage):
     """The computes in order, and their stages. Numbers from n on are stages."""
     stages, n = recomputed.shape
@@ -276,7 +276,7 @@ def _sequence(recomputed, stage):
     return sequence[:end], stage_of[:end]
 
 
-@numba.njit(cache=True)
+@kernel
 def recompute_cost(op, available, recomputed, cost, input_at, inputs):
     """Cost of computing ``op`` again in a stage whose rows are given."""
     missing = np.zeros(op + 1, dtype=np.bool_)

@@ -6,12 +6,7 @@ can stop between any two steps and go on.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
-
-import numba
-
+from rematbench.graphs import kernels
 from rematbench.strategies.dtr.banish import evict, parent, release_parents, try_banish, wait
 from rematbench.strategies.dtr.components import components_compute, new_node
 from rematbench.strategies.dtr.regions import regions_compute
@@ -28,7 +23,6 @@ from rematbench.strategies.dtr.state import (
     RUNNING,
     THRASHED,
     USED_DEAD,
-    State,
     emit,
     kernel,
     lock,
@@ -38,7 +32,6 @@ from rematbench.strategies.dtr.state import (
 )
 from rematbench.streams.ids import Kind
 
-_KERNELS = ("program", "state", "components", "regions", "banish", "scores", "machine")
 COMPUTE, TAKE, RELEASE = int(Kind.COMPUTE), int(Kind.TAKE), int(Kind.RELEASE)
 
 
@@ -69,29 +62,10 @@ def _play(s, ticks):
     return RUNNING
 
 
-def _kernels() -> str:
-    """A digest of the files with kernels."""
-    files = [Path(__file__).with_name(f"{name}.py") for name in _KERNELS]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def _entry(sources: str) -> Callable[[State, int], int]:
-    """The compiled runtime.
-
-    Numba's cache looks at the file of the compiled function alone, but at what it closes over,
-    too: ``sources`` makes it see a change of any kernel.
-    """
-
-    @numba.njit(cache=True)
-    def advance(s, ticks):  # type: ignore[no-untyped-def]
-        len(sources)
-        return _play(s, ticks)
-
-    compiled: Callable[[State, int], int] = advance
-    return compiled
-
-
-advance = _entry(_kernels())
+@kernels.kernel
+def advance(s, ticks):
+    """The compiled runtime, the one entry that is kept on disk."""
+    return _play(s, ticks)
 
 
 @kernel

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.errors import NotApplicable
+from rematbench.graphs.kernels import kernel
 
 FloatArray = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def chain_table(length: int, slots: int, costs: Costs) -> FloatArray:
     return table
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@kernel
 def _chain_table(length, slots, u_f, u_b):  # type: ignore[no-untyped-def]
     table = np.full((length + 1, slots + 1), np.inf)
     table[0, 2:] = u_b
@@ -155,7 +155,7 @@ class JoinTable:
         return best[1]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@kernel
 def _join_table(lengths, kept, stride, chain, u_f, u_t, slots):  # type: ignore[no-untyped-def]
     k = lengths.size
     table = np.full((stride[0] * (lengths[0] + 1), slots + 1), np.inf)
@@ -190,7 +190,7 @@ def _join_table(lengths, kept, stride, chain, u_f, u_t, slots):  # type: ignore[
     return table
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@kernel
 def _first_twin(state, lengths, kept, stride):  # type: ignore[no-untyped-def]
     """The lowest index among the states that swap branches of the same length and b."""
     index = 0

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numba
 import numpy as np
 
 from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
+from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.checkmate.space import FloatArray, Schedule, Space, _derive, _sequence
@@ -163,7 +163,7 @@ class Chosen(Space):
         )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@kernel
 def _picked(groups, place, writer_at, writers):
     """Rows of some groups' writers, numbered by ``place``; those that it lacks are left out."""
     start = np.zeros(groups.size + 1, dtype=np.int64)
@@ -178,7 +178,7 @@ def _picked(groups, place, writer_at, writers):
     return start, items[:end].copy()
 
 
-@numba.njit(cache=True)
+@kernel
 def _lower(
     ops, choice, again, wish, member_at, members, extra, cost, over_at, over,
     read_at, reads, write_at, writes, outputs, values,
@@ -237,7 +237,7 @@ def _lower(
     return lean, legal
 
 
-@numba.njit(cache=True)
+@kernel
 def _upgrade(lean, legal, during, limit, group_of, member_at, members, extra, cost):
     """Per compute, the cheapest legal way that fits; the leanest where none does."""
     fast = lean.copy()

@@ -1,0 +1,118 @@
+"""Compiled kernels on disk: never those of an older callee, and never in the way."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rematbench.graphs import kernels
+
+HOUSE = Path(__file__).parents[2]
+FACTOR = "FACTOR = {factor}\n"
+CALLEE = """
+from rematbench.graphs.kernels import kernel
+from factor_of_a_kernel import FACTOR
+
+@kernel
+def scaled(x):
+    return {term} + FACTOR * x
+"""
+CALLER = """
+from rematbench.graphs.kernels import kernel
+import callee_of_a_kernel
+from callee_of_a_kernel import scaled
+
+@kernel
+def twice(x):
+    return 2 * scaled(x)
+"""
+NAMES = ("factor_of_a_kernel", "callee_of_a_kernel", "caller_of_a_kernel")
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Imports the caller as a new process would, over the sources given."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(factor: int, term: str = "0") -> ModuleType:
+        for name, text in zip(NAMES, (FACTOR, CALLEE, CALLER), strict=True):
+            (tmp_path / f"{name}.py").write_text(text.format(factor=factor, term=term))
+            sys.modules.pop(name, None)
+        forget()
+        importlib.invalidate_caches()
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        return importlib.import_module(NAMES[-1])
+
+    yield load
+    forget()
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def forget() -> None:
+    """What a process knows of files."""
+    for memo in ("cache_root", "code_hashes", "_folder", "_located", "_is_installed"):
+        getattr(kernels, memo).cache_clear()
+
+
+def test_a_changed_callee_or_constant_in_another_file_is_compiled_anew(fresh) -> None:
+    first = fresh(factor=3)
+    assert first.twice(5) == 30
+    again = fresh(factor=3)
+    assert again.twice(5) == 30
+    assert sum(again.twice.stats.cache_hits.values()) == 1
+    assert fresh(factor=3, term="1").twice(5) == 32
+    assert fresh(factor=4, term="1").twice(5) == 42
+    back = fresh(factor=3)
+    assert back.twice(5) == 30
+    assert sum(back.twice.stats.cache_hits.values()) == 1
+
+
+def test_old_versions_do_not_pile_up(fresh, tmp_path: Path) -> None:
+    for factor in range(8):
+        fresh(factor)
+    kept = list((tmp_path / "cache" / "rematbench").glob("caller_of_a_kernel-*"))
+    assert len(kept) == kernels._KEPT
+
+
+def test_where_nothing_else_can_be_written_a_temporary_folder_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write everywhere: what is a file is no folder for anyone, though."""
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(kernels, "__file__", str(file / "kernels.py"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setattr(kernels.tempfile, "tempdir", str(tmp_path))
+    forget()
+    try:
+        temporary = tmp_path / f"rematbench-{os.getuid()}"
+        assert kernels.cache_root() == temporary
+        assert temporary.stat().st_mode & 0o777 == 0o700
+        # Nor does a folder serve that others can write.
+        temporary.chmod(0o777)
+        forget()
+        assert kernels.cache_root() is None
+
+        def triple(x: int) -> int:
+            return 3 * x
+
+        assert kernels.kernel(triple)(2) == 6
+    finally:
+        forget()
+
+
+def test_every_kernel_of_ours_is_kept_this_way() -> None:
+    rooms = ("graphs", "strategies", "streams", "tracing", "costmodel", "validator", "training")
+    files = [file for room in rooms for file in (HOUSE / room).rglob("*.py")]
+    assert len(files) > 50
+    own = [f for f in files if re.search(r"njit\(|cache=True", f.read_text())]
+    assert own == [HOUSE / "graphs" / "kernels.py"]

@@ -110,7 +110,7 @@ def main() -> None:
 def captured(name: str, batch_size: int) -> Graph:
     """A zoo model, op by op, with costs in FLOPs."""
     from rematbench import costmodel
-    from rematbench.tracing.capture import capture
+    from rematbench.tracing.trace import capture
     from rematbench.zoo import make_model
 
     found = capture(make_model(name, batch_size=batch_size))

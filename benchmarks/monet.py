@@ -26,7 +26,8 @@ from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.monet.planner import Monet
 from rematbench.strategies.monet.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
 SECONDS, GAP = 60, 0.02

@@ -58,7 +58,7 @@ def sweeps() -> list[Figure]:
 def feng_huang() -> list[Figure]:
     """The whole strategy, from a captured model to a simulated plan."""
     from rematbench.strategies.feng_huang import FengHuang
-    from rematbench.tracing.capture import capture
+    from rematbench.tracing.trace import capture
     from rematbench.zoo import make_model
 
     figures = []

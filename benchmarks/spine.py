@@ -48,7 +48,7 @@ def capture_alone(name: str) -> None:
     """Child process: capture at batch 256, 224 px; print seconds, bytes of RSS, coarse ops."""
     from rematbench.graphs.coarsen import coarsen
     from rematbench.graphs.ir import Phase
-    from rematbench.tracing.capture import capture
+    from rematbench.tracing.trace import capture
     from rematbench.zoo import make_model
 
     workload = make_model(name, batch_size=256, resolution=224)
@@ -78,7 +78,7 @@ def execution(name: str) -> list[Figure]:
     """Checkpoint-all and a recomputing plan, executed beside eager training."""
     from rematbench import costmodel
     from rematbench.graphs.plan import program_order
-    from rematbench.tracing.capture import capture
+    from rematbench.tracing.trace import capture
     from rematbench.validator import measure
     from rematbench.zoo import make_model
 

@@ -30,7 +30,8 @@ from rematbench.strategies.chen import ApGreedy, LinearizedGreedy
 from rematbench.strategies.torch_budget import TorchBudget
 from rematbench.strategies.torch_checkpoint import TorchCheckpoint
 from rematbench.strategies.torch_knapsack import TorchKnapsack
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,25 +9,9 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph
 
 if TYPE_CHECKING:
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
 
 NAMES = ("given", "unit", "flops", "roofline", "profiled")
-
-
-Costs = Mapping[tuple[str, str], tuple[float, int]]
-"""(cost, workspace bytes) by names of op and implementation."""
-
-
-def with_costs(graph: Graph, costs: Costs, unit: str) -> Graph:
-    """``graph`` with other costs and workspaces, for every implementation of every op."""
-    ops = []
-    for op in graph.ops:
-        ways = []
-        for way in op.implementations:
-            cost, workspace = costs[op.name, way.name]
-            ways.append(replace(way, cost=cost, workspace_bytes=workspace))
-        ops.append(replace(op, implementations=tuple(ways)))
-    return replace(graph, ops=tuple(ops), cost_unit=unit)
 
 
 def apply(

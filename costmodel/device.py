@@ -109,7 +109,7 @@ def device_name(device: str) -> str:
     """The hardware's name, for example ``NVIDIA H100 80GB HBM3, TF32`` or a CPU's model."""
     if device == "cuda":
         suffix = ", TF32" if torch.backends.cuda.matmul.allow_tf32 else ""
-        return torch.cuda.get_device_name() + suffix
+        return f"{torch.cuda.get_device_name()}{suffix}"
     return _cpu_name()
 
 

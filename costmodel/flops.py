@@ -8,20 +8,21 @@ recomputing them look free.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from rematbench.costmodel import with_costs
+from rematbench.costmodel.costs import with_costs
 from rematbench.graphs.ir import Graph, Implementation, Op
-from rematbench.tracing.capture import Call, Captured, Ref, TensorSpec, call_reads
+from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_reads
 
 
 def spec_bytes(spec: TensorSpec) -> int:
     """Bytes of the tensor's entries."""
-    return torch.Size(spec.shape).numel() * spec.dtype.itemsize
+    return math.prod(spec.shape) * int(spec.dtype.itemsize)
 
 
 def bytes_moved(captured: Captured, call: Call) -> int:
@@ -43,7 +44,7 @@ def call_flops(captured: Captured, call: Call) -> float | None:
     if call.target is torch.ops.aten.convolution_backward.default:
         *_, groups, (makes_input, makes_weight, _) = arguments
         if makes_weight and not makes_input:  # PyTorch's formula forgets the groups
-            return found / groups
+            return found / int(groups)
     return found
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rematbench.costmodel import with_costs
+from rematbench.costmodel.costs import with_costs
 from rematbench.costmodel.device import (
     device_name,
     peak_of,
@@ -30,7 +30,7 @@ from rematbench.costmodel.device import (
 )
 from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
-from rematbench.tracing.capture import Call, Captured, Ref, TensorSpec, call_reads, target_name
+from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_reads, target_name
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)

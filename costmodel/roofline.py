@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematbench.costmodel import with_costs
+from rematbench.costmodel.costs import with_costs
 from rematbench.costmodel.flops import arithmetic, bytes_moved, estimated_workspace
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph
-from rematbench.tracing.capture import Captured
+from rematbench.tracing.captured import Captured
 
 
 @dataclass(frozen=True, slots=True)

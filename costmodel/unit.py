@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rematbench.costmodel import with_costs
+from rematbench.costmodel.costs import with_costs
 from rematbench.graphs.ir import Graph
 
 

@@ -15,7 +15,7 @@ from rematbench.graphs.plan import Plan
 if TYPE_CHECKING:
     from rematbench.graphs.kinds import Kind
     from rematbench.streams.events import EventStream
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
 
 Degree = Literal["yes", "partly", "no"]
 BoundOf = Literal["any", "9", "F"]

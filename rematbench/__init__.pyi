@@ -126,14 +126,14 @@ from .streams.log import (
 from .streams.synthetic import (
     toy_chain as toy_chain,
 )
-from .tracing.capture import (
+from .tracing.captured import (
     Captured as Captured,
 )
-from .tracing.capture import (
-    capture as capture,
-)
-from .tracing.record import (
+from .tracing.recorder import (
     record_workload as record_workload,
+)
+from .tracing.trace import (
+    capture as capture,
 )
 from .tracing.workload import (
     Workload as Workload,

@@ -41,7 +41,7 @@ from rematbench.strategies.base import (
 
 if TYPE_CHECKING:
     from rematbench.streams.events import EventStream
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
     from rematbench.validator import Measurement
 
 Say = Callable[[str], None]

@@ -53,7 +53,7 @@ def record_model(config: dict[str, Any]) -> EventStream:
     import torch
 
     from rematbench.costmodel.device import require
-    from rematbench.tracing.record import record_workload
+    from rematbench.tracing.recorder import record_workload
 
     device = config["device"]["name"]
     require(device)

@@ -20,7 +20,7 @@ from rematbench.streams.log import read_log
 from rematbench.streams.synthetic import toy_chain
 
 if TYPE_CHECKING:
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
     from rematbench.tracing.workload import Workload
 
 _memo: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def _remember(slot: str, key: Any, make: Any) -> Any:
 
 def _capture(settings: Settings, say: Any) -> Captured:
     say("capture")
-    from rematbench.tracing.capture import capture
+    from rematbench.tracing.trace import capture
 
     workload = make_workload(settings.model, settings.seed)
     return capture(workload, "cuda" if settings.device == "cuda" else "cpu")

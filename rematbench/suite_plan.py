@@ -22,7 +22,7 @@ from rematbench.settings import Settings
 from rematbench.sources import load
 from rematbench.strategies.base import ChoosesImplementations
 from rematbench.terminal import announce
-from rematbench.tracing.capture import Captured
+from rematbench.tracing.captured import Captured
 from rematbench.validator import Validator, generate, validator_of
 from rematbench.worker import Worker
 

@@ -18,7 +18,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
 if TYPE_CHECKING:
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
 
 SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg")
 

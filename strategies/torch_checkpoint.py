@@ -19,7 +19,7 @@ from rematbench.graphs.structure import articulation_points, forward_ops
 from rematbench.strategies.base import Problem, Solution, Traits, fitted
 
 if TYPE_CHECKING:
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
 
 # What PyTorch calls compute-intensive, and dropout: what is kept draws nothing when run again.
 CONTRACTIONS = (

@@ -20,7 +20,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Strategy, Traits, cheapest_within
 
 if TYPE_CHECKING:
-    from rematbench.tracing.capture import Captured
+    from rematbench.tracing.captured import Captured
 
 _SHARES = (None, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of the budget, for the strategy inside
 

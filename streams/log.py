@@ -63,16 +63,6 @@ def read_log(path: str | Path) -> EventStream:
     return EventStream(tuple(events), name, path=str(path), lines=tuple(lines))
 
 
-def iter_log(path: str | Path) -> Iterator[Event]:
-    """The events of a simrd log, one at a time, in constant memory but for the names.
-
-    Raises:
-        GraphError: as :func:`read_log`, when the bad line is reached.
-    """
-    with _opened(Path(path)) as file:
-        yield from _Reader(str(path), file).events()
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     try:

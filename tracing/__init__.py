@@ -1,1 +1,9 @@
-"""From a torch module and a batch to a graph, and the code that runs each op."""
+"""From a torch module and a batch to a graph, and the code that runs each op.
+
+Names stand in ``__init__.pyi``, and each is imported on first use: a recorded step needs no
+tracer, and the zoo neither.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

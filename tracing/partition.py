@@ -1,6 +1,6 @@
 """PyTorch's min-cut partitioner on a captured model: its decisions as a plan, with any solver.
 
-With :mod:`rematbench.tracing.capture` the only place that knows PyTorch's private APIs.
+With :mod:`rematbench.tracing.trace` the only place that knows PyTorch's private APIs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch.fx import GraphModule
 from rematbench.graphs.errors import ExecutionError, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import with_frees
-from rematbench.tracing.capture import Captured, trace_joint
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import trace_joint
 
 # Above 0, where no solver is asked, and below every ratio at which the partitioner is content.
 SMALLEST_RATIO = 1e-9

@@ -1,5 +1,9 @@
-"""Plans in people's own training loops."""
+"""Training under a memory budget: with plans, and online.
 
-from rematbench.training.step import Step, apply
+Names stand in ``__init__.pyi``, and each is imported on first use: the online runtime needs no
+tracer.
+"""
 
-__all__ = ["Step", "apply"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

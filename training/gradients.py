@@ -56,7 +56,8 @@ class _StandIn(nn.Module):
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
         """The model's: DDP asks for them anew before each broadcast."""
-        return self.model[0].named_buffers(*args, **kwargs)
+        found: Iterator[tuple[str, Tensor]] = self.model[0].named_buffers(*args, **kwargs)
+        return found
 
     def forward(self, device: Tensor) -> Tensor:
         out: Tensor = _Reach.apply(*self.reached)

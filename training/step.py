@@ -31,7 +31,8 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.training.gradients import announce, deliver, unwrap
 from rematbench.training.signature import Conditions, Look, Place, batch_looks, check_batch

@@ -24,7 +24,7 @@ from rematbench.costmodel.device import (
 )
 from rematbench.graphs.errors import is_out_of_memory
 from rematbench.graphs.plan import Plan
-from rematbench.tracing.capture import Captured
+from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program, generate
 from rematbench.validator.execute import Bench, StepResult
 

@@ -19,7 +19,7 @@ from rematbench.graphs.errors import ExecutionError
 from rematbench.graphs.kinds import perturbs_forward, plan_tolerance
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.tracing.capture import Call, Captured, Ref, target_name
+from rematbench.tracing.captured import Call, Captured, Ref, target_name
 
 _WORD = re.compile(r"\W+")
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rematbench.costmodel.device import require
-from rematbench.tracing.capture import Captured
+from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program
 
 

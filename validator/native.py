@@ -18,7 +18,7 @@ from torch.utils.checkpoint import (
 
 from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
 from rematbench.graphs.errors import ConfigError
-from rematbench.tracing.capture import Captured
+from rematbench.tracing.captured import Captured
 from rematbench.validator.check import compare
 from rematbench.validator.execute import Bench, StepResult, own_batch_norm
 

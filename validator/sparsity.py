@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.plan import Compute, program_order
-from rematbench.tracing.capture import Call, Captured, Ref
+from rematbench.tracing.captured import Call, Captured, Ref
 from rematbench.validator.execute import Bench
 
 DENSE = 0.95  # above it, no sparse encoding is worth its trouble

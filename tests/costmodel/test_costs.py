@@ -15,7 +15,8 @@ from rematbench.costmodel.device import peak_of, require, seconds_of, spread
 from rematbench.costmodel.roofline import MACHINES
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 
 

@@ -10,7 +10,7 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain
-from rematbench.tracing.capture import capture
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 
 

@@ -205,7 +205,7 @@ def test_bad_logs_end_in_one_line(tmp_path: Path) -> None:
 
 def test_executed_with_the_bits_of_eager_training() -> None:
     from rematbench import validator
-    from rematbench.tracing.capture import capture
+    from rematbench.tracing.trace import capture
     from rematbench.zoo import make_model
 
     captured = capture(make_model("resnet32", batch_size=4, resolution=32, blocks=1))

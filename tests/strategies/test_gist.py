@@ -14,7 +14,8 @@ from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.base import ChoosesImplementations, Problem, Solution
 from rematbench.strategies.gist import Gist
 from rematbench.tracing.alternatives import with_alternatives
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
 

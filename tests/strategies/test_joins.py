@@ -23,7 +23,7 @@ from rematbench.strategies.joins.dp import (
     smallest_slots,
 )
 from rematbench.strategies.steps import join_steps
-from rematbench.tracing.capture import capture
+from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "joins"

@@ -28,7 +28,8 @@ from rematbench.strategies.monet.planner import Monet
 from rematbench.strategies.monet.published import Locals, Published, forward_ops
 from rematbench.strategies.monet.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.zoo import make_model
 

@@ -18,7 +18,8 @@ from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import Kind, kinds_of, with_alternatives
-from rematbench.tracing.capture import Call, Captured, Ref, capture
+from rematbench.tracing.captured import Call, Captured, Ref
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator.execute import RandomReplay
 

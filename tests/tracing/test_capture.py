@@ -8,7 +8,7 @@ import torch
 from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.errors import CaptureError, ConfigError
 from rematbench.graphs.ir import Phase
-from rematbench.tracing.capture import capture
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import image_size
 from rematbench.zoo import make_model, make_python_model
 

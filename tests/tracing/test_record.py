@@ -21,7 +21,7 @@ from rematbench.streams.events import (
     Release,
 )
 from rematbench.streams.log import read_log, write_log
-from rematbench.tracing.record import record, record_workload
+from rematbench.tracing.recorder import record, record_workload
 from rematbench.zoo import make_model
 
 LOGS = Path(__file__).parents[1] / "data"

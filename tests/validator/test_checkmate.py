@@ -10,7 +10,8 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
 

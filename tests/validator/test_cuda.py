@@ -19,7 +19,8 @@ from rematbench.graphs.simulate import simulate
 from rematbench.job import failure
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.suite import run
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.validator.execute import RandomReplay
 from rematbench.validator.replay import replayed_seconds
 from rematbench.zoo import make_model

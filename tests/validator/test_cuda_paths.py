@@ -20,7 +20,8 @@ from rematbench.costmodel.device import PeakReading, peak_of, require, use_numer
 from rematbench.graphs.errors import ConfigError, is_out_of_memory
 from rematbench.graphs.plan import program_order
 from rematbench.tracing.alternatives import with_alternatives
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator import Validator, generate
 from rematbench.validator.execute import own_batch_norm

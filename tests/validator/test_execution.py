@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from rematbench import validator
 from rematbench.graphs.errors import CaptureError, ExecutionError
 from rematbench.graphs.plan import Plan, program_order, with_frees
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 
 

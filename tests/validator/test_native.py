@@ -17,8 +17,9 @@ from rematbench.strategies.chen import LinearizedSqrt
 from rematbench.strategies.torch_budget import SOLVERS, TorchBudget, halvings
 from rematbench.strategies.torch_checkpoint import TorchCheckpoint
 from rematbench.strategies.torch_knapsack import TorchKnapsack, recomputed
-from rematbench.tracing.capture import Captured, capture, trace_joint
+from rematbench.tracing.captured import Captured
 from rematbench.tracing.partition import knapsack_solver
+from rematbench.tracing.trace import capture, trace_joint
 from rematbench.validator.native import measure_native
 from rematbench.zoo import make_model
 

@@ -14,7 +14,8 @@ from rematbench.graphs.simulate import simulate
 from rematbench.job import make_strategy
 from rematbench.settings import settings_from
 from rematbench.strategies.base import Problem
-from rematbench.tracing.capture import Captured, capture
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
 NAMES = sorted(

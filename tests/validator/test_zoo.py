@@ -10,7 +10,7 @@ from helpers import recompute_everything
 from rematbench import validator
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.tracing.capture import capture
+from rematbench.tracing.trace import capture
 from rematbench.zoo import NAMES, make_model
 
 SENTENCES = {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16, "vocabulary": 50}

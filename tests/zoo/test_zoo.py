@@ -10,7 +10,7 @@ import torch
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Phase
-from rematbench.tracing.capture import capture
+from rematbench.tracing.trace import capture
 from rematbench.zoo import NAMES, make_model
 from rematbench.zoo.vision import import_torchvision
 

@@ -65,7 +65,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import convolution_rules, cudnn, norm_rules, pointwise_rules
 from rematbench.tracing.alternatives.encoding_rules import encodings_of
 from rematbench.tracing.alternatives.scene import Declined, Extra, Offer, Rule, Scene, entries
-from rematbench.tracing.capture import Call, Captured, call_reads
+from rematbench.tracing.captured import Call, Captured, call_reads
 
 __all__ = ["ImplementationTraits", "Kind", "Refusal", "kinds_of", "with_alternatives"]
 

@@ -27,7 +27,7 @@ from rematbench.tracing.alternatives.scene import (
     one_out,
     out_of,
 )
-from rematbench.tracing.capture import Call, TensorSpec
+from rematbench.tracing.captured import Call, TensorSpec
 
 aten = torch.ops.aten
 

@@ -31,7 +31,7 @@ from rematbench.tracing.alternatives.scene import (
     one_out,
     out_of,
 )
-from rematbench.tracing.capture import Call
+from rematbench.tracing.captured import Call
 
 aten = torch.ops.aten
 

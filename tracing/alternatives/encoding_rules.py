@@ -21,7 +21,7 @@ from rematbench.tracing.alternatives.scene import (
     entries,
     plain,
 )
-from rematbench.tracing.capture import Call, Ref, TensorSpec, call_reads
+from rematbench.tracing.captured import Call, Ref, TensorSpec, call_reads
 
 aten = torch.ops.aten
 

@@ -19,7 +19,7 @@ from rematbench.tracing.alternatives.scene import (
     inplace_offer,
     like,
 )
-from rematbench.tracing.capture import Call
+from rematbench.tracing.captured import Call
 
 aten = torch.ops.aten
 

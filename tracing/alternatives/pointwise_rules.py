@@ -25,7 +25,7 @@ from rematbench.tracing.alternatives.scene import (
     out_of,
     plain,
 )
-from rematbench.tracing.capture import Call, Ref
+from rematbench.tracing.captured import Call, Ref
 
 aten = torch.ops.aten
 

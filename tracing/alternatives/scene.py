@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rematbench.graphs.ir import Op, Phase
 from rematbench.graphs.kinds import ImplementationTraits
-from rematbench.tracing.capture import Call, Captured, Ref, TensorSpec, call_reads
+from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_reads
 
 aten = torch.ops.aten
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ExecutionError
-from rematbench.tracing.record import geometry_of, storage_key, written_by
-from rematbench.training.online.cells import At, Cell, Op, Scalar
-from rematbench.training.online.engine import fill, generators
-from rematbench.training.online.profiles import foretell, rounded, stand_in
+from rematbench.tracing.storages import geometry_of, storage_key, written_by
+from rematbench.training.online.cells import At, Cell, Memory, Op, Scalar
+from rematbench.training.online.constants import Constants
+from rematbench.training.online.engine import Engine, fill, generators
+from rematbench.training.online.profiles import Profile, foretell, rounded, stand_in
 from rematbench.training.online.tensor import Buffer, Remat
-
-if TYPE_CHECKING:
-    from rematbench.training.online.runtime import DtrRuntime
 
 _SMALL = 64  # bytes: a storage this small is never evicted, which ends the past of a loss
 _STATE = 2**13  # bytes: more than a generator's state takes
@@ -58,16 +56,38 @@ def key_of(spec: Any) -> Any:
     return repr(spec) if isinstance(spec, torch.Generator) else spec
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the calls of one runtime share.
+
+    Attributes:
+        device: whose memory is counted.
+        memory, engine: the account of cells, and what runs ops within it.
+        profiles: what kinds of calls take, by operator, geometries and options.
+        constants: the ordinary tensors that were read so far.
+        new_buffer: makes the buffer of a new storage.
+        evict_gradients: may what the backward pass makes be evicted?
+    """
+
+    device: str
+    memory: Memory
+    engine: Engine
+    profiles: dict[Hashable, Profile]
+    constants: Constants
+    new_buffer: Callable[[Cell, torch.device], Buffer]
+    evict_gradients: bool
+
+
 class FirstCall:
     """One call: describes it as an :class:`Op`, runs it, wraps what it returns."""
 
     def __init__(
-        self, runtime: DtrRuntime, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+        self, session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        self.runtime, self.memory = runtime, runtime.memory
+        self.session, self.memory = session, session.memory
         self.traits = _traits(func)
         backward = torch._C._current_graph_task_id() != -1
-        self.kept = backward and not runtime.evict_gradients
+        self.kept = backward and not session.evict_gradients
         self.outer: dict[int, tuple[Tensor, At]] = {}  # tensor arguments by id, and their places
         written = written_by(func, args, kwargs)
         self.changed = {id(tensor) for tensor in written}
@@ -93,7 +113,7 @@ class FirstCall:
             elif self._is_number(argument):
                 return Scalar(argument, argument._version)
             else:
-                at = At(self.runtime.constant(argument), geometry_of(argument))
+                at = At(self.session.constants.cell(argument), geometry_of(argument))
             self.outer[id(argument)] = argument, at
             return at
         if isinstance(argument, (tuple, list)):
@@ -107,7 +127,7 @@ class FirstCall:
         return (
             tensor.dim() == 0
             and id(tensor) not in self.changed
-            and not self.runtime.is_constant(tensor)
+            and tensor not in self.session.constants
         )
 
     def run(self) -> Any:
@@ -116,7 +136,7 @@ class FirstCall:
         Raises:
             OutOfBudget: its inputs, outputs and workspace do not fit together.
         """
-        engine, op = self.runtime.engine, self.op
+        engine, op = self.session.engine, self.op
         op.enrol()
         engine.acquire(op.cells)
         try:
@@ -134,7 +154,7 @@ class FirstCall:
             self.returned[id(at.cell.at(at.geometry))] = tensor
             self.storages[at.cell.key] = self.buffers.get(at.cell)
         self._prepare()
-        out = self.runtime.engine.execute(op, args, kwargs)
+        out = self.session.engine.execute(op, args, kwargs)
         result = self._wrap(out)
         for cell in op.written:
             if cell.op is not None:
@@ -146,7 +166,7 @@ class FirstCall:
 
     def _prepare(self) -> None:
         """Make room, and save what the call destroys and a repetition needs."""
-        op, device = self.op, self.runtime.device
+        op, device = self.op, self.session.device
         self._foretell()
         lasting = (self.traits.makes_new and not self.kept) or any(
             cell.op is not None for cell in op.written
@@ -154,7 +174,7 @@ class FirstCall:
         saved = [c for c in op.written if c.op is None and (lasting or len(c.users) > 1)]
         states = generators(op, device) if self.traits.random else []
         need = op.profile.output_bytes + op.profile.workspace_bytes + _STATE * len(states)
-        self.runtime.engine.make_room(need + sum(cell.bytes for cell in saved), op.function)
+        self.session.engine.make_room(need + sum(cell.bytes for cell in saved), op.function)
         for cell in saved:
             self._save(cell)
         op.random = [(generator, generator.get_state()) for generator in states]
@@ -163,7 +183,7 @@ class FirstCall:
             self.memory.live += op.random_bytes
 
     def _foretell(self) -> None:
-        op, profiles = self.op, self.runtime.profiles
+        op, profiles = self.op, self.session.profiles
         key = op.function, key_of(op.args), key_of(op.kwargs)
         if key not in profiles:
             inputs: list[Tensor] = []
@@ -187,7 +207,7 @@ class FirstCall:
         if cell in self.buffers:
             self.buffers[cell].cell = now
         else:
-            self.runtime.replace_constant(now)
+            self.session.constants.replace(now)
 
     def _wrap(self, item: Any) -> Any:
         """The result with its tensors wrapped; new storages become cells."""
@@ -199,7 +219,7 @@ class FirstCall:
         self.position += 1
         if id(item) in self.returned:
             return self.returned[id(item)]
-        if item.device.type != self.runtime.device:
+        if item.device.type != self.session.device:
             return item
         key = storage_key(item)
         if key not in self.storages:
@@ -209,11 +229,11 @@ class FirstCall:
 
     def _new_buffer(self, item: Tensor) -> Buffer:
         op = self.op
-        size = rounded(item.untyped_storage().nbytes(), self.runtime.device)
-        kept = self.kept or size <= (512 if self.runtime.device == "cuda" else _SMALL)
+        size = rounded(item.untyped_storage().nbytes(), self.session.device)
+        kept = self.kept or size <= (512 if self.session.device == "cuda" else _SMALL)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
             op.made.append((self.position, weakref.ref(cell)))
         self.memory.hold(cell, item)
         cell.views[geometry_of(item)] = item
-        return self.runtime.new_buffer(cell, item.device)
+        return self.session.new_buffer(cell, item.device)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.tracing.record import Geometry, storage_key
+from rematbench.tracing.storages import Geometry, storage_key
 from rematbench.training.online.profiles import Profile
 
 HEURISTICS = ("local", "eqclass", "lru", "largest")
@@ -80,7 +80,7 @@ class Cell:
             else:
                 storage = self.data.untyped_storage()
                 found = torch.empty(0, dtype=dtype, device=self.data.device)
-                found.set_(storage, offset, size, stride)  # type: ignore[call-overload]
+                found.set_(storage, offset, size, stride)
             self.views[geometry] = found
         return found
 
@@ -89,7 +89,7 @@ class Cell:
         assert self.data is not None
         flat = torch.empty(0, dtype=self.data.dtype, device=self.data.device)
         length = self.data.untyped_storage().nbytes() // flat.element_size()
-        flat.set_(self.data.untyped_storage(), 0, (length,), (1,))  # type: ignore[call-overload]
+        flat.set_(self.data.untyped_storage(), 0, (length,), (1,))
         return flat
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.tracing.record import tensors_in
+from rematbench.tracing.storages import tensors_in
 from rematbench.training.online.cells import At, Cell, Memory, Op, Scalar
 from rematbench.training.online.profiles import run
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rematbench.costmodel.device import device_name, peak_of
-from rematbench.tracing.record import Geometry, storage_key, tensors_in
+from rematbench.tracing.storages import Geometry, storage_key, tensors_in
 
 _known: dict[tuple[str, int], dict[Hashable, Profile]] = {}
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rematbench.costmodel.device import require
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.tracing.record import geometry_of, storage_key, tensors_in
-from rematbench.training.online.calls import FirstCall, key_of
+from rematbench.tracing.storages import geometry_of, tensors_in
+from rematbench.training.online.calls import FirstCall, Session, key_of
 from rematbench.training.online.cells import Cell, Memory
+from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import BelowAutograd, Engine, OutOfBudget
-from rematbench.training.online.profiles import profiles_of, rounded, stand_in
+from rematbench.training.online.profiles import profiles_of, stand_in
 from rematbench.training.online.tensor import Buffer, Remat, ordinary
 
 __all__ = ["DtrRuntime", "OutOfBudget", "Remat", "Report"]
@@ -108,22 +108,28 @@ class DtrRuntime(TorchDispatchMode):
         require(device)
         if type(budget_bytes) is not int or budget_bytes < 1:
             raise ConfigError(f"budget_bytes={budget_bytes}: give a whole number of bytes above 0")
-        self.device, self.evict_gradients = device, evict_gradients
+        self.device = device
         self.memory = Memory(budget_bytes, heuristic)
         self.engine = Engine(self.memory, device, costs, thrash_limit, self._sweep)
-        self.profiles = profiles_of(device)
+        self.constants = Constants(self.memory, device, self._settle_gradient)
+        self._session = Session(
+            device=device,
+            memory=self.memory,
+            engine=self.engine,
+            profiles=profiles_of(device),
+            constants=self.constants,
+            new_buffer=self._new_buffer,
+            evict_gradients=evict_gradients,
+        )
         self._residents = list(residents)
-        self._constants: dict[int, tuple[Cell, StorageWeakRef]] = {}
-        self._sweep_at = 1024
         self._views: dict[Any, Any] = {}
         self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
-        self._hooks: dict[int, Any] = {}
         self._active = False
         self._seconds = 0.0
 
     def __enter__(self) -> DtrRuntime:
         for tensor in self._residents:
-            self.constant(tensor)
+            self.constants.cell(tensor)
         self.engine.make_room(0, "what is resident")
         self._active = True
         super().__enter__()
@@ -136,10 +142,7 @@ class DtrRuntime(TorchDispatchMode):
                 self._settle()
         finally:
             self._active = False
-            for handle in self._hooks.values():
-                handle.remove()
-            self._hooks.clear()
-            self._constants.clear()
+            self.constants.clear()
 
     def report(self) -> Report:
         """What happened so far."""
@@ -175,10 +178,10 @@ class DtrRuntime(TorchDispatchMode):
                     return ordinary(func, args, kwargs)
                 if func.is_view:
                     return self._view(func, args, kwargs)
-                if len(self._constants) > self._sweep_at:
+                if self.constants.due:
                     self._sweep()
-                    self._sweep_at = 2 * len(self._constants) + 1024
-                return FirstCall(self, func, args, kwargs).run()
+                    self.constants.rest()
+                return FirstCall(self._session, func, args, kwargs).run()
         finally:
             self._seconds += time.perf_counter() - began
 
@@ -201,35 +204,7 @@ class DtrRuntime(TorchDispatchMode):
             return [Remat.wrap(buffer, geometry) for geometry in found]
         return Remat.wrap(buffer, found)
 
-    def is_constant(self, tensor: Tensor) -> bool:
-        """Is the tensor in the storage of a known constant?"""
-        return storage_key(tensor) in self._constants
-
-    def constant(self, tensor: Tensor) -> Cell:
-        """The cell of an ordinary tensor, which is never evicted."""
-        key = storage_key(tensor)
-        if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self._hooks:
-            hook = tensor.register_post_accumulate_grad_hook(self._settle_gradient)
-            self._hooks[id(tensor)] = hook
-        known = self._constants.get(key)
-        if known is not None:
-            cell = known[0]
-            if cell.data is None:  # it was swept: its bytes are still counted
-                cell.data, cell.key = tensor, key
-            return cell
-        here = tensor.device.type == self.device
-        size = rounded(tensor.untyped_storage().nbytes(), self.device) if here else 0
-        cell = Cell(self.memory, size, None)
-        self.memory.hold(cell, tensor)
-        cell.views[geometry_of(tensor)] = tensor
-        self._constants[key] = cell, StorageWeakRef(tensor.untyped_storage())
-        return cell
-
-    def replace_constant(self, cell: Cell) -> None:
-        """``cell`` is from now on that of the constant in its storage."""
-        self._constants[cell.key] = cell, self._constants[cell.key][1]
-
-    def new_buffer(self, cell: Cell, device: torch.device) -> Buffer:
+    def _new_buffer(self, cell: Cell, device: torch.device) -> Buffer:
         """The buffer of a new storage."""
         buffer = Buffer(self, cell, device)
         self._buffers.add(buffer)
@@ -237,17 +212,7 @@ class DtrRuntime(TorchDispatchMode):
 
     def _sweep(self) -> bool:
         """Let go of constants that no op would need again; True when that freed memory."""
-        before = self.memory.live
-        held = {buffer.cell for buffer in self._buffers}
-        for key, (cell, weak) in list(self._constants.items()):
-            if cell.users or cell.locks or cell in held:
-                continue
-            cell.data = None
-            cell.views.clear()
-            if weak.expired():
-                self.memory.live -= cell.bytes
-                del self._constants[key]
-        return self.memory.live < before
+        return self.constants.sweep({buffer.cell for buffer in self._buffers})
 
     def _settle_gradient(self, leaf: Tensor) -> None:
         """A finished gradient becomes an ordinary tensor, and its past can go."""
@@ -261,7 +226,7 @@ class DtrRuntime(TorchDispatchMode):
             self.memory.keep(cell)
             self.engine.release((cell,))
             found = cell.at(gradient.geometry)
-            self._constants[cell.key] = cell, StorageWeakRef(found.untyped_storage())
+            self.constants.adopt(cell, found)
             leaf.grad = found
         self._seconds += time.perf_counter() - began
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ExecutionError
-from rematbench.tracing.record import Geometry, tensors_in
+from rematbench.tracing.storages import Geometry, tensors_in
 from rematbench.training.online.cells import Cell
 
 

@@ -16,29 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 
 from rematbench.graphs.errors import CaptureError
-from rematbench.tracing.captured import (
-    Call,
-    Captured,
-    Ref,
-    Resident,
-    TensorSpec,
-    call_reads,
-    target_name,
-)
+from rematbench.tracing.captured import Captured
 from rematbench.tracing.joint import Builder
 from rematbench.tracing.workload import Workload
-
-__all__ = [
-    "Call",
-    "Captured",
-    "Ref",
-    "Resident",
-    "TensorSpec",
-    "call_reads",
-    "capture",
-    "target_name",
-    "trace_joint",
-]
 
 
 class _Step(nn.Module):

@@ -10,7 +10,7 @@ storage is freed, which is seen before the next operator.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,68 +31,23 @@ from rematbench.streams.events import (
     Release,
     Result,
 )
+from rematbench.tracing.storages import (
+    Geometry,
+    geometry_of,
+    storage_key,
+    tensors_in,
+    written_by,
+)
 from rematbench.tracing.workload import Workload
 
 aten = torch.ops.aten
 
-# These update running statistics (arguments 3 and 4, when training), which their schemas hide.
-_HIDE_WRITES = {
-    packet.default
-    for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
-    if (packet := getattr(aten, name, None)) is not None
-}
-
 # Autograd makes these where it saves a result: the same tensor once more.
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
-
-
-def tensors_in(*arguments: Any) -> Iterator[Tensor]:
-    """The tensors among an operator's arguments or results, in order, repeats included."""
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            yield argument
-        elif isinstance(argument, (tuple, list)):
-            yield from tensors_in(*argument)
-        elif isinstance(argument, Mapping):
-            yield from tensors_in(*argument.values())
-
-
-def written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors that a call changes in place."""
-    if func in _HIDE_WRITES:
-        return list(tensors_in(*args[3:5])) if args[5] else []
-    if not func._schema.is_mutable:
-        return []
-    found: list[Tensor] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            found.extend(tensors_in(given))
-    return found
-
-
-def geometry_of(tensor: Tensor) -> Geometry:
-    """Where in its storage a tensor lies."""
-    return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.dtype
-
-
-def storage_key(tensor: Tensor) -> int:
-    """Identity of a tensor's storage while it lives.
-
-    Raises:
-        CaptureError: the tensor has no storage (sparse and nested layouts).
-    """
-    if tensor.layout is not torch.strided:
-        raise CaptureError(
-            f"a tensor is of layout {tensor.layout}; only strided tensors have a storage to track"
-        )
-    return int(tensor.untyped_storage()._cdata)
-
 
 @dataclass(slots=True)
-class _Storage:
+class _LiveStorage:
     """A live storage: its names by geometry, and the one that stands for all of it."""
 
     weak: StorageWeakRef
@@ -110,7 +65,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self._storages: dict[int, _Storage] = {}
+        self._storages: dict[int, _LiveStorage] = {}
         self._names = 0
 
     def __torch_dispatch__(
@@ -157,7 +112,7 @@ class Recorder(TorchDispatchMode):
         storage = self._storages.get(storage_key(tensor))
         if storage is None:
             weak = StorageWeakRef(tensor.untyped_storage())
-            storage = self._storages[storage_key(tensor)] = _Storage(weak, name, {})
+            storage = self._storages[storage_key(tensor)] = _LiveStorage(weak, name, {})
         stale = storage.names.get(geometry_of(tensor))
         if stale is not None and stale != storage.whole:
             self.events.append(Release(stale))
@@ -196,7 +151,7 @@ class Recorder(TorchDispatchMode):
         elif not results and inputs:
             self._read(op, names, cost)
 
-    def _rename(self, storage: _Storage, name: str) -> None:
+    def _rename(self, storage: _LiveStorage, name: str) -> None:
         """After a mutation ``name`` stands for the whole storage; its other views are old."""
         stale = dict.fromkeys([*storage.names.values(), storage.whole])
         self.events += [Release(other) for other in stale if other != name]

@@ -1,0 +1,152 @@
+"""Who may import whom: no circles, arrows between rooms point down, plans need no PyTorch."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import networkx as nx
+
+HOUSE = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((HOUSE / "pyproject.toml").read_text())["tool"]["setuptools"]
+FOLDERS = {"rematbench": "rematbench"} | SETTINGS["package-dir"]
+# What each room may import, besides itself. The first row is the ground floor.
+BELOW: dict[str, set[str]] = {
+    "graphs": set(),
+    "streams": {"graphs"},
+    "tracing": {"graphs", "streams"},
+    "zoo": {"graphs", "tracing"},
+    "costmodel": {"graphs", "tracing"},
+    "strategies": {"graphs", "streams"},
+    "validator": {"graphs", "tracing", "costmodel"},
+    "training": {"graphs", "tracing", "costmodel", "validator"},
+}
+BELOW["rematbench"] = set(BELOW)
+BELOW["report"] = set(BELOW)
+BELOW["conf"] = set()
+# PyTorch's own planners: the only strategies that may need it.
+OF_TORCH = ("torch_budget", "torch_checkpoint", "torch_knapsack")
+# A problem names what it carries from upstairs, and opens none of it: types alone.
+CARRIED = {
+    ("rematbench.graphs.planning", "rematbench.streams.events"),
+    ("rematbench.graphs.planning", "rematbench.tracing.captured"),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module.
+
+    Attributes:
+        lazy: inside a function.
+        typing: under ``TYPE_CHECKING``.
+    """
+
+    source: str
+    target: str
+    lazy: bool
+    typing: bool
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package and its file."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in (HOUSE / folder).rglob("*.py"):
+            inner = path.relative_to(HOUSE / folder).with_suffix("").parts
+            parts = [package, *(part for part in inner if part != "__init__")]
+            found[".".join(parts)] = path
+    return found
+
+
+def visit(node: ast.AST, source: str, lazy: bool, typing: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(source, name.name, lazy, typing) for name in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.module, f"{source}: import by full names"
+            assert child.level == 0, f"{source}: import by full names"
+            for name in child.names:
+                inner = f"{child.module}.{name.name}"
+                target = inner if inner in modules() else child.module
+                yield Import(source, target, lazy, typing)
+        else:
+            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from visit(child, source, lazy or function, typing or checking)
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Every import in the package, of ours and of others."""
+    return tuple(
+        found
+        for name, path in modules().items()
+        for found in visit(ast.parse(path.read_text()), name, False, False)
+    )
+
+
+def ours() -> list[Import]:
+    return [each for each in imports() if each.target.partition(".")[0] == "rematbench"]
+
+
+def room(module: str) -> str:
+    second = [*module.split("."), ""][1]
+    return second if second in BELOW else "rematbench"
+
+
+def of_torch(module: str) -> bool:
+    return module.rpartition(".")[2] in OF_TORCH
+
+
+def test_every_import_finds_its_module() -> None:
+    assert [each for each in ours() if each.target not in modules()] == []
+
+
+def test_no_circles() -> None:
+    """Neither at import, nor by imports inside functions or for types."""
+    graph = nx.DiGraph((each.source, each.target) for each in ours())
+    circles = [sorted(ring) for ring in nx.strongly_connected_components(graph) if len(ring) > 1]
+    assert circles == []
+
+
+def test_arrows_point_down() -> None:
+    up = []
+    for each in ours():
+        here, there = room(each.source), room(each.target)
+        carried = each.typing and (each.source, each.target) in CARRIED
+        adapter = of_torch(each.source) and there == "tracing"
+        if not (here == there or there in BELOW[here] or carried or adapter):
+            up.append(each)
+    assert up == []
+
+
+def test_every_carried_type_is_still_named() -> None:
+    assert {(each.source, each.target) for each in ours() if each.typing} >= CARRIED
+
+
+def test_planning_needs_no_torch() -> None:
+    """Whatever graphs, streams and the strategies import, PyTorch is not among it."""
+    eager = [each for each in imports() if not (each.lazy or each.typing)]
+    graph = nx.DiGraph((each.source, each.target) for each in eager)
+    for name in modules():
+        parts = name.split(".")
+        # Python imports the packages around a module, too.
+        graph.add_edges_from((name, ".".join(parts[:i])) for i in range(1, len(parts)))
+    light = [
+        name
+        for name in modules()
+        if room(name) in ("graphs", "streams", "strategies") and not of_torch(name)
+    ]
+    heavy = {
+        name: sorted(needed)
+        for name in light
+        if (needed := {n for n in nx.descendants(graph, name) if n.partition(".")[0] == "torch"})
+    }
+    assert len(light) > 60
+    assert heavy == {}

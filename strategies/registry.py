@@ -1,0 +1,191 @@
+"""Strategies by name: ours, those of other distributions, and aliases that preset options.
+
+Nothing here imports a strategy before it is asked for: names and options are known without.
+Other distributions register theirs through the entry-point group ``rematbench.strategies``: an
+entry point ``name = "package.module:Class"`` is treated like a line of :data:`OURS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from rematbench.graphs import dotted
+from rematbench.graphs.errors import ConfigError
+from rematbench.strategies.options import Option, options_of
+
+GROUP = "rematbench.strategies"
+OURS = MappingProxyType(
+    {
+        "ap_greedy": "rematbench.strategies.chen.ApGreedy",
+        "ap_revolve": "rematbench.strategies.revolve.ApRevolve",
+        "ap_sqrt": "rematbench.strategies.chen.ApSqrt",
+        "checkmate_d": "rematbench.strategies.checkmate_compared.CheckmateCompared",
+        "checkmate_ilp": "rematbench.strategies.checkmate.ilp.CheckmateIlp",
+        "checkmate_rounding": "rematbench.strategies.checkmate.rounding.CheckmateRounding",
+        "checkpoint_all": "rematbench.strategies.checkpoint_all.CheckpointAll",
+        "chen_greedy": "rematbench.strategies.chen.ChenGreedy",
+        "chen_sqrt": "rematbench.strategies.chen.ChenSqrt",
+        "dtr": "rematbench.strategies.dtr.planner.Dtr",
+        "equiv_chain": "rematbench.strategies.joins.planner.EquivChain",
+        "feng_huang": "rematbench.strategies.feng_huang.planner.FengHuang",
+        "gist": "rematbench.strategies.gist.Gist",
+        "join_dp": "rematbench.strategies.joins.planner.JoinDp",
+        "linearized_greedy": "rematbench.strategies.chen.LinearizedGreedy",
+        "linearized_sqrt": "rematbench.strategies.chen.LinearizedSqrt",
+        "monet": "rematbench.strategies.monet.planner.Monet",
+        "random_checkpoints": "rematbench.strategies.feng_huang.random_checkpoints"
+        ".RandomCheckpoints",
+        "revolve": "rematbench.strategies.revolve.Revolve",
+        "torch_budget": "rematbench.strategies.torch_budget.TorchBudget",
+        "torch_checkpoint": "rematbench.strategies.torch_checkpoint.TorchCheckpoint",
+        "torch_knapsack": "rematbench.strategies.torch_knapsack.TorchKnapsack",
+    }
+)
+"""Where the class of each of our strategies is."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A strategy that can be chosen by name.
+
+    Attributes:
+        name: as in ``strategy=name``.
+        path: of its class, a dataclass whose fields are the options.
+        presets: options whose defaults an alias replaces.
+        source: the distribution that registers it.
+    """
+
+    name: str
+    path: str
+    presets: Mapping[str, Any]
+    source: str = "rematbench"
+
+    @functools.cached_property
+    def options(self) -> tuple[Option, ...]:
+        """Its options, with the presets as defaults.
+
+        Raises:
+            ConfigError: its class cannot be read.
+        """
+        try:
+            found = options_of(self.path)
+        except ConfigError as error:
+            if self.source == "rematbench":
+                raise
+            raise ConfigError(
+                f"strategy {self.name!r} of {self.source} cannot be loaded ({error}); "
+                "repair or uninstall that distribution"
+            ) from error
+        return tuple(option.preset(self.presets) for option in found)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Each option's default."""
+        return {option.name: option.default for option in self.options}
+
+
+@functools.cache
+def registered() -> Mapping[str, Entry]:
+    """All strategies that are classes of their own, by name; ours come before others' of the name.
+
+    Aliases are not among them: :func:`entry` and :func:`names` know these, too.
+    """
+    theirs = {
+        found.name: Entry(
+            found.name,
+            found.value.replace(":", "."),
+            {},
+            found.dist.name if found.dist else found.value,
+        )
+        for found in entry_points(group=GROUP)
+    }
+    ours = {name: Entry(name, path, {}) for name, path in OURS.items()}
+    return MappingProxyType(dict(sorted((theirs | ours).items())))
+
+
+@functools.cache
+def aliases() -> tuple[str, ...]:
+    """Names of the files of ``conf/strategy``: each another strategy with options preset."""
+    folder = files("rematbench.conf") / "strategy"
+    found = (each.name for each in folder.iterdir()) if folder.is_dir() else ()
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+def names() -> tuple[str, ...]:
+    """Everything that can be chosen by ``strategy=``, in order."""
+    return tuple(sorted({*registered(), *aliases()}))
+
+
+def entry(name: str, where: str | None = None) -> Entry:
+    """A strategy by name.
+
+    Args:
+        where: what to call it in messages, ``strategy=NAME`` unless said otherwise.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name in registered():
+        return registered()[name]
+    if name in aliases():
+        return _alias(name)
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    where = f"strategy={name}" if where is None else where
+    raise ConfigError(f"{where}: unknown; {hint}it may be one of: {', '.join(names())}")
+
+
+def make(name: str, **options: Any) -> Any:
+    """A strategy object by name.
+
+    Args:
+        options: instead of the defaults.
+
+    Raises:
+        ConfigError: there is none of that name, or it has no such option.
+    """
+    found = entry(name)
+    known = [option.name for option in found.options]
+    for option in options:
+        if option not in known:
+            accepted = ", ".join(known) or "none"
+            raise ConfigError(f"strategy={name}: no option {option}; its options are: {accepted}")
+    kind = dotted.find(found.path, f"strategy={name}")
+    return kind(**dict(found.presets) | options)
+
+
+def resolve(given: str, where: str) -> Any:
+    """A strategy's class with its defaults, by name or by path.
+
+    Args:
+        given: ``ap_greedy``, or ``rematbench.strategies.chen.ApGreedy``.
+        where: what to call it in messages: ``strategy.inner=ap_greedy``.
+
+    Raises:
+        ConfigError: there is none, or it cannot be made without options.
+    """
+    if given.isidentifier():
+        found = entry(given, where)
+        kind, presets = dotted.find(found.path, where), dict(found.presets)
+    else:
+        kind, presets = dotted.find(given, where), {}
+    try:
+        return kind(**presets)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _alias(name: str) -> Entry:
+    """An alias's file: ``defaults: [NAME, _self_]``, and options to preset."""
+    import yaml
+
+    content = yaml.safe_load((files("rematbench.conf") / "strategy" / f"{name}.yaml").read_text())
+    base = entry(content.pop("defaults")[0])
+    return Entry(name, base.path, {**base.presets, **content}, base.source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import traceback
 from pathlib import Path
 from typing import Any
@@ -56,30 +57,44 @@ def find(path: str, where: str) -> Any:
 
 
 def _module(name: str, where: str) -> Any:
+    name = _ours(name)
     try:
         return importlib.import_module(name)
-    except Exception as error:
-        if name.partition(".")[0] in _ROOMS and _is_missing(error, name):
-            return _module(f"rematbench.{name}", where)
-        if _is_missing(error, name):
-            assert isinstance(error, ModuleNotFoundError)
-            raise ConfigError(
-                f"{where}: there is no module {error.name}; check the name and PYTHONPATH"
-            ) from None
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        at = f"{Path(frame.filename).name}:{frame.lineno}"
-        if isinstance(error, SyntaxError) and error.filename:
-            at = f"{Path(error.filename).name}:{error.lineno}"
-        said = " ".join(str(error).split())
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if name != missing and not name.startswith(f"{missing}."):
+            raise _failed(name, where, error) from error  # something that it imports
         raise ConfigError(
-            f"{where}: importing {name} failed: {type(error).__name__} at {at}: {said}"
-        ) from error
+            f"{where}: there is no module {missing}; check the name and PYTHONPATH"
+        ) from None
+    except Exception as error:
+        raise _failed(name, where, error) from error
 
 
-def _is_missing(error: Exception, name: str) -> bool:
-    """Is it the module itself that is missing, rather than something that it imports?"""
-    return (
-        isinstance(error, ModuleNotFoundError)
-        and error.name is not None
-        and (name == error.name or name.startswith(f"{error.name}."))
+def _ours(name: str) -> str:
+    """The module's name today, where it is of a room of ours, and not of somebody else's."""
+    if name.partition(".")[0] not in _ROOMS:
+        return name
+    theirs, ours = (_file(each) for each in (name, f"rematbench.{name}"))
+    if theirs is not None and (ours is None or not theirs.samefile(ours)):
+        return name
+    return f"rematbench.{name}"
+
+
+def _file(module: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:  # of a package around it, which says so itself when it is imported
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _failed(module: str, where: str, error: Exception) -> ConfigError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    at = f"{Path(frame.filename).name}:{frame.lineno}"
+    if isinstance(error, SyntaxError) and error.filename:
+        at = f"{Path(error.filename).name}:{error.lineno}"
+    said = " ".join(str(error).split())
+    return ConfigError(
+        f"{where}: importing {module} failed: {type(error).__name__} at {at}: {said}"
     )

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from rematbench.app import command, run_job, task
 from rematbench.cache import copy_files
@@ -25,6 +24,7 @@ from rematbench.graphs.files import write_bytes
 from rematbench.max_batch import Question, answer
 from rematbench.row import Row, write_row
 from rematbench.settings import Settings, whole
+from rematbench.strategies.registry import entry
 from rematbench.terminal import size
 
 _ORDINARY = "checkpoint_all"
@@ -92,14 +92,8 @@ def with_strategy(settings: Settings, name: str) -> Settings:
     """
     if name == settings.strategy:
         return settings
-    path = files("rematbench.conf") / "strategy" / f"{name}.yaml"
-    if not path.is_file():
-        raise ConfigError(f"strategies: {name} is unknown; `rematbench strategy=` lists them")
-    options = OmegaConf.to_container(OmegaConf.create(path.read_text()), resolve=True)
-    assert isinstance(options, dict)
-    named = {str(key): value for key, value in options.items()}
-    target = named.pop("_target_")
-    return replace(settings, strategy=name, target=target, options=named)
+    found = entry(name, f"strategies: {name}")
+    return replace(settings, strategy=name, target=found.path, options=found.defaults)
 
 
 def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import inspect
 import io
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from rematbench.graphs import dotted
 from rematbench.graphs.errors import (
     ConfigError,
     Infeasible,
@@ -128,17 +128,13 @@ def make_strategy(settings: Settings) -> Strategy:
     Raises:
         ConfigError: its class does not exist, or has no such option.
     """
-    module, _, name = settings.target.rpartition(".")
+    where = f"strategy={settings.strategy}"
+    kind = dotted.find(settings.target, where)
     try:
-        kind = getattr(importlib.import_module(module), name)
         made = kind(**settings.options)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"strategy={settings.strategy}: {error}; check its _target_") from None
     except TypeError as error:
         accepted = ", ".join(inspect.signature(kind).parameters) or "none"
-        raise ConfigError(
-            f"strategy={settings.strategy}: {error}; its options are: {accepted}"
-        ) from None
+        raise ConfigError(f"{where}: {error}; its options are: {accepted}") from None
     if not isinstance(made, Strategy):
         raise ConfigError(f"strategy={settings.strategy}: {settings.target} is not a strategy")
     return made

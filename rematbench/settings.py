@@ -15,6 +15,8 @@ from rematbench.accounting import NAMES as ACCOUNTINGS
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.errors import ConfigError
 from rematbench.provenance import source_hash, versions
+from rematbench.strategies.option_types import check_options
+from rematbench.strategies.registry import entry, names
 
 DEVICES = ("none", "cpu", "cuda")
 TORCH_KINDS = ("zoo", "python")
@@ -153,11 +155,13 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     if model.get("path"):
         model["path"] = os.path.abspath(model["path"])
     options = dict(config["strategy"])
+    target = options.pop("_target_")
+    _check_options(strategy, target, options)
     device = dict(config["device"])
     settings = Settings(
         model=model,
         strategy=strategy,
-        target=options.pop("_target_"),
+        target=target,
         options=options,
         budget=config["budget"],
         time_limit=_seconds("time_limit", config["time_limit"]),
@@ -180,6 +184,12 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
             "be executed; use device=none"
         )
     return settings
+
+
+def _check_options(strategy: str, target: str, options: Mapping[str, Any]) -> None:
+    """The options of a strategy that is known by name; others' are checked when they are made."""
+    if strategy in names() and entry(strategy).path == target:
+        check_options(strategy, entry(strategy).options, options)
 
 
 def default_costs(kind: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, order
 from rematbench.report.tables import table_picture
 from rematbench.row import Row
+from rematbench.strategies import registry
 
 _GB = 1e9
 _ILP = "checkmate_ilp"
@@ -260,18 +260,6 @@ def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
 # Table 1
 
 
-_LINE_UP = {
-    "checkpoint_all": "rematbench.strategies.checkpoint_all.CheckpointAll",
-    "revolve": "rematbench.strategies.revolve.Revolve",
-    "chen_sqrt": "rematbench.strategies.chen.ChenSqrt",
-    "chen_greedy": "rematbench.strategies.chen.ChenGreedy",
-    "ap_sqrt": "rematbench.strategies.chen.ApSqrt",
-    "ap_greedy": "rematbench.strategies.chen.ApGreedy",
-    "linearized_sqrt": "rematbench.strategies.chen.LinearizedSqrt",
-    "linearized_greedy": "rematbench.strategies.chen.LinearizedGreedy",
-    "checkmate_ilp": "rematbench.strategies.checkmate.ilp.CheckmateIlp",
-    "checkmate_rounding": "rematbench.strategies.checkmate.rounding.CheckmateRounding",
-}
 # Table 1 as printed: general graphs, cost aware, memory aware.
 _PAPER_TABLE1 = {
     "checkpoint_all": ("yes", "no", "no"),
@@ -296,9 +284,8 @@ def traits_table(rows: Sequence[Row]) -> pd.DataFrame:
         if row["budget_fraction"] == 1.0
     }
     lines = []
-    for strategy, target in _LINE_UP.items():
-        module, _, kind = target.rpartition(".")
-        traits = getattr(importlib.import_module(module), kind).traits
+    for strategy in _PAPER_TABLE1:
+        traits = registry.class_of(strategy).traits
         line = {"strategy": strategy} | {each: getattr(traits, each) for each in _TRAITS}
         for model in ("unit_chain", "mobilenet_v2", "unet"):
             line[model] = status.get((strategy, model))

@@ -35,7 +35,7 @@ class Gist:
     """Encodings, each of which can be switched off.
 
     Attributes:
-        binarize: masks and window offsets for ReLU and max-pool.
+        binarize: one bit per entry of a ReLU, four (the offset) per window of a max-pool.
         sparse: ``csr``, ``bitmap``, ``either`` (the smaller one), or None for neither. They are
             offered where the sparsity was measured, which takes a forward pass on the device.
         half: half precision for the rest; makes the plan lossy.

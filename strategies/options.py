@@ -13,13 +13,12 @@ import dataclasses
 import functools
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rematbench.graphs import dotted
-from rematbench.graphs.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,15 @@ def entry(name: str, where: str | None = None) -> Entry:
     raise ConfigError(f"{where}: unknown; {hint}it may be one of: {', '.join(names())}")
 
 
+def class_of(name: str) -> Any:
+    """A strategy's class, by name; imports it.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be imported.
+    """
+    return dotted.find(entry(name).path, f"strategy={name}")
+
+
 def make(name: str, **options: Any) -> Any:
     """A strategy object by name.
 
@@ -157,8 +166,7 @@ def make(name: str, **options: Any) -> Any:
         if option not in known:
             accepted = ", ".join(known) or "none"
             raise ConfigError(f"strategy={name}: no option {option}; its options are: {accepted}")
-    kind = dotted.find(found.path, f"strategy={name}")
-    return kind(**dict(found.presets) | options)
+    return class_of(name)(**dict(found.presets) | options)
 
 
 def resolve(given: str, where: str) -> Any:

@@ -8,7 +8,6 @@ its true peak is simulated, and the strategy asked for leaner plans until it fit
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Plan
+from rematbench.strategies import registry
 from rematbench.strategies.base import Problem, Solution, Strategy, Traits, cheapest_within
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ class TorchKnapsack:
     """PyTorch's partitioner with a strategy of ours as its solver.
 
     Attributes:
-        inner: the strategy, or where its class is (``rematbench.strategies.chen.ApGreedy``).
+        inner: the strategy; or its name, or where its class is (``ap_greedy``,
+            ``rematbench.strategies.chen.ApGreedy``), with its default options.
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
-    inner: Strategy | str = "rematbench.strategies.chen.LinearizedGreedy"
+    inner: Strategy | str = "linearized_greedy"
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of the partitioner's plans that fits; ``details["curve"]`` has all.
@@ -95,14 +96,7 @@ def recomputed(graph: Graph, plan: Plan) -> tuple[str, ...]:
 def _made(inner: Strategy | str) -> Strategy:
     if not isinstance(inner, str):
         return inner
-    module, _, name = inner.rpartition(".")
-    try:
-        made = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"strategy.inner={inner}: {error}; name a class such as "
-            "rematbench.strategies.chen.ApGreedy"
-        ) from None
+    made = registry.resolve(inner, f"strategy.inner={inner}")
     if not isinstance(made, Strategy):
-        raise ConfigError(f"strategy.inner={inner} is not a strategy")
+        raise ConfigError(f"strategy.inner={inner}: it is not a strategy")
     return made

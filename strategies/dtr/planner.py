@@ -31,12 +31,15 @@ class Dtr:
 
     Attributes:
         heuristic: ``full eqclass local lru largest random``, or ``ablation``.
-        staleness, size, cost: of the ablation's score; None is true, true and ``estar``.
-        dealloc: ``none``, ``eager`` or ``banish``; see
-        :class:`~rematbench.strategies.dtr.rules.Rules`.
-        semantics: ``simrd``, or ``paper`` with the switches below.
-        order_by_id, root_cost, root_dependencies: see
-            :class:`~rematbench.strategies.dtr.program.Semantics`; None is on with ``paper``.
+        staleness: of the ablation's score: divide by staleness? None is true.
+        size: of the ablation's score: divide by bytes? None is true.
+        cost: of the ablation's score; None is ``estar``.
+        dealloc: what happens to dead storages: ``none``, ``eager`` or ``banish``.
+        semantics: ``simrd`` (the original program), or ``paper`` with the switches below, each of
+            which None leaves on; :class:`~rematbench.strategies.dtr.program.Semantics` says more.
+        order_by_id: rematerialize arguments in the order of their creation.
+        root_cost: a storage costs what its first op costs, without its views.
+        root_dependencies: a storage depends on what its first op reads, not on its views' reads.
         thrash_limit: times the cost of all ops at which it gives up (the paper's 3; 5 in its
             figure 5), or None.
         seed: of the random heuristic; None is the job's.

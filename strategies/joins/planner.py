@@ -173,7 +173,8 @@ class EquivChain:
 
     Attributes:
         slots: of the join; None takes the cheapest plan that fits the budget.
-        reading: join, chain or turn; see :func:`equiv_actions`.
+        reading: ``join``, ``chain`` or ``turn``: what the paper leaves open, see
+            :func:`equiv_actions`.
 
     Raises:
         ConfigError: an unknown reading, or slots below 1.

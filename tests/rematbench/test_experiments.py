@@ -15,6 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from hydra_plugins.rematbench_sweeper import ExperimentSweeper, _Composer
+from rematbench.plugins import register_strategies
 from rematbench.report.figures import NAMES
 from rematbench.resolvers import register_resolvers
 from rematbench.settings import settings_from
@@ -31,6 +32,7 @@ KINDS = ("planned", "simulated", "modelled", "measured")
 def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(HOUSE)  # logs are named from here
     register_resolvers()
+    register_strategies()
     with initialize_config_module("rematbench.conf", version_base="1.3"):
         yield
 

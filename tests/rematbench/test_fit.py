@@ -121,7 +121,7 @@ def test_nothing_fits(call: Call) -> None:
         ("memory=lots", "memory=lots: give bytes"),
         ("reserve=9GiB", "leaves nothing of memory=8GiB"),
         ("budget=0.5", "budget=0.5: give memory"),
-        ("strategies=[magic]", "strategies: magic is unknown"),
+        ("strategies=[magic]", "strategies: magic: unknown; it may be one of"),
         ("strategies=magic", "strategies=magic: give a list"),
         ("largest_batch=7", "largest_batch=7: give true or false"),
     ],

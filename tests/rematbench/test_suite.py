@@ -262,6 +262,7 @@ def test_every_case_composes(tmp_path: Path) -> None:
     register_strategies()
     register_resolvers()
     for name in ("gpu", "cpu"):
+        register_strategies()
         with initialize_config_module("rematbench.conf", version_base="1.3"):
             plain = OmegaConf.to_container(compose("suite", [f"cases={name}"]), resolve=True)
             assert isinstance(plain, dict)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-from importlib.resources import files
 
 import pytest
-from omegaconf import OmegaConf
 
 from rematbench import validator
 from rematbench.graphs.errors import NotApplicable
 from rematbench.graphs.simulate import simulate
 from rematbench.job import make_strategy
 from rematbench.settings import settings_from
+from rematbench.strategies import registry
 from rematbench.strategies.base import Problem
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
-NAMES = sorted(
-    path.name.removesuffix(".yaml") for path in (files("rematbench.conf") / "strategy").iterdir()
-)
 # A chain, a network with residual connections, a join; the first that the strategy applies to.
 MODELS = ("mobilenet_v1", "resnet32", "siamese")
 
@@ -31,13 +27,12 @@ def captured(name: str) -> Captured:
     return capture(make_model(name, **{"batch_size": 2, "resolution": 32} | options.get(name, {})))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", registry.names())
 def test_bits_of_eager_training(name: str) -> None:
+    chosen = registry.entry(name)
     config = {
         "model": {"kind": "zoo", "name": "resnet32"},
-        "strategy": OmegaConf.to_container(
-            OmegaConf.load(files("rematbench.conf") / f"strategy/{name}.yaml")
-        ),
+        "strategy": {"_target_": chosen.path, **chosen.defaults},
         "costmodel": {"name": None, "preset": "v100"},
         "device": {"name": "none", "repeats": 1},
         **{"budget": None, "time_limit": 20, "seed": 0, "accounting": "full"},

@@ -25,9 +25,11 @@ from typing import Any
 
 from rematbench.graphs.errors import GraphError, PlanError, RematbenchError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.graphs.json_files import read_json as read_json
-from rematbench.graphs.json_files import write_bytes as write_bytes
-from rematbench.graphs.json_files import write_json as write_json
+from rematbench.graphs.json_files import (
+    read_json as read_json,
+    write_bytes as write_bytes,
+    write_json as write_json,
+)
 from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1

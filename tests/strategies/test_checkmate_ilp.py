@@ -7,8 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_checkmate_paper import (
     brute_force,
     cost_or_none,

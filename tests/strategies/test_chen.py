@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import diamond
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.errors import Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op

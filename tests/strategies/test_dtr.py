@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from event_streams import streams
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.errors import ConfigError, GraphError
 from rematbench.strategies.dtr.program import (

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.files import read_graph
@@ -25,9 +24,9 @@ from rematbench.strategies.feng_huang import (
     Kind,
     RandomCheckpoints,
     division_tree,
+    solve as solve_network,
     solve_linear,
 )
-from rematbench.strategies.feng_huang import solve as solve_network
 from rematbench.strategies.feng_huang.network import forward_network
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "fenghuang"

@@ -6,8 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rematbench import validator
 from rematbench.graphs.errors import ConfigError, GraphError, Infeasible, NotApplicable

@@ -9,8 +9,7 @@ from pathlib import Path
 import checkpoint_schedules as peer
 import pytest
 from helpers import diamond
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.plan import program_order

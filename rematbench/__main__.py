@@ -1,5 +1,6 @@
 """``python -m rematbench``: the same as the ``rematbench`` command."""
 
-from rematbench.app import main
+from rematbench.commands import rematbench
 
-main()
+if __name__ == "__main__":
+    rematbench()

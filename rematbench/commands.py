@@ -1,0 +1,94 @@
+"""The commands' front doors: what they do before they import anything that takes long.
+
+Each answers ``--help`` and ``--version`` at once, and leaves quietly when it is interrupted while
+it loads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End at once: while modules load there is nothing to save, nor anybody to catch an error."""
+    os.write(2, b"rematbench: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+def _guard() -> bool:
+    """Leave at an interrupt, unless interrupts are ignored (a job in the background)."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+    signal.signal(signal.SIGINT, _leave)
+    return True
+
+
+def run(name: str, module: str) -> None:
+    """A command, from its arguments to its exit.
+
+    Args:
+        name: of the command.
+        module: has its ``main``.
+    """
+    guarded = _guard()
+    given = sys.argv[1:]
+    if "--version" in given:
+        from rematbench.helps import version_text
+
+        print(version_text())
+        return
+    if {"--help", "-h"} & set(given):
+        from rematbench.helps import help_text
+
+        print(help_text(name, given))
+        return
+    import importlib
+
+    main = importlib.import_module(module).main
+    if guarded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        main()
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def rematbench() -> None:
+    """``rematbench`` and ``python -m rematbench``."""
+    run("rematbench", "rematbench.app")
+
+
+def fit() -> None:
+    """``rematbench-fit``."""
+    run("rematbench-fit", "rematbench.fit")
+
+
+def max_batch() -> None:
+    """``rematbench-max-batch``."""
+    run("rematbench-max-batch", "rematbench.max_batch")
+
+
+def record() -> None:
+    """``rematbench-record``."""
+    run("rematbench-record", "rematbench.record")
+
+
+def suite() -> None:
+    """``rematbench-suite``."""
+    run("rematbench-suite", "rematbench.suite")
+
+
+def report() -> None:
+    """``rematbench-report``."""
+    run("rematbench-report", "rematbench.report.app")
+
+
+def verify() -> None:
+    """``rematbench-verify``."""
+    run("rematbench-verify", "rematbench.verify")

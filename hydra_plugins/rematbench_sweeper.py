@@ -20,7 +20,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rematbench import progress, terminal
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain, failed_row, one_line
-from rematbench.row import Row, read_row, write_leaderboard, write_row
+from rematbench.row import Row, marked, read_row, write_leaderboard, write_row
+from rematbench.settings import chosen
 
 Job = list[str]
 """A job's overrides."""
@@ -101,7 +102,7 @@ class ExperimentSweeper(BasicSweeper):
         rows = {}
         for number, place in places.items():
             if not place.exists():
-                write_row(place, _failed(jobs[number], why))
+                write_row(place, self._failed(jobs[number], why))
             rows[number] = read_row(place)
         return rows
 
@@ -119,7 +120,7 @@ class ExperimentSweeper(BasicSweeper):
                 config, strategy = compose(job)
                 row = finished(config, strategy, place) if finished else None
             except (HydraException, OmegaConfBaseException) as error:
-                row = _failed(job, explain(error), bad_config=True)
+                row = self._failed(job, explain(error), bad_config=True)
                 write_row(place / "row.json", row)
             except RematbenchError:
                 return None  # the job itself says what is wrong
@@ -129,6 +130,13 @@ class ExperimentSweeper(BasicSweeper):
             return row
 
         return settled
+
+    def _failed(self, job: Job, reason: str, **extra: Any) -> Row:
+        """The row of a job that did not run."""
+        assert self.config is not None
+        given = dict(override.split("=", 1) for override in job)
+        mark = marked(chosen(self.config.hydra.runtime.choices), given.get("group"))
+        return failed_row(given.get("model"), given.get("strategy"), reason, **mark, **extra)
 
     def _jobs(self, arguments: list[str]) -> list[list[str]]:
         """The overrides of each job, without repeats."""
@@ -175,13 +183,8 @@ class _Composer:
         config = copy.deepcopy(config)
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        return {str(key): value for key, value in plain.items()}, strategy
-
-
-def _failed(job: Job, reason: str, **extra: Any) -> Row:
-    """The row of a job that did not run."""
-    chosen = dict(override.split("=", 1) for override in job)
-    return failed_row(chosen.get("model"), chosen.get("strategy"), reason, **extra)
+        named = {str(key): value for key, value in plain.items()}
+        return named | {"experiment": chosen(self._master.hydra.runtime.choices)}, strategy
 
 
 def _as_override(value: Any) -> str:

@@ -24,8 +24,8 @@ from rematbench.graphs.errors import RematbenchError
 from rematbench.mistakes import bad_row, explain
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
-from rematbench.row import Row, format_row, write_row
-from rematbench.settings import Settings, settings_from
+from rematbench.row import Row, format_row, marked, write_row
+from rematbench.settings import Settings, chosen, settings_from
 from rematbench.terminal import announce, working
 from rematbench.warm_starts import with_known_plans
 from rematbench.worker import the_worker
@@ -70,6 +70,7 @@ def task(config: DictConfig, work: Work) -> Row | None:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         named = {str(k): v for k, v in plain.items()}
+        named["experiment"] = chosen(run.runtime.choices)
         row = work(named, settings_from(named, strategy), folder)
     except (RematbenchError, OmegaConfBaseException) as error:
         if single:
@@ -77,6 +78,8 @@ def task(config: DictConfig, work: Work) -> Row | None:
             return None
         model = OmegaConf.select(config, "model.name", throw_on_missing=False)
         row = bad_row(model, strategy, explain(error))
+        group = OmegaConf.select(config, "group", throw_on_missing=False)
+        row["extra"] |= marked(chosen(run.runtime.choices), group)
         write_row(folder / "row.json", row)
     if single:
         print(format_row(row))

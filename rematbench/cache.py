@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rematbench.graphs.files import write_bytes
-from rematbench.row import LASTING, Row, read_row, write_row
+from rematbench.row import LASTING, Row, read_row, unmarked, write_row
 from rematbench.settings import Settings
 
 _FILES = ("plan.json", "trace.csv", "graph.json.gz")
@@ -17,7 +17,8 @@ def recall(settings: Settings, folder: Path) -> Row | None:
     if entry is None or not (entry / "row.json").exists():
         return None
     row = read_row(entry / "row.json")
-    row["extra"]["cached"] = True
+    unmarked(row)["cached"] = True
+    row["extra"] |= settings.mark  # of who asks now, not of who made the entry
     copy_files(entry, folder)
     write_row(folder / "row.json", row)
     return row

@@ -66,7 +66,7 @@ def first_row(settings: Settings) -> Row:
         versions=versions(),
         commit=commit(),
         utc=now(),
-        extra={"accounting": settings.accounting, **details},
+        extra={**settings.mark, "accounting": settings.accounting, **details},
     )
 
 

@@ -87,6 +87,20 @@ def make_row(**known: Any) -> Row:
     return row | {"extra": {}} | known
 
 
+def marked(experiment: str | None, group: str | None) -> dict[str, str]:
+    """What ``extra`` says of who asked for a row: keys that are None are left out."""
+    pairs = {"experiment": experiment, "group": group}
+    return {key: str(value) for key, value in pairs.items() if value is not None}
+
+
+def unmarked(row: Row) -> dict[str, Any]:
+    """A row's ``extra``, from which it is taken out who asked for the row."""
+    for key in ("experiment", "group"):
+        row["extra"].pop(key, None)
+    extra: dict[str, Any] = row["extra"]
+    return extra
+
+
 def read_row(path: Path) -> Row:
     """Read a ``row.json``.
 

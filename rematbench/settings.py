@@ -15,6 +15,7 @@ from rematbench.accounting import NAMES as ACCOUNTINGS
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.errors import ConfigError
 from rematbench.provenance import source_hash, versions
+from rematbench.row import marked
 from rematbench.strategies.option_types import check_options
 from rematbench.strategies.registry import entry, names
 
@@ -51,6 +52,8 @@ class Settings:
         numerics: of CUDA kernels, see :func:`rematbench.costmodel.device.use_numerics`.
         execute: run the plan on the device; else it is only captured and costed for it.
         device_memory: bytes of CUDA memory that the process may take, or None for all.
+        experiment: the chosen ``experiment=``, or what else asked for the job; None: a person.
+        group: which of the experiment's groups of sweeps.
     """
 
     model: dict[str, Any]
@@ -72,6 +75,8 @@ class Settings:
     numerics: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(NUMERICS, False))
     execute: bool = True
     device_memory: int | None = None
+    experiment: str | None = None
+    group: str | None = None
 
     @property
     def captured(self) -> bool:
@@ -87,6 +92,11 @@ class Settings:
         name = str(model.get("target") or model["name"])
         return f"{name}-{model['dtype']}" if model.get("dtype") else name
 
+    @property
+    def mark(self) -> dict[str, str]:
+        """Who asked for the job, as in the row's ``extra``: the result does not depend on it."""
+        return marked(self.experiment, self.group)
+
     def parsed_budget(self) -> Budget:
         """The budget, read.
 
@@ -98,7 +108,7 @@ class Settings:
     def key(self) -> str:
         """What the result depends on, hashed: settings, input files, versions and our source."""
         content = asdict(self)
-        for name in ("cache", "job_time_limit", "job_memory_limit"):
+        for name in ("cache", "job_time_limit", "job_memory_limit", "experiment", "group"):
             del content[name]
         content["model"].pop("path", None)  # the content counts, not the place
         content["options"].pop("known", None)
@@ -132,7 +142,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     """Check a resolved configuration.
 
     Args:
-        config: plain data, as ``conf/job.yaml`` lays it out.
+        config: plain data, as ``conf/job.yaml`` lays it out; ``experiment`` is the chosen one.
         strategy: the chosen strategy's name.
 
     Raises:
@@ -176,6 +186,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         cache=None if config["cache"] is None else os.path.abspath(config["cache"]),
         job_time_limit=_or_none(_seconds, "job_time_limit", config),
         job_memory_limit=_or_none(_memory, "job_memory_limit", config),
+        experiment=config.get("experiment"),
+        group=_or_none(_name, "group", config),
     )
     settings.parsed_budget()
     if settings.device != "none" and not settings.captured:
@@ -190,6 +202,12 @@ def _check_options(strategy: str, target: str, options: Mapping[str, Any]) -> No
     """The options of a strategy that is known by name; others' are checked when they are made."""
     if strategy in names() and entry(strategy).path == target:
         check_options(strategy, entry(strategy).options, options)
+
+
+def chosen(choices: Mapping[str, Any]) -> str | None:
+    """The chosen ``experiment=`` among Hydra's choices of groups; None where there is none."""
+    name = choices.get("experiment")
+    return None if name in (None, "null") else str(name)
 
 
 def default_costs(kind: str) -> str:
@@ -220,6 +238,12 @@ def _memory(key: str, given: Any) -> int:
     if not os.path.exists("/proc/self/statm"):
         raise ConfigError(f"{key}={given}: needs Linux, whose /proc says what a process holds")
     return parse_bytes(key, given)
+
+
+def _name(key: str, given: Any) -> str:
+    if not isinstance(given, (str, int)) or isinstance(given, bool):
+        raise ConfigError(f"{key}={given}: give a word")
+    return str(given)
 
 
 def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 
 import hydra
 from hydra import compose
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
@@ -35,6 +36,8 @@ from rematbench.suite_plan import Entry, Model, Planners, Prepared, prepare
 from rematbench.suite_summary import headlines, summarise, table
 from rematbench.terminal import console
 
+EXPERIMENT = "suite"
+"""What its rows say that made them; their group is the chosen ``cases=``."""
 AHEAD = {"cuda": 2, "cpu": 1}
 """Models that have their planners at work: on a CPU none while another model is timed there."""
 
@@ -99,7 +102,9 @@ def _model(
     own += [f"device={config['device']['name']}", f"device.repeats={config['device']['repeats']}"]
     made = OmegaConf.to_container(compose("job", [*own, *given]), resolve=True)
     assert isinstance(made, dict)
-    base = with_strategy(settings_from({str(k): v for k, v in made.items()}, ""), "checkpoint_all")
+    plain = {str(k): v for k, v in made.items()}
+    plain |= {"experiment": EXPERIMENT, "group": config.get("group")}
+    base = with_strategy(settings_from(plain, ""), "checkpoint_all")
     sizes = [base.model.get(key) for key in ("batch_size", "resolution")]
     parts = [base.label.replace(":", "."), *(str(size) for size in sizes if size is not None)]
     place = folder / "-".join([*parts, *(key for key, on in base.numerics.items() if on)])
@@ -189,7 +194,9 @@ def _hydra_main(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     try:
-        rows = run(suite_from({str(k): v for k, v in plain.items()}))
+        named = {str(k): v for k, v in plain.items()}
+        named["group"] = HydraConfig.get().runtime.choices["cases"]
+        rows = run(suite_from(named))
     except RematbenchError as error:
         mistake(error)
         return

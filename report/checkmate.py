@@ -27,40 +27,41 @@ _SAME = 1 + 1e-6  # costs are sums of floats
 
 @dataclass(frozen=True)
 class _Tradeoff:
-    """One of Figure 5's panels."""
+    """One of Figure 5's panels.
+
+    Attributes:
+        panel: its letter.
+        shown: what the paper calls its network.
+        model: what we call it.
+        printed: does the paper print numbers for it?
+    """
 
     panel: str
-    model: str
     shown: str
-    batch: int
+    model: str
+    printed: bool = False
 
 
 _FIGURES = {
     f"checkmate_fig5{each.panel}": each
     for each in (
-        _Tradeoff("a", "vgg16", "VGG-16", 256),
-        _Tradeoff("b", "mobilenet_v1", "MobileNet", 512),
-        _Tradeoff("c", "unet", "U-Net", 32),
+        _Tradeoff("a", "VGG-16", "vgg16"),
+        _Tradeoff("b", "MobileNet", "mobilenet_v1"),
+        _Tradeoff("c", "U-Net", "unet", printed=True),
     )
 }
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     """One of the figures of this module."""
-    rows = [record.row for record in records if is_paper_row(record.row)]
+    rows = [record.row for record in records]
     return _draw_ratios(rows) if name == "checkmate_table2" else _draw_tradeoff(name, rows)
-
-
-def is_paper_row(row: Row) -> bool:
-    """Is it a job under the paper's accounting (equation 2), and not a search for a batch?"""
-    extra = row["extra"]
-    return extra.get("accounting") == "checkmate" and "max_batch" not in extra
 
 
 # Figure 5
 
 
-def tradeoff_table(rows: Sequence[Row], wanted: _Tradeoff) -> pd.DataFrame:
+def tradeoff_table(rows: Sequence[Row]) -> pd.DataFrame:
     """One line per strategy and budget, failures included."""
     found = [
         {
@@ -74,23 +75,20 @@ def tradeoff_table(rows: Sequence[Row], wanted: _Tradeoff) -> pd.DataFrame:
             "checkpoint_all_GB": row["checkpoint_all_peak_bytes"] / _GB,
         }
         for row in rows
-        if row["model"] == wanted.model
-        and row["batch_size"] == wanted.batch
-        and row["costmodel"] in ("roofline", "profiled")
-        and row["budget_bytes"] is not None
-        and row["variant"] != "randomized"
     ]
-    if not found:
-        return pd.DataFrame()
     frame = pd.DataFrame(found).drop_duplicates(["strategy", "budget_GB"], keep="last")
     return frame.sort_values(["strategy", "budget_GB"], ignore_index=True)
 
 
 def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
     wanted = _FIGURES[name]
-    data = tradeoff_table(rows, wanted)
-    if data.empty:
+    rows = [row for row in rows if row["budget_bytes"] and row["checkpoint_all_peak_bytes"]]
+    if not rows:
         return None
+    model, batch = rows[-1]["model"], rows[-1]["batch_size"]
+    rows = [row for row in rows if row["model"] == model]
+    data = tradeoff_table(rows)
+    network = wanted.shown if model == wanted.model else model
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(6.6, 3.6), layout="constrained")
     axes = figure.subplots()
@@ -107,11 +105,13 @@ def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
         full, color="0.3", linewidth=0.8, linestyle=":", zorder=0, label="everything kept (peak)"
     )
     axes.set(xlabel="budget (GB)", ylabel="cost / checkpoint-all's")
-    title = f"Figure 5{wanted.panel}: overhead against budget, {wanted.shown}, batch {wanted.batch}"
+    title = f"Figure 5{wanted.panel}: overhead against budget, {network}, batch {batch}"
     axes.set_title(title.split(": ")[1], fontsize=9, loc="left")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=7.5, frameon=False)
-    return Drawing(title, data, figure, _tradeoff_notes(data, wanted))
+    return Drawing(
+        title, data, figure, _tradeoff_notes(data, wanted.printed and model == wanted.model)
+    )
 
 
 def _curve(axes: Axes, strategy: str, mine: pd.DataFrame, above: int) -> None:
@@ -156,7 +156,7 @@ def feasible(data: pd.DataFrame) -> str:
     return "; ".join(told)
 
 
-def _tradeoff_notes(data: pd.DataFrame, wanted: _Tradeoff) -> tuple[Comparison, ...]:
+def _tradeoff_notes(data: pd.DataFrame, printed: bool) -> tuple[Comparison, ...]:
     cheaper = above_all(data) if _ILP in set(data["strategy"]) else ["all: no row of the ILP"]
     full = data["checkpoint_all_GB"].iloc[0]
     lines = [
@@ -169,7 +169,7 @@ def _tradeoff_notes(data: pd.DataFrame, wanted: _Tradeoff) -> tuple[Comparison, 
         ),
         Comparison("budgets met", "not printed", feasible(data), "budgets of this sweep"),
     ]
-    if wanted.model == "unet":
+    if printed:
         lines[:0] = [
             Comparison(
                 "memory without rematerialization",
@@ -221,23 +221,17 @@ _TABLE2 = ("ap_sqrt", "ap_greedy", "revolve", "checkmate_rounding", "linearized_
            "linearized_greedy")  # fmt: skip
 
 
-# The experiment's batches: other tables run some of these models, too.
-_TABLE2_BATCH = {"mobilenet_v1": 512, "vgg16": 256, "vgg19": 256, "unet": 32, "resnet50": 256}
-
-
 def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Per model and strategy: the geometric mean of cost / ILP's cost, over budgets both meet."""
     costs: dict[tuple[str, str], dict[int, float | None]] = {}
     for row in rows:
-        if (
-            row["costmodel"] == "flops"
-            and row["budget_bytes"]
-            and row["batch_size"] == _TABLE2_BATCH.get(row["model"])
-        ):
+        if row["budget_bytes"]:
             cost = row["cost"] if row["status"] == "ok" else None
             costs.setdefault((row["model"], row["strategy"]), {})[row["budget_bytes"]] = cost
     lines = []
-    for model, printed in _PAPER_TABLE2.items():
+    models = dict.fromkeys([*_PAPER_TABLE2, *(model for model, _ in costs)])
+    for model in models:
+        printed = _PAPER_TABLE2.get(model, {})
         ilp = {b: c for b, c in costs.get((model, _ILP), {}).items() if c}
         for strategy in _TABLE2 if ilp else ():
             mine = costs.get((model, strategy), {})

@@ -15,9 +15,9 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from rematbench.graphs.files import read_graph
-from rematbench.report.checkmate import is_paper_row
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.printed import ARCHITECTURES
 from rematbench.report.style import colour, order
 from rematbench.report.tables import table_picture
 from rematbench.row import Row
@@ -29,14 +29,12 @@ _ILP = "checkmate_ilp"
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     """One of the figures of this module."""
-    paper = [record for record in records if is_paper_row(record.row)]
     if name == "checkmate_fig1":
-        return _draw_timeline(paper)
+        return _draw_timeline(records)
+    rows = [record.row for record in records]
     if name == "checkmate_fig3":
-        return _draw_architectures([record.row for record in paper])
-    if name == "checkmate_fig6":
-        return _draw_batches([record.row for record in records])
-    return _draw_traits([record.row for record in paper])
+        return _draw_architectures(rows)
+    return _draw_batches(rows) if name == "checkmate_fig6" else _draw_traits(rows)
 
 
 # Figure 1
@@ -60,8 +58,8 @@ def _draw_timeline(records: Sequence[Record]) -> Drawing | None:
     for strategy in ("checkpoint_all", _ILP):
         for record in records:
             row, folder = record.row, record.folder
-            wanted = row["model"] == "resnet32" and row["strategy"] == strategy
-            if wanted and row["status"] == "ok" and folder and (folder / "trace.csv").exists():
+            its = row["strategy"] == strategy and row["status"] == "ok"
+            if its and folder and (folder / "trace.csv").exists():
                 rows[strategy] = row
                 line = timeline(folder)
                 line.insert(0, "strategy", strategy)
@@ -113,33 +111,15 @@ def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
             "activations_GB": (row["peak_bytes"] - row["extra"]["resident_bytes"]) / _GB,
         }
         for row in rows
-        if row["strategy"] == "checkpoint_all"
-        and row["status"] == "ok"
-        and row["budget_bytes"] is None
-        and row["model"] in _ARCHITECTURES
+        if row["strategy"] == "checkpoint_all" and row["status"] == "ok"
     ]
     if not found:
         return pd.DataFrame()
-    # Other tables run some of these networks at a batch of 1.
     frame = pd.DataFrame(found).sort_values("batch", kind="stable")
     frame = frame.drop_duplicates("model", keep="last")
-    frame["place"] = frame["model"].map(list(_ARCHITECTURES).index)
+    known = list(ARCHITECTURES)
+    frame["place"] = [known.index(m) if m in known else len(known) for m in frame["model"]]
     return frame.sort_values("place", ignore_index=True).drop(columns="place")
-
-
-# As in the paper, by year.
-_ARCHITECTURES = {
-    "alexnet": "AlexNet\n2012",
-    "vgg19": "VGG19\n2014",
-    "inception_v3": "Inception v3\n2015",
-    "resnet152": "ResNet-152\n2015",
-    "densenet201": "DenseNet-201\n2016",
-    "resnext101": "ResNeXt-101\n2016",
-    "fcn8": "FCN8s\n2017",
-    "transformer_lm": "Transformer\n2017",
-    "roberta": "RoBERTa\n2018",
-    "biggan_generator": "BigGAN\n2018",
-}
 
 
 def _draw_architectures(rows: Sequence[Row]) -> Drawing | None:
@@ -149,7 +129,7 @@ def _draw_architectures(rows: Sequence[Row]) -> Drawing | None:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(7.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    labels = [f"{_ARCHITECTURES[e.model]}\nbatch {e.batch}" for e in data.itertuples()]
+    labels = [f"{ARCHITECTURES.get(e.model, e.model)}\nbatch {e.batch}" for e in data.itertuples()]
     kinds = (
         ("fixed_GB", "inputs, parameters and their gradients", "chen_sqrt"),
         ("activations_GB", "activations", "checkpoint_all"),
@@ -277,17 +257,14 @@ _TRAITS = ("general_graphs", "cost_aware", "memory_aware")
 
 
 def traits_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """The strategies' own traits, and the status of their jobs on three graphs."""
-    status = {
-        (row["strategy"], row["model"]): row["status"]
-        for row in rows
-        if row["budget_fraction"] == 1.0
-    }
+    """The strategies' own traits, and the status of their jobs on a few graphs."""
+    status = {(row["strategy"], row["model"]): row["status"] for row in rows}
+    graphs = dict.fromkeys(["unit_chain", "mobilenet_v2", "unet", *(row["model"] for row in rows)])
     lines = []
     for strategy in _PAPER_TABLE1:
         traits = registry.class_of(strategy).traits
         line = {"strategy": strategy} | {each: getattr(traits, each) for each in _TRAITS}
-        for model in ("unit_chain", "mobilenet_v2", "unet"):
+        for model in graphs:
             line[model] = status.get((strategy, model))
         lines.append(line)
     return pd.DataFrame(lines)

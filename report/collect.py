@@ -8,8 +8,9 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from rematbench import progress
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import read_json
-from rematbench.row import COLUMNS, STATUSES, Row
+from rematbench.row import COLUMNS, STATUSES, Row, marked
 
 _TEXT = frozenset(
     [
@@ -40,7 +41,17 @@ _TEXT = frozenset(
 )
 _NUMBERS = tuple(c for c in COLUMNS if c not in _TEXT | {"gradient_bitwise", "extra"})
 _OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
+SHARED = "shared_with"  # of extra: the other experiments of which a row is
+_OF_A_COPY = ("cached", "experiment", "group", SHARED)
 _VERSION = re.compile(r"(?:^|; )rematbench ([^;\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Who asked for a row: an experiment, and which of its groups of sweeps."""
+
+    experiment: str
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,15 @@ class Record:
     def folder(self) -> Path | None:
         """The run folder; None for a line of a leaderboard."""
         return self.path.parent if self.path.suffix == ".json" else None
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """Who asked for the row, or for a copy of it; nobody, where a person did."""
+        extra = self.row["extra"]
+        found = [extra, *extra.get(SHARED, ())]
+        return tuple(
+            Mark(each["experiment"], each.get("group")) for each in found if each.get("experiment")
+        )
 
 
 @dataclass(frozen=True)
@@ -181,6 +201,17 @@ def _fault(row: Any) -> str | None:
             return f"{column} is a {type(row[column]).__name__}; it must be text or null"
     if not isinstance(row["extra"], dict):
         return "extra is no JSON object; remove the row or run its job again"
+    return _bad_mark(row["extra"])
+
+
+def _bad_mark(extra: Mapping[str, Any]) -> str | None:
+    shared = extra.get(SHARED, [])
+    if not isinstance(shared, list) or not all(isinstance(each, dict) for each in shared):
+        return f"extra.{SHARED} is {str(shared)[:40]!r}; it must be a list of objects"
+    for each in (extra, *shared):
+        for key in ("experiment", "group"):
+            if not isinstance(each.get(key, ""), str):
+                return f"extra.{key} is {str(each[key])[:40]!r}; it must be text"
     return None
 
 
@@ -189,9 +220,9 @@ def _some(names: list[str]) -> str:
 
 
 def _identity(row: Row, name: str) -> str:
-    # A copy from the cache is the same row, though it says that it is a copy. A job whose
-    # configuration was bad knows little of itself: two such rows may be alike, and are two.
-    extra = {key: value for key, value in row["extra"].items() if key != "cached"}
+    # A copy from the cache is the same row, though it says that it is a copy, and for whom. A job
+    # whose configuration was bad knows little of itself: two such rows may be alike, and are two.
+    extra = {key: value for key, value in row["extra"].items() if key not in _OF_A_COPY}
     place = name if extra.get("bad_config") else None
     text = json.dumps([*(row[c] for c in COLUMNS if c != "extra"), extra, place], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:12]
@@ -201,10 +232,23 @@ def _without_repeats(records: Iterable[Record], problems: list[Problem]) -> list
     first: dict[str, Record] = {}
     for record in records:
         known = first.setdefault(record.id, record)
+        if known is not record:
+            first[record.id] = known = _shared(known, record)
         both = (record.row["extra"], known.row["extra"])
         if known is not record and not any(extra.get("cached") for extra in both):  # as copies are
             problems.append(Problem(record.path, f"the same row as {known.path}"))
     return list(first.values())
+
+
+def _shared(known: Record, copy: Record) -> Record:
+    """The row of several experiments, which says so."""
+    others = [mark for mark in copy.marks if mark not in known.marks]
+    if not others:
+        return known
+    extra = known.row["extra"]
+    named = [marked(mark.experiment, mark.group) for mark in others]
+    row = known.row | {"extra": extra | {SHARED: [*extra.get(SHARED, ()), *named]}}
+    return replace(known, row=row)
 
 
 def _of_one_version(records: list[Record], problems: list[Problem]) -> list[Record]:

@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.printed import FENG_HUANG
 from rematbench.report.tables import table_picture
 from rematbench.row import Row
 
 _MB = 2**20
 
 
-@dataclass(frozen=True)
-class _Printed:
-    """A line of Table 2: megabytes and the extra time, on the paper's GPUs (PyTorch 1.5)."""
-
-    batch: int
-    regular: int
-    random: int | None
-    chen: int | None
-    ours: int
-    cut: int
-    overhead: int
-
-
-_PAPER = {
-    "alexnet": _Printed(1024, 4955, 4408, 4408, 3287, 34, 34),
-    "vgg11": _Printed(64, 3577, 2781, 2781, 2781, 22, 34),
-    "vgg13": _Printed(64, 5136, 3565, 3565, 3565, 31, 33),
-    "vgg16": _Printed(64, 5136, 4352, 3957, 3565, 31, 32),
-    "vgg19": _Printed(64, 5189, 4548, 3957, 3565, 31, 33),
-    "resnet18": _Printed(256, 5635, 4069, None, 3677, 35, 30),
-    "resnet34": _Printed(128, 4079, 2231, None, 1838, 55, 35),
-    "resnet50": _Printed(64, 5323, 2714, None, 1973, 63, 31),
-    "resnet101": _Printed(32, 3934, 2541, None, 1024, 74, 35),
-    "resnet152": _Printed(16, 2767, 1464, None, 526, 81, 37),
-    "densenet121": _Printed(32, 4027, 1629, None, 898, 78, 34),
-    "densenet161": _Printed(16, 3751, 1432, None, 666, 82, 36),
-    "densenet169": _Printed(32, 4862, 1774, None, 897, 82, 32),
-    "densenet201": _Printed(16, 3146, 1242, None, 474, 85, 53),
-    "inception_v3": _Printed(32, 3074, 1336, None, 881, 71, 29),
-    "nasnet": _Printed(64, 5832, None, None, 1129, 81, 31),
-    "amoebanet": _Printed(64, 4944, None, None, 1058, 79, 36),
-    "darts": _Printed(64, 5627, None, None, 1115, 80, 55),
-}
 _LINE_UP = {
     "checkpoint_all": "regular",
     "random_checkpoints": "random",
@@ -58,7 +26,7 @@ _LINE_UP = {
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     """Table 1 or 2."""
-    rows = [r.row for r in records if r.row["extra"].get("accounting") == "activations"]
+    rows = [record.row for record in records]
     return _draw_kinds(rows) if name == "feng_huang_table1" else _draw_memory(rows)
 
 
@@ -75,27 +43,26 @@ def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Simulated peaks without stationary cost, per network of Table 2, the paper's beside them."""
     found: dict[str, dict[str, Row]] = {}
     for row in rows:
-        printed = _PAPER.get(row["model"])
-        if printed and row["batch_size"] == printed.batch and row["budget_bytes"] is None:
-            found.setdefault(row["model"], {})[row["strategy"]] = row
+        found.setdefault(str(row["model"]), {})[str(row["strategy"])] = row
     lines = []
-    for model, printed in _PAPER.items():
-        mine = found.get(model, {})
+    for model in [*(m for m in FENG_HUANG if m in found), *sorted({*found} - {*FENG_HUANG})]:
+        mine, printed = found[model], FENG_HUANG.get(model)
         fine = {name: row for name, row in mine.items() if row["status"] == "ok"}
         if not {"checkpoint_all", "feng_huang"} <= set(fine):
             continue
-        line: dict[str, object] = {"model": model, "batch": printed.batch}
+        batch = mine["checkpoint_all"]["batch_size"]
+        line: dict[str, object] = {"model": model, "batch": batch}
         for strategy, column in _LINE_UP.items():
             row = fine.get(strategy)
             line[f"{column}_MB"] = smallest_peak(row) / _MB if row else None
-            line[f"{column}_paper_MB"] = getattr(printed, column)
+            line[f"{column}_paper_MB"] = getattr(printed, column, None)
         peaks = [fine[each]["peak_bytes"] for each in ("feng_huang", "checkpoint_all")]
         line |= {
             "cut": 1 - peaks[0] / peaks[1],
-            "cut_paper": printed.cut / 100,
+            "cut_paper": printed and printed.cut / 100,
             "objective_MB": fine["feng_huang"]["objective"] / _MB,
             "overhead": fine["feng_huang"]["overhead"],
-            "overhead_paper": printed.overhead / 100,
+            "overhead_paper": printed and printed.overhead / 100,
         }
         lines.append(line)
     return pd.DataFrame(lines)
@@ -115,7 +82,7 @@ def _draw_memory(rows: Sequence[Row]) -> Drawing | None:
                 line[f"{shown}\n{kind}"] = "–" if pd.isna(value) else f"{value:.0f}"
         for column, shown in (("cut", "cut off"), ("overhead", "extra time")):
             line[f"{shown}\nours"] = f"{each[column]:.0%}"
-            line[f"{shown}\npaper"] = f"{each[f'{column}_paper']:.0%}"
+            line[f"{shown}\npaper"] = _percent(each[f"{column}_paper"])
         lines.append(line)
     title = (
         "Table 2: memory without stationary cost (MB; ours simulated, our extra time modelled, "
@@ -124,11 +91,22 @@ def _draw_memory(rows: Sequence[Row]) -> Drawing | None:
     return Drawing(title, data, table_picture(pd.DataFrame(lines), title), tuple(_notes(data)))
 
 
+def _percent(share: float | None) -> str:
+    return "–" if pd.isna(share) else f"{share:.0%}"
+
+
+def _at_batch(line: dict[str, Any]) -> str:
+    """The paper's batch, where ours is another."""
+    printed = FENG_HUANG.get(line["model"])
+    other = printed is not None and printed.batch != line["batch"]
+    return f" (batch {printed.batch})" if printed and other else ""
+
+
 def _notes(data: pd.DataFrame) -> list[Comparison]:
     return [
         Comparison(
             f"{each['model']}: memory cut off, extra time",
-            f"{each['cut_paper']:.0%}, {each['overhead_paper']:.0%}",
+            f"{_percent(each['cut_paper'])}, {_percent(each['overhead_paper'])}" + _at_batch(each),
             f"{each['cut']:.0%} (simulated), {each['overhead']:.0%} (modelled); objective "
             f"{each['objective_MB']:.0f} MB",
             "the simulated peak counts gradients, which the objective does not; what follows "
@@ -157,9 +135,7 @@ def kinds_table(rows: Sequence[Row]) -> pd.DataFrame:
     found = {
         (row["strategy"], row["model"]): row
         for row in rows
-        if row["model"] in _GRAPHS
-        and row["strategy"] in _APPROACHES
-        and row["budget_bytes"] is None
+        if row["model"] in _GRAPHS and row["strategy"] in _APPROACHES
     }
     if not all((strategy, "unit_chain") in found for strategy in _APPROACHES):
         return pd.DataFrame()

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.collect import Record
+from rematbench.report.select import Selection, select
 
 # Module of this package -> the figures that its ``FIGURES`` draws.
 _MODULES = {
@@ -69,7 +70,7 @@ class Drawing:
 
 
 Draw = Callable[[str, Sequence[Record]], Drawing | None]
-"""From a figure's name and all rows to the drawing; None where no row is for it."""
+"""From a figure's name and its rows to the drawing; None where they hold nothing to draw."""
 
 
 def command(name: str) -> str:
@@ -86,7 +87,8 @@ def draw(name: str, records: Sequence[Record], out: Path) -> list[Path]:
     """
     module = next(module for module, names in _MODULES.items() if name in names)
     function: Draw = importlib.import_module(f"rematbench.report.{module}").draw
-    drawing = function(name, records)
+    selection = select(name, records)
+    drawing = function(name, selection.records)
     if drawing is None:
         raise ConfigError(f"figure {name}: no row for it; make them by: {command(name)}")
     out.mkdir(parents=True, exist_ok=True)
@@ -97,12 +99,12 @@ def draw(name: str, records: Sequence[Record], out: Path) -> list[Path]:
         drawing.figure.savefig(path, dpi=160, bbox_inches="tight", metadata=facts)
     plt.close(drawing.figure)
     drawing.data.to_csv(paths[2], index=False, float_format="%.6g")
-    paths[3].write_text(comparison_table(name, drawing), encoding="utf-8")
+    paths[3].write_text(comparison_table(name, drawing, selection), encoding="utf-8")
     return paths
 
 
-def comparison_table(name: str, drawing: Drawing) -> str:
-    """The table beside a figure, in Markdown."""
+def comparison_table(name: str, drawing: Drawing, selection: Selection) -> str:
+    """The table beside a figure, in Markdown, and which rows were left out."""
     lines = [
         f"# {name}",
         "",
@@ -114,4 +116,6 @@ def comparison_table(name: str, drawing: Drawing) -> str:
     for each in drawing.comparisons:
         cells = (each.claim, each.paper, each.ours, each.why)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if selection.left_out:
+        lines += ["", f"Left out: {'; '.join(selection.left_out)}. Report on them separately."]
     return "\n".join(lines) + "\n"

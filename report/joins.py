@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import cycle, product
 
 import matplotlib as mpl
 
@@ -17,10 +17,10 @@ from rematbench.graphs.files import read_plan
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.joins_tables import draw_memory, draw_weights
+from rematbench.report.printed import JOINS, shape
 from rematbench.report.style import colour
 from rematbench.row import Row
 
-_MODELS = ("RNN", "CM", "SNN")
 _TOLD = {
     "RNN": "RNN: one branch of 6L",
     "CM": "CM, cross-modal: L and 5L",
@@ -44,33 +44,22 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     }[name](rows)
 
 
-def shape(lengths: Sequence[int]) -> tuple[str, int] | None:
-    """Which of the paper's models a join is, and its L: RNN (6L), CM (L, 5L), SNN (2L, 2L, 2L)."""
-    total = sum(lengths)
-    if total % 6:
-        return None
-    each = total // 6
-    models = {"RNN": [6 * each], "CM": [each, 5 * each], "SNN": [2 * each] * 3}
-    return next(((name, each) for name in _MODELS if models[name] == sorted(lengths)), None)
-
-
 def span_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Makespans of Theorem 3: model, L, slots, and the ratio to 12L + 1."""
     found = []
     for row in rows:
         lengths = row["extra"].get("lengths")
-        model = shape(lengths) if lengths else None
-        if row["strategy"] != "join_dp" or model is None or row["status"] != "ok":
+        if row["strategy"] != "join_dp" or not lengths or row["status"] != "ok":
             continue
-        name, each = model
+        name, each = _model(row, lengths)
         found.append(
             {
                 "model": name,
                 "L": each,
                 "slots": row["extra"]["slots"],
-                "share": row["extra"]["slots"] / (6 * each + len(lengths)),
+                "share": row["extra"]["slots"] / (sum(lengths) + len(lengths)),
                 "makespan": row["extra"]["makespan"],
-                "ratio": row["extra"]["makespan"] / (12 * each + 1),
+                "ratio": row["extra"]["makespan"] / (2 * sum(lengths) + 1),
             }
         )
     columns = ["model", "L", "slots", "share", "makespan", "ratio"]
@@ -78,22 +67,32 @@ def span_table(rows: Sequence[Row]) -> pd.DataFrame:
     return frame.sort_values(columns[:3], ignore_index=True)
 
 
+def _model(row: Row, lengths: Sequence[int]) -> tuple[str, int]:
+    """The paper's model, and its L: as the row's group says, or by the lengths."""
+    name, each = shape(lengths) or ("other", sum(lengths) // 6)
+    return row["extra"].get("group", name), each
+
+
+def _models(data: pd.DataFrame) -> list[str]:
+    """The paper's first."""
+    return [*JOINS, *sorted(set(data["model"]) - {*JOINS})]
+
+
 # Figure 8
 
 
 def _draw_memory_tradeoff(rows: Sequence[Row]) -> Drawing | None:
     data = span_table(rows)
-    sizes = data.groupby(["model", "L"]).size()
-    lengths = sorted({each for (_, each), count in sizes.items() if count >= 8})
-    data = data[data["L"].isin(lengths)].reset_index(drop=True)
     if data.empty:
         return None
+    lengths = sorted(set(data["L"]))
     figure, panels = _panels(len(lengths), "L = {}", lengths)
     for axes, each in zip(panels, lengths, strict=True):
-        for model in _MODELS:
+        for model in _models(data):
             mine = data[(data["model"] == model) & (data["L"] == each)]
-            axes.plot(mine["share"], mine["ratio"], color=colour(_INKS[model]),
-                      marker=_SIGNS[model], markersize=3.5, label=_TOLD[model])  # fmt: skip
+            axes.plot(mine["share"], mine["ratio"], color=colour(_INKS.get(model, model)),
+                      marker=_SIGNS.get(model, "d"), markersize=3.5,
+                      label=_TOLD.get(model, model))  # fmt: skip
         axes.set_xlabel("slots / slots of the smallest makespan")
         axes.set_xlim(0, 1.03)
         axes.set_ylim(0.9, 3.2)  # a single chain with its fewest slots lies far above
@@ -106,9 +105,12 @@ def _draw_memory_tradeoff(rows: Sequence[Row]) -> Drawing | None:
 def _tradeoff_notes(data: pd.DataFrame) -> list[Comparison]:
     half, near = [], []
     for (model, each), mine in data.groupby(["model", "L"]):
-        first = mine[mine["share"] >= 0.5].iloc[0]
+        enough = mine[mine["share"] >= 0.5]
+        if enough.empty:
+            continue
+        first = enough.iloc[0]
         half.append(f"{model} L={each}: {first['ratio'] - 1:+.0%}")
-        least = {"RNN": 3, "CM": 5, "SNN": 7}[str(model)]  # Lemma 4
+        least = {"RNN": 3, "CM": 5, "SNN": 7}.get(str(model), 0)  # Lemma 4
         two = mine[mine["slots"] == least + 2]
         if len(two):
             near.append(f"{model} L={each}: {two['ratio'].iloc[0]:.3f}")
@@ -133,18 +135,16 @@ def _tradeoff_notes(data: pd.DataFrame) -> list[Comparison]:
 
 def _draw_lengths(rows: Sequence[Row]) -> Drawing | None:
     data = span_table(rows)
-    data = data[data["slots"].isin([7, 9, 11, 13])]
-    counts = data.groupby("slots")["L"].nunique()
-    slots = sorted(counts[counts >= 4].index)
-    data = data[data["slots"].isin(slots)].reset_index(drop=True)
     if data.empty:
         return None
+    slots = sorted(set(data["slots"]))
     figure, panels = _panels(len(slots), "c = {} slots", slots)
     for axes, count in zip(panels, slots, strict=True):
-        for model in _MODELS:
+        for model in _models(data):
             mine = data[(data["model"] == model) & (data["slots"] == count)]
-            axes.plot(mine["L"], mine["ratio"], color=colour(_INKS[model]),
-                      marker=_SIGNS[model], markersize=3.5, label=_TOLD[model])  # fmt: skip
+            axes.plot(mine["L"], mine["ratio"], color=colour(_INKS.get(model, model)),
+                      marker=_SIGNS.get(model, "d"), markersize=3.5,
+                      label=_TOLD.get(model, model))  # fmt: skip
         axes.set_xlabel("L")
     panels[0].set_ylabel("makespan / (12L + 1)")
     _legend(figure, panels[0])
@@ -225,17 +225,20 @@ def _draw_chain(rows: Sequence[Row]) -> Drawing | None:
 def _draw_toy(records: Sequence[Record]) -> Drawing | None:
     for record in records:
         row, folder = record.row, record.folder
-        wanted = row["strategy"] == "join_dp" and row["extra"].get("lengths") == [4, 10, 12]
-        if not wanted or row["extra"].get("slots") != 9 or folder is None:
+        if row["status"] != "ok" or folder is None or not (folder / "plan.json").exists():
             continue
+        lengths, slots = row["extra"]["lengths"], row["extra"]["slots"]
+        shown = f"l = ({', '.join(map(str, lengths))}), c = {slots}"
         data = toy_table(read_plan(folder / "plan.json").statements)
         note = Comparison(
-            "makespan for l = (4, 10, 12), c = 9",
-            "75 (its printed first decision, (9, 3))",
+            f"makespan for {shown}",
+            "75 (its printed first decision, (9, 3); l = (4, 10, 12), c = 9)",
             f"{row['extra']['makespan']:g} (Theorem 3)",
             "not reproduced: the printed schedule is not optimal under the paper's own theorem",
         )
-        return Drawing("Figure 6: an optimal schedule", data, _toy_picture(data), (note,))
+        return Drawing(
+            "Figure 6: an optimal schedule", data, _toy_picture(data, lengths, shown), (note,)
+        )
     return None
 
 
@@ -245,18 +248,19 @@ def toy_table(statements: Sequence[object]) -> pd.DataFrame:
     return pd.DataFrame({"time": range(len(names)), "op": names})
 
 
-def _toy_picture(data: pd.DataFrame) -> Figure:
-    figure, (axes,) = _panels(1, "{}", ["l = (4, 10, 12), c = 9"], width=4.5)
-    inks = dict(zip("012", ("checkpoint_all", "linearized_sqrt", "chen_greedy"), strict=True))
+def _toy_picture(data: pd.DataFrame, lengths: Sequence[int], shown: str) -> Figure:
+    figure, (axes,) = _panels(1, "{}", [shown], width=4.5)
+    inks = cycle(("checkpoint_all", "linearized_sqrt", "chen_greedy"))
+    branches = [(str(i), length, next(inks)) for i, length in enumerate(lengths)]
     parts = data["op"].str.extract(r"(?P<kind>[fb])(?P<branch>\d+)_(?P<step>\d+)")
-    for (branch, length), kind in product(zip("012", (4, 10, 12), strict=True), "fb"):
+    for (branch, length, ink), kind in product(branches, "fb"):
         mine = parts[(parts["branch"] == branch) & (parts["kind"] == kind)]
         axes.scatter(
             mine["step"].astype(float),
             data.loc[mine.index, "time"],
-            color=colour(inks[branch]),
+            color=colour(ink),
             marker="o" if kind == "f" else "s",
-            facecolors=colour(inks[branch]) if kind == "f" else "none",
+            facecolors=colour(ink) if kind == "f" else "none",
             s=14,
             label=f"branch of {length}, {'forward' if kind == 'f' else 'backward'}",
         )

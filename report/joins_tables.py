@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.printed import RESNETS
 from rematbench.report.tables import table_picture
 from rematbench.row import Row
 
 _MB = 2**20
 # Printed in Table 1 and Table 2, megabytes.
-_PAPER_WEIGHTS = {18: 175.05, 34: 329.29, 50: 384.85, 101: 674.65, 152: 913.36}
 _PAPER_MEMORY = {
     224: (230.05, 413.00, 620.27, 1027.21, 1410.62),
     350: (309.83, 534.96, 964.66, 1543.72, 2139.75),
@@ -28,17 +28,16 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Per ResNet and image size: parameters, and the peak of a step without rematerialization."""
     found = []
     for row in rows:
-        depth = row["model"].removeprefix("resnet") if row["model"] else ""
-        wanted = depth.isdigit() and int(depth) in _PAPER_WEIGHTS and row["batch_size"] == 1
-        if not wanted or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
-            continue
-        if row["extra"].get("accounting") != "checkmate":
+        depth = (row["model"] or "").removeprefix("resnet")
+        known = depth.isdigit() and int(depth) in RESNETS
+        if not known or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
             continue
         size = int(row["resolution"].split("x")[0]) if isinstance(row["resolution"], str) else (
             row["resolution"])  # fmt: skip
-        images = 3 * size * size * 4 + 8  # the image and its label are resident, too
+        # The images and their labels are resident, too.
+        images = (3 * size * size * 4 + 8) * (row["batch_size"] or 1)
         weights = (row["extra"]["resident_bytes"] - images) / 2 / _MB
-        place = list(_PAPER_WEIGHTS).index(int(depth))
+        place = list(RESNETS).index(int(depth))
         printed = _PAPER_MEMORY.get(size)
         found.append(
             {
@@ -46,7 +45,7 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "size": size,
                 "weights_MB": weights,
                 "weights_4_copies_MB": _COPIES * weights,
-                "weights_paper_MB": _PAPER_WEIGHTS[int(depth)],
+                "weights_paper_MB": RESNETS[int(depth)],
                 "peak_MB": row["peak_bytes"] / _MB,
                 "peak_4_copies_MB": row["peak_bytes"] / _MB + (_COPIES - 2) * weights,
                 "peak_paper_MB": printed[place] if printed else None,
@@ -110,5 +109,9 @@ def draw_memory(rows: Sequence[Row]) -> Drawing | None:
         )
         for each in data.dropna(subset="peak_paper_MB").itertuples()
     )
-    title = "Table 2: weights and activations of ResNets, batch 1 (MB, four copies of weights)"
+    batches = sorted({row["batch_size"] for row in rows})
+    told = ", ".join(map(str, batches))
+    title = (
+        f"Table 2: weights and activations of ResNets, batch {told} (MB, four copies of weights)"
+    )
     return Drawing(title, data, table_picture(pd.DataFrame(lines), title), notes)

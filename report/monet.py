@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -17,16 +17,15 @@ from matplotlib.figure import Figure
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.printed import FIG4_RATIO
+from rematbench.report.select import system
 from rematbench.report.style import hex_colour, marker
 from rematbench.row import Row
 
-# Batches of the paper (Table 3, appendix J), by which its rows are told from others.
-BATCHES = {"vgg16": 176, "resnet50": 184, "googlenet": 320, "mobilenet_v2": 256, "unet": 11}
 SHOWN = {
     **{"vgg16": "VGG-16", "resnet50": "ResNet-50", "googlenet": "GoogleNet"},
     **{"mobilenet_v2": "MobileNet-V2", "unet": "U-Net", "unet3d": "3D-UNet"},
 }
-_BATCH_3D = 22
 _ABLATION = ("noop", "conv", "output", "intermediate", "full")
 _STRATEGIES = ("gist", "checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
 # The strategies' own, and for MONeT's variants those that no strategy of these figures has.
@@ -66,16 +65,8 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     return functions[name](data)
 
 
-def system(row: Row) -> str | None:
-    """What a row is called in these figures; None: it is not in them."""
-    if row["strategy"] == "monet":
-        variant = row["variant"]
-        return {"full": "monet", None: None}.get(variant, f"monet {variant}")
-    return row["strategy"] if row["strategy"] in (*_STRATEGIES, "checkpoint_all") else None
-
-
 def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
-    """One line per job of the paper's networks: budget, memory as simulated, and overhead.
+    """One line per job: budget, memory as simulated, and overhead.
 
     Workspace-blind Checkmate is taken with its true peak, over the budget or not.
     """
@@ -96,7 +87,7 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
             "costmodel": row["costmodel"],
         }
         for row in rows
-        if is_paper_row(row)
+        if system(row) is not None and row["checkpoint_all_peak_bytes"]
     ]
     if not found:
         return pd.DataFrame()
@@ -104,39 +95,31 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
     return frame.sort_values(["model", "system", "budget"], ignore_index=True)
 
 
-def is_paper_row(row: Row) -> bool:
-    """Is it a job of a network at the paper's batch, under full accounting?"""
-    batches = {**BATCHES, "unet3d": _BATCH_3D}
-    return (
-        row["model"] in batches
-        and row["batch_size"] == batches[row["model"]]
-        and row["extra"].get("accounting") == "full"
-        and row["costmodel"] in ("roofline", "profiled")
-        and system(row) is not None
-    )
-
-
 def _over(peak: int | None, base: int | None, row: Row) -> float | None:
     return peak / base if peak and base and row["cost"] is not None else None
 
 
-def of(data: pd.DataFrame, systems: Sequence[str], volumes: bool = False) -> pd.DataFrame:
-    """The rows of these systems, on 3D-UNet or on the others."""
-    wanted = data["system"].isin(systems) & ((data["model"] == "unet3d") == volumes)
-    return data[wanted].reset_index(drop=True)
+def of(data: pd.DataFrame, systems: Sequence[str]) -> pd.DataFrame:
+    """The rows of these systems."""
+    return data[data["system"].isin(systems)].reset_index(drop=True)
 
 
-def compared(data: pd.DataFrame, least: int = 2) -> pd.DataFrame:
-    """Only networks that so many systems were asked for: other figures run fewer."""
-    several = data.groupby("model")["system"].transform("nunique") >= least
-    return data[several].reset_index(drop=True)
+def networks(data: pd.DataFrame, order: Iterable[str] = SHOWN) -> list[str]:
+    """The models, the paper's first, in its order."""
+    there, first = set(data["model"]), list(order)
+    return [model for model in first if model in there] + sorted(there - {*first})
+
+
+def called(model: str) -> str:
+    """What the paper calls a model."""
+    return SHOWN.get(model, model)
 
 
 # Figures 3, 6 and 8
 
 
 def _panels(data: pd.DataFrame, systems: Sequence[str]) -> Figure:
-    models = [model for model in SHOWN if model in set(data["model"])]
+    models = networks(data)
     sns.set_theme("paper", "whitegrid")
     width = max(5.4, 0.9 + 2.9 * len(models))
     figure = Figure(figsize=(width, 3.4), layout="constrained")
@@ -147,7 +130,7 @@ def _panels(data: pd.DataFrame, systems: Sequence[str]) -> Figure:
             _curve(axes, each, mine.dropna(subset="memory").sort_values("memory"))
         axes.axhline(0, label="checkpoint-all, default convolutions", **_BASELINE)
         axes.margins(0.08)
-        axes.set_title(SHOWN[model], fontsize=9)
+        axes.set_title(called(model), fontsize=9)
         axes.set(xlabel="memory / checkpoint-all's", ylabel="")
     panels[0].set_ylabel("modelled overhead (%)")
     look: dict[str, Any] = {"ncols": 2 if len(models) == 1 else 3, "fontsize": 7.5}
@@ -171,7 +154,7 @@ def _curve(axes: Axes, name: str, mine: pd.DataFrame) -> None:
 
 def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
     systems = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
-    data = compared(of(data, systems))
+    data = of(data, systems)
     if data.empty:
         return None
     blind = data[data["system"].isin(["checkmate_d", "checkmate_o"]) & data["memory"].notna()]
@@ -208,7 +191,7 @@ def _below(data: pd.DataFrame) -> str:
 
 def _draw_ablation(data: pd.DataFrame) -> Drawing | None:
     systems = tuple("monet" if each == "full" else f"monet {each}" for each in _ABLATION)
-    data = compared(of(data, systems), len(systems))
+    data = of(data, systems)
     if data.empty:
         return None
     title = "Figure 6: ablation, overhead against memory"
@@ -235,7 +218,7 @@ def ranked(data: pd.DataFrame) -> Comparison:
 
 
 def _draw_volume(data: pd.DataFrame) -> Drawing | None:
-    data = of(data, ["monet"], volumes=True)
+    data = of(data, ["monet"])
     if data["memory"].dropna().empty:
         return None
     fine = data.dropna(subset="memory")
@@ -252,16 +235,16 @@ def _draw_volume(data: pd.DataFrame) -> Drawing | None:
 
 # Figure 4
 
-_MEMORY_RATIO = 0.53
-
 
 def _draw_bars(data: pd.DataFrame) -> Drawing | None:
     systems = ["monet" if each == "full" else f"monet {each}" for each in _ABLATION]
     data = of(data, systems)
-    data = data[np.isclose(data["budget"].astype(float), _MEMORY_RATIO)].reset_index(drop=True)
+    asked = data["budget"].astype(float)
+    ratio = asked.iloc[(asked - FIG4_RATIO).abs().argmin()] if asked.notna().any() else None
+    data = data[asked == ratio].reset_index(drop=True)  # the paper's, where that was asked for
     if data["overhead"].dropna().empty:
         return None
-    models = [model for model in SHOWN if model in set(data["model"])]
+    models = networks(data)
     figure, without = _bars(data, models, systems)
     note = Comparison(
         "variants without a plan",
@@ -269,7 +252,7 @@ def _draw_bars(data: pd.DataFrame) -> Drawing | None:
         ", ".join(without) or "none",
         "a plan that was not found in the time limit may exist",
     )
-    title = f"Figure 4: ablation at {_MEMORY_RATIO} of the memory"
+    title = f"Figure 4: ablation at {ratio:g} of the memory"
     return Drawing(title, data, figure, (ranked(data), note))
 
 
@@ -290,10 +273,10 @@ def _bars(
         axes.bar(left, percent[name].fillna(0), width=0.15, color=INKS[name], label=label)
         for at, model in zip(left, models, strict=True):
             if np.isnan(percent.loc[model, name]):
-                without.append(f"{SHOWN[model]} {label}")
+                without.append(f"{called(model)} {label}")
                 axes.text(at, 0, " no plan ", rotation=90, ha="center", va=side, fontsize=7.5)
     axes.axhline(0, label="checkpoint-all, default convolutions", **_BASELINE)
-    axes.set_xticks(range(len(models)), [SHOWN[model] for model in models])
+    axes.set_xticks(range(len(models)), [called(model) for model in models])
     axes.set_ylabel("modelled overhead (%)")
     axes.grid(axis="x", visible=False)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7.5, frameon=False)

@@ -20,7 +20,8 @@ from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import INKS, is_paper_row, system
+from rematbench.report.monet import INKS, called
+from rematbench.report.select import system
 
 _GB = 1e9
 
@@ -75,10 +76,14 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
     for record in records:
         row, folder = record.row, record.folder
         name = system(row)
-        wanted = row["model"] == "resnet50" and row["status"] == "ok" and is_paper_row(row)
-        fits = name == "checkpoint_all" or (name in _CASE and row["budget_fraction"] == 0.54)
-        if wanted and fits and folder is not None and (folder / "plan.json").exists():
+        if (
+            row["status"] == "ok"
+            and name in _CASE
+            and folder is not None
+            and (folder / "plan.json").exists()
+        ):
             folders[str(name)] = folder
+            network, batch = called(str(row["model"])), row["batch_size"]
     if set(folders) != set(_CASE):
         return None
     data = case_table({name: folders[name] for name in _CASE})
@@ -98,18 +103,17 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     peaks = {name: data[f"{name} memory_GB"].max() for name in _CASE}
     note = Comparison(
-        "ResNet-50, batch 184: peak of PyTorch and of MONeT",
-        "14.7 GB and 8 GB",
+        f"{network}, batch {batch}: peak of PyTorch and of MONeT",
+        "14.7 GB and 8 GB (ResNet-50, batch 184)",
         f"{peaks['checkpoint_all']:.1f} GB and {peaks['monet']:.1f} GB (simulated)",
         "recomputation is drawn before the op that it is for, so only first computes count here",
     )
-    title = "Figure 5: memory, saving and recomputation along ResNet-50's ops"
+    title = f"Figure 5: memory, saving and recomputation along {network}'s ops"
     return Drawing(title, data, figure, (note,))
 
 
 # Figure 7
 
-_LAYER = "rematbench.zoo.classifiers:convolution_layer"
 _SHOWN = {
     "channels_last": "channels last",
     "chunk2": "batch in 2 parts",
@@ -144,9 +148,7 @@ def _draw_algorithms(records: Sequence[Record]) -> Drawing | None:
         (
             record.folder
             for record in reversed(records)
-            if record.row["model"] == _LAYER
-            and record.folder is not None
-            and (record.folder / "graph.json.gz").exists()
+            if record.folder is not None and (record.folder / "graph.json.gz").exists()
         ),
         None,
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import SHOWN, WHY, compared, is_paper_row, of, system, tradeoffs
+from rematbench.report.monet import WHY, called, networks, of, tradeoffs
+from rematbench.report.printed import MONET_SIZES
+from rematbench.report.select import system
 from rematbench.report.tables import table_picture
 from rematbench.row import Row
 
@@ -38,6 +41,11 @@ class _Printed:
     checkmate: float
     monet: float
 
+    @property
+    def ratio(self) -> str:
+        """Checkmate's memory over MONeT's."""
+        return f"{self.checkmate} / {self.monet} GB = {self.checkmate / self.monet:.2f}x"
+
 
 _TABLE_1 = {
     "resnet50": _Printed(15.1, 8.2, 5.7),
@@ -52,7 +60,7 @@ _OVERHEAD = 0.1
 def memory_table(data: pd.DataFrame) -> pd.DataFrame:
     """Least simulated memory of the plans whose modelled overhead is at most 10 %."""
     found = []
-    for model in [each for each in _TABLE_1 if each in set(data["model"])]:
+    for model in networks(data, _TABLE_1):
         mine = data[(data["model"] == model) & (data["overhead"] <= _OVERHEAD)]
         least = mine.groupby("system")["peak_GB"].min()
         line = {"model": model, "pytorch": data[data["model"] == model]["checkpoint_all_GB"].max()}
@@ -64,30 +72,30 @@ def memory_table(data: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_memory(data: pd.DataFrame) -> Drawing | None:
     systems = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
-    table = memory_table(compared(of(data, systems)))
+    table = memory_table(of(data, systems))
     if table.empty or table["monet"].dropna().empty:
         return None
     notes = []
     for each in table.itertuples():
-        printed = _TABLE_1[each.model]
+        printed = _TABLE_1.get(each.model)
         blind = each.checkmate_o
         ratio = "no plan" if pd.isna(blind) or pd.isna(each.monet) else f"{blind / each.monet:.2f}x"
         aware = each.checkmate_ilp
         both = pd.isna(aware) or pd.isna(each.monet)
         notes.append(
             Comparison(
-                f"{SHOWN[each.model]}: memory at 10 % overhead, Checkmate-O / MONeT",
-                f"{printed.checkmate} / {printed.monet} GB = "
-                f"{printed.checkmate / printed.monet:.2f}x",
+                f"{called(each.model)}: memory at 10 % overhead, Checkmate-O / MONeT",
+                printed.ratio if printed else "not in the table",
                 f"{ratio}; workspace-aware checkmate_ilp "
                 + ("no plan" if both else f"{aware / each.monet:.2f}x"),
                 f"least of the budgets tried; {WHY}",
             )
         )
-    shown = table.assign(model=table["model"].map(SHOWN)).round(2)
+    shown = table.assign(model=table["model"].map(called)).round(2)
     shown = shown.rename(columns={"pytorch": "checkpoint_all"})
     shown["paper: PyTorch /\nCheckmate-O / MONeT"] = [
-        f"{p.pytorch} / {p.checkmate} / {p.monet}" for p in map(_TABLE_1.get, table["model"]) if p
+        f"{p.pytorch} / {p.checkmate} / {p.monet}" if p else "–"
+        for p in map(_TABLE_1.get, table["model"])
     ]
     title = "Table 1: memory (GB) at no more than 10 % overhead (modelled), tried budgets"
     return Drawing(title, table, table_picture(shown, title), tuple(notes))
@@ -106,7 +114,7 @@ _TABLE_3 = {
 def gist_table(data: pd.DataFrame) -> pd.DataFrame:
     """Per network: Gist's one plan, and MONeT's of least memory."""
     found = []
-    for model in [each for each in _TABLE_3 if each in set(data["model"])]:
+    for model in networks(data, _TABLE_3):
         mine = data[(data["model"] == model)].dropna(subset="memory")
         line: dict[str, object] = {"model": model}
         for name in ("gist", "monet"):
@@ -124,7 +132,6 @@ def _draw_gist(data: pd.DataFrame) -> Drawing | None:
         return None
     notes = []
     for each in table.itertuples():
-        gist, slow, least, cost = _TABLE_3[each.model]
         ours = (
             "no plan of MONeT"
             if pd.isna(each.monet_memory)
@@ -132,8 +139,10 @@ def _draw_gist(data: pd.DataFrame) -> Drawing | None:
         )
         notes.append(
             Comparison(
-                SHOWN[each.model],
-                f"Gist {gist} at {slow} %, MONeT {least} at {cost} %",
+                called(each.model),
+                "Gist {} at {} %, MONeT {} at {} %".format(*_TABLE_3[each.model])
+                if each.model in _TABLE_3
+                else "not in the table",
                 f"Gist {each.gist_memory:.2f} at {each.gist_overhead:.1%} (lossy), {ours}",
                 f"least of the budgets tried; without a device no sparsity is measured, so Gist "
                 f"stores nothing sparsely; {WHY}",
@@ -141,12 +150,13 @@ def _draw_gist(data: pd.DataFrame) -> Drawing | None:
         )
     lines = []
     for each in table.itertuples():
-        line = {"model": SHOWN[each.model]}
+        line = {"model": called(each.model)}
         cells = zip(("Gist", "MONeT"), (each[2:4], each[4:6]), strict=True)
         for place, (name, (memory, overhead)) in enumerate(cells):
-            least, cost = _TABLE_3[each.model][2 * place : 2 * place + 2]
             plan = "no plan" if pd.isna(memory) else f"{memory:.2f} at {overhead:+.0%}"
-            line |= {f"{name}\nours": plan, f"{name}\npaper": f"{least:.2f} at {cost:+.0f}%"}
+            printed = _TABLE_3.get(each.model, ())[2 * place : 2 * place + 2]
+            paper = "{:.2f} at {:+.0f}%".format(*printed) if printed else "–"
+            line |= {f"{name}\nours": plan, f"{name}\npaper": paper}
         lines.append(line)
     title = "Table 3: memory ratio and overhead (ours simulated and modelled) of the leanest plans"
     return Drawing(title, table, table_picture(pd.DataFrame(lines), title), tuple(notes))
@@ -156,13 +166,13 @@ def _draw_gist(data: pd.DataFrame) -> Drawing | None:
 
 _SOLVED = ("checkmate_ilp", "monet noop", "monet")
 _TABLES = {
-    "monet_table2": ("Table 2", 5, ("resnet50", "googlenet", "vgg16")),
-    "monet_table5": ("Table 5", 5, ("resnet50", "googlenet", "mobilenet_v2", "unet", "vgg16")),
-    "monet_table6": ("Table 6", 2, ("resnet50", "googlenet", "mobilenet_v2", "unet", "vgg16")),
+    "monet_table2": ("Table 2", 5),
+    "monet_table5": ("Table 5", 5),
+    "monet_table6": ("Table 6", 2),
 }
 
 
-def seconds_table(rows: Sequence[Row], percent: int, models: Sequence[str]) -> pd.DataFrame:
+def seconds_table(rows: Sequence[Row], percent: int) -> pd.DataFrame:
     """Per network, system and budget: seconds until the gap was proven, and the last gap."""
     found = [
         {
@@ -175,27 +185,24 @@ def seconds_table(rows: Sequence[Row], percent: int, models: Sequence[str]) -> p
             "bound_of": row["bound_of"],
         }
         for row in rows
-        if is_paper_row(row) and system(row) in _SOLVED and row["model"] in models
-        if row["budget_fraction"] is not None
+        if system(row) in _SOLVED and row["budget_fraction"] is not None
     ]
     if not found:
         return pd.DataFrame()
     frame = pd.DataFrame(found).drop_duplicates(["model", "system", "budget"], keep="last")
-    asked = frame.groupby(["model", "budget"])["system"].transform("nunique")
-    frame = frame[asked == len(_SOLVED)]  # other figures' budgets: not asked of every system
     return frame.sort_values(["model", "system", "budget"], ignore_index=True)
 
 
 def _draw_seconds(name: str, rows: Sequence[Row]) -> Drawing | None:
-    label, percent, models = _TABLES[name]
-    data = seconds_table(rows, percent, models)
+    label, percent = _TABLES[name]
+    data = seconds_table(rows, percent)
     if data.empty:
         return None
     cells = data.assign(cell=[_cell(line) for line in data.itertuples()])
     wide = cells.pivot_table(
         index=["model", "system"], columns="budget", values="cell", aggfunc="last"
     ).reset_index()
-    wide["model"] = wide["model"].map(SHOWN)
+    wide["model"] = wide["model"].map(called)
     wide.columns = [c if isinstance(c, str) else f"budget\n{c:g}" for c in wide.columns]
     title = f"{label}: seconds to a proven gap of {percent} % (in brackets: the gap at the limit)"
     reached = data.groupby("system")["seconds"].count()
@@ -238,13 +245,6 @@ _PRINTED = {
 # Table 7
 
 _FORMS = ("Checkmate", "MONeT-NoOp", "MONeT")
-_TABLE_7 = {
-    "googlenet": (215, (719327, 519252), (221630, 104673), (781747, 362640)),
-    "resnet50": (175, (473592, 344659), (344652, 167238), (487842, 229431)),
-    "mobilenet_v2": (153, (337316, 247033), (153828, 74579), (241478, 115047)),
-    "unet": (67, (65715, 48744), (32273, 15982), (73624, 36548)),
-    "vgg16": (40, (25334, 18968), (12772, 6306), (21918, 11234)),
-}
 
 
 def size_table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -252,7 +252,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
     found = []
     for row in rows:
         extra, model = row["extra"], row["model"]
-        if model not in _TABLE_7:
+        if row["status"] in ("failed", "not_applicable"):
             continue
         if row["strategy"] == "monet" and "presolved_rows" in extra:
             form = _FORMS[1 + int(extra["operators"])]
@@ -262,7 +262,8 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
             form, size, count = _FORMS[0], (extra["rows"], extra["columns"]), None
         else:
             continue
-        printed = _TABLE_7[model][1 + _FORMS.index(form)]
+        ops, *sizes = MONET_SIZES.get(str(model), (None, *[(None, None)] * 3))
+        printed = sizes[_FORMS.index(form)]
         found.append(
             {
                 "model": model,
@@ -273,7 +274,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "columns": size[1],
                 "rows_paper": printed[0],
                 "columns_paper": printed[1],
-                "forward_ops_paper": _TABLE_7[model][0],
+                "forward_ops_paper": ops,
             }
         )
     if not found:
@@ -282,23 +283,33 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
     return frame.sort_values(["model", "form", "locals"], ignore_index=True)
 
 
+def _beside(each: Any) -> tuple[str, str]:
+    """A program's size as printed, and as ours is."""
+    ours = f"{each.rows} x {each.columns}"
+    if pd.isna(each.rows_paper):
+        return "not in the table", ours
+    more = (each.rows / each.rows_paper - 1, each.columns / each.columns_paper - 1)
+    return (
+        f"{each.rows_paper:.0f} x {each.columns_paper:.0f}",
+        f"{ours} ({more[0]:+.0%}, {more[1]:+.0%})",
+    )
+
+
 def _draw_sizes(rows: Sequence[Row]) -> Drawing | None:
     data = size_table(rows)
     if data.empty:
         return None
     notes = tuple(
         Comparison(
-            f"{SHOWN[each.model]}, {each.form}" + (f" ({each.locals})" if each.locals else ""),
-            f"{each.rows_paper} x {each.columns_paper}",
-            f"{each.rows} x {each.columns} ({each.rows / each.rows_paper - 1:+.0%}, "
-            f"{each.columns / each.columns_paper - 1:+.0%})",
+            f"{called(each.model)}, {each.form}" + (f" ({each.locals})" if each.locals else ""),
+            *_beside(each),
             "Checkmate's program of our whole training graph"
             if each.form == "Checkmate"
             else "HiGHS's presolve in place of Gurobi's; our set of implementations",
         )
         for each in data.itertuples()
     )
-    shown = data.assign(model=data["model"].map(SHOWN)).rename(
+    shown = data.assign(model=data["model"].map(called)).rename(
         columns={
             "rows_paper": "rows\npaper",
             "columns_paper": "columns\npaper",

@@ -31,45 +31,28 @@ class _Figure:
 
     Attributes:
         title: the paper's figure.
-        heuristics: whose rows it shows.
         curves: what tells one curve from another, by names in ``extra``.
-        dealloc, thrash_limit: of its rows; None for any.
-        cost: of an ablation.
         accesses: show storage accesses instead of the slowdown.
     """
 
     title: str
-    heuristics: tuple[str, ...]
     curves: tuple[str, ...] = ("heuristic",)
-    dealloc: str | None = "eager"
-    thrash_limit: float | None = 3.0
-    cost: str | None = None
     accesses: bool = False
 
 
-_ALL = ("full", "eqclass", "local", "lru", "largest", "random")
 _ABLATION = ("staleness", "size")
 _FIGURES = {
-    "simrd_fig4": _Figure("Figure 4: slowdown of each heuristic against the memory ratio", _ALL),
-    "simrd_fig5": _Figure(
-        "Figure 5: DTR-Full, banishing and eager eviction", ("full",), ("dealloc",), None, 5.0
-    ),
+    "simrd_fig4": _Figure("Figure 4: slowdown of each heuristic against the memory ratio"),
+    "simrd_fig5": _Figure("Figure 5: DTR-Full, banishing and eager eviction", ("dealloc",)),
     "simrd_fig6": _Figure(
-        "Figure 6: storage accesses of the three variants of h_DTR", _ALL[:3], accesses=True
+        "Figure 6: storage accesses of the three variants of h_DTR", accesses=True
     ),
 } | {
     f"simrd_fig{number}": _Figure(
         f"Figure {number}: ablation of h(s, m, c) with c = {shown}",
-        ("ablation",),
         _ABLATION,
-        cost=cost,
     )
-    for number, cost, shown in (
-        (11, "estar", "e*"),
-        (12, "eqclass", "EqClass"),
-        (13, "local", "local"),
-        (14, "none", "no"),
-    )
+    for number, shown in ((11, "e*"), (12, "EqClass"), (13, "local"), (14, "no"))
 }
 _CHAINS = {
     "simrd_fig2": ("Figure 2: additional computations on a chain, B = ceil(2 sqrt n)", "sqrt"),
@@ -86,19 +69,12 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
 # Figures 2 and 3
 
 
-def chain_table(rows: Sequence[Row], kind: str) -> pd.DataFrame:
-    """Additional computations by length: of DTR, and of static strategies on the same chain.
-
-    Args:
-        kind: of the budget, ``sqrt`` or ``log``.
-    """
+def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Additional computations by length: of DTR, and of static strategies on the same chain."""
     found = []
     for row in rows:
-        n = row["extra"].get("length")
-        if row["model"] != "toy_chain" or n is None or n == 101:  # 101 layers: the traces
-            continue
-        wanted = np.ceil(2 * np.sqrt(n)) if kind == "sqrt" else np.ceil(np.log2(n))
-        if row["status"] != "ok" or row["budget_bytes"] != int(wanted):
+        length = row["extra"].get("length")
+        if row["status"] != "ok" or length is None:
             continue
         dtr = row["strategy"] == "dtr"
         extra = row["extra"]["additional_compute"] if dtr else None
@@ -106,7 +82,7 @@ def chain_table(rows: Sequence[Row], kind: str) -> pd.DataFrame:
             {
                 "strategy": row["extra"]["heuristic"] if dtr else row["strategy"],
                 "dealloc": row["extra"]["dealloc"] if dtr else "",
-                "length": n,
+                "length": length,
                 "budget": row["budget_bytes"],
                 "additional": extra if dtr else row["cost"] - row["checkpoint_all_cost"],
             }
@@ -118,7 +94,7 @@ def chain_table(rows: Sequence[Row], kind: str) -> pd.DataFrame:
 
 def _draw_chain(name: str, rows: Sequence[Row]) -> Drawing | None:
     title, kind = _CHAINS[name]
-    data = chain_table(rows, kind)
+    data = chain_table(rows)
     if data.empty:
         return None
     sns.set_theme("paper", "whitegrid")
@@ -166,18 +142,8 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
     found = []
     for row in rows:
         extra = row["extra"]
-        if row["strategy"] != "dtr" or extra.get("judge") != "dtr" or row["model"] == "toy_chain":
-            continue
-        wanted = {
-            "dealloc": shown.dealloc,
-            "thrash_limit": shown.thrash_limit,
-            "cost": shown.cost,
-            "semantics": "simrd",
-        }
-        if extra["heuristic"] not in shown.heuristics or row["budget_fraction"] is None:
-            continue
-        if any(value is not None and extra[key] != value for key, value in wanted.items()):
-            continue
+        if extra.get("judge") != "dtr" or row["budget_fraction"] is None:
+            continue  # it did not run
         peak = extra["banishing_peak_bytes"]
         found.append(
             {
@@ -295,7 +261,8 @@ def _panel(axes: Axes, data: pd.DataFrame, shown: _Figure) -> None:
 
 
 def _in_order(data: pd.DataFrame) -> list[str]:
-    return sorted(set(data["curve"]), key=[*_SHOWN].index)
+    known = [*_SHOWN]
+    return sorted(set(data["curve"]), key=lambda c: known.index(c) if c in known else len(known))
 
 
 def _legend(figure: Figure, data: pd.DataFrame, shown: _Figure) -> None:

@@ -23,27 +23,23 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour
 from rematbench.row import Row
 
-_LENGTH = 101
-
 
 @dataclass(frozen=True)
 class _Trace:
     number: int
-    heuristic: str
-    budget: int
     root: str
 
-    @property
-    def title(self) -> str:
-        shown = {"full": "DTR-Full", "lru": "LRU"}[self.heuristic]
-        return f"Figure {self.number}: memory trace, B = {self.root}, h = {shown}, n = {_LENGTH}"
+    def title(self, row: Row) -> str:
+        heuristic, length = row["extra"]["heuristic"], row["extra"]["length"]
+        shown = {"full": "DTR-Full", "lru": "LRU"}.get(heuristic, heuristic)
+        return f"Figure {self.number}: memory trace, B = {self.root}, h = {shown}, n = {length}"
 
 
 _FIGURES = {
-    "simrd_fig7": _Trace(7, "full", 21, "ceil(2 sqrt n)"),
-    "simrd_fig8": _Trace(8, "lru", 21, "ceil(2 sqrt n)"),
-    "simrd_fig9": _Trace(9, "full", 7, "ceil(log2 n)"),
-    "simrd_fig10": _Trace(10, "lru", 7, "ceil(log2 n)"),
+    "simrd_fig7": _Trace(7, "ceil(2 sqrt n)"),
+    "simrd_fig8": _Trace(8, "ceil(2 sqrt n)"),
+    "simrd_fig9": _Trace(9, "ceil(log2 n)"),
+    "simrd_fig10": _Trace(10, "ceil(log2 n)"),
 }
 
 
@@ -51,24 +47,11 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     """One of the four traces; None where no run folder has it."""
     wanted = _FIGURES[name]
     for record in records:
-        folder = record.folder
-        if folder is not None and _is(record.row, wanted) and (folder / "trace.csv").exists():
-            data = intervals(folder / "trace.csv")
-            notes = _notes(record.row, wanted, data)
-            return Drawing(wanted.title, data, _picture(data, wanted), notes)
+        row, folder = record.row, record.folder
+        if row["status"] == "ok" and folder is not None and (folder / "trace.csv").exists():
+            data, title = intervals(folder / "trace.csv"), wanted.title(row)
+            return Drawing(title, data, _picture(data, row, title), _notes(row, data))
     return None
-
-
-def _is(row: Row, wanted: _Trace) -> bool:
-    extra = row["extra"]
-    return bool(
-        row["model"] == "toy_chain"
-        and row["status"] == "ok"
-        and extra.get("length") == _LENGTH
-        and extra.get("heuristic") == wanted.heuristic
-        and extra.get("dealloc") == "banish"
-        and row["budget_bytes"] == wanted.budget
-    )
 
 
 def intervals(path: Path) -> pd.DataFrame:
@@ -96,9 +79,9 @@ def _interval(tensor: str, since: int, until: int) -> tuple[int, str, int, int]:
     return int(tensor[1:]), kind, since, until
 
 
-def _picture(data: pd.DataFrame, wanted: _Trace) -> Figure:
-    last = int(data["to_clock"].max())
-    cells = np.zeros((_LENGTH, last + 1), dtype=np.uint8)
+def _picture(data: pd.DataFrame, row: Row, title: str) -> Figure:
+    last, length = int(data["to_clock"].max()), row["extra"]["length"]
+    cells = np.zeros((length, last + 1), dtype=np.uint8)
     for each in data.itertuples():
         value = 1 if each.kind == "forward" else 2
         cells[each.layer - 1, each.from_clock : each.to_clock + 1] = value
@@ -114,7 +97,7 @@ def _picture(data: pd.DataFrame, wanted: _Trace) -> Figure:
         aspect="auto",
         origin="lower",
         interpolation="nearest",
-        extent=(-0.5, last + 0.5, 0.5, _LENGTH + 0.5),
+        extent=(-0.5, last + 0.5, 0.5, length + 0.5),
     )
     axes.set(xlabel="time (operators run)", ylabel="tensor (layer)")
     patches = [
@@ -122,7 +105,7 @@ def _picture(data: pd.DataFrame, wanted: _Trace) -> Figure:
         Patch(color=inks[2], label="g (gradient)"),
     ]
     figure.legend(handles=patches, loc="outside upper right", ncols=2, fontsize=8, frameon=False)
-    axes.set_title(wanted.title.split(": memory trace, ")[1], loc="left", fontsize=9)
+    axes.set_title(title.split(": memory trace, ")[1], loc="left", fontsize=9)
     return figure
 
 
@@ -133,20 +116,21 @@ def gaps(data: pd.DataFrame) -> list[int]:
     return np.diff(sorted({0, *data[alive & (data["kind"] == "forward")]["layer"]})).tolist()
 
 
-def _notes(row: Row, wanted: _Trace, data: pd.DataFrame) -> tuple[Comparison, ...]:
+def _notes(row: Row, data: pd.DataFrame) -> tuple[Comparison, ...]:
     shape = {
         "full": "'an intricate recursive substructure', checkpoints 'more evenly' spaced",
         "lru": "'more completely filled, boxy regions', checkpoints less evenly spaced",
     }
     extra, apart = row["extra"], gaps(data)
+    heuristic = extra["heuristic"]
     told = f"{len(apart)} checkpoints, {np.mean(apart):.1f} +- {np.std(apart):.1f} layers apart, "
     return (
         Comparison(
-            f"trace of {wanted.heuristic}",
-            f"{shape[wanted.heuristic]} (section 5.2)",
+            f"trace of {heuristic}",
+            f"{shape[heuristic]} (section 5.2)" if heuristic in shape else "not drawn",
             f"{told if apart else ''}up to {max(apart, default=0)}, when the backward pass begins; "
             f"{extra['rematerializations']} rematerializations, {extra['evictions']} evictions, "
-            f"peak {row['peak_bytes']} of {wanted.budget} bytes",
+            f"peak {row['peak_bytes']} of {row['budget_bytes']} bytes",
             "the paper prints pictures and no number: compare the pictures by eye",
         ),
     )

@@ -92,11 +92,15 @@ def order(strategies: set[str]) -> list[str]:
 _HEURISTICS = ("full", "eqclass", "local", "lru", "largest", "random")
 
 
+def _heuristic(name: str) -> int:
+    return _HEURISTICS.index(name) if name in _HEURISTICS else len(_HEURISTICS)
+
+
 def heuristic_colour(heuristic: str) -> str:
     """The colour of one of DTR's heuristics."""
-    return _COLOURS[_HEURISTICS.index(heuristic)]
+    return _COLOURS[_heuristic(heuristic) % len(_COLOURS)]
 
 
 def heuristic_marker(heuristic: str) -> str:
     """The marker of one of DTR's heuristics."""
-    return _MARKERS[_HEURISTICS.index(heuristic)]
+    return _MARKERS[_heuristic(heuristic) % len(_MARKERS)]

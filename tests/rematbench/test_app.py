@@ -17,6 +17,7 @@ from rematbench.app import main
 from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import Compute, Plan
 from rematbench.graphs.synthetic import unit_chain
+from rematbench.report.app import main as report
 from rematbench.row import COLUMNS, find_rows
 
 HOUSE = Path(__file__).parents[2]
@@ -260,3 +261,39 @@ def test_verify(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "statement 0: op 'layer1' reads 'layer0'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_rows_say_who_asked_for_them(call) -> None:
+    """Whoever made the cache's entry, and whatever the job's end."""
+
+    def marks() -> list[tuple[object, ...]]:
+        extras = [row["extra"] for row in find_rows([Path("runs/sweep")])]
+        return [
+            tuple(each.get(key) for key in ("experiment", "group", "cached")) for each in extras
+        ]
+
+    job = ("model=unit_chain", "strategy=chen_sqrt")
+    sweep = ("-m", "experiment=checkmate_table1", "hydra.sweep.dir=runs/sweep")
+    assert call(*job, "hydra.run.dir=runs/first")[0] == 0
+    assert "experiment" not in row_of("runs/first")["extra"]
+    assert call(*sweep, *job, "budget=null", "accounting=full", "time_limit=60")[0] == 0
+    assert marks() == [("checkmate_table1", None, True)]
+    assert call(*sweep, *job, "budget=0.9,nonsense", "group=tight")[0] == 2
+    assert marks() == [("checkmate_table1", "tight", None)] * 2
+    assert call(*job, "hydra.run.dir=runs/again")[0] == 0
+    extra = row_of("runs/again")["extra"]
+    assert (extra["cached"], "experiment" in extra, "group" in extra) == (True, False, False)
+
+
+def test_an_experiment_at_another_batch_draws_its_figure(
+    call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smaller = ("batch_size=2", "resolution=32", "strategy=checkpoint_all,ap_sqrt", "budget=1.0")
+    assert call("-m", "experiment=checkmate_fig5b", *smaller)[0] == 0
+    monkeypatch.setattr(sys, "argv", ["rematbench-report", "runs/figures", "--out", "report"])
+    sys.argv += ["--figure", "checkmate_fig5b"]
+    report()
+    assert "MobileNet, batch 2." in Path("report/checkmate_fig5b.md").read_text()
+    with Path("report/checkmate_fig5b.csv").open() as file:
+        drawn = [(line["strategy"], line["status"]) for line in csv.DictReader(file)]
+    assert drawn == [("ap_sqrt", "ok"), ("checkpoint_all", "ok")]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from rematbench import progress
 from rematbench.graphs.errors import ConfigError
@@ -92,6 +93,11 @@ def rows() -> list[Row]:
     return find_rows([Path("runs/sweep")])
 
 
+def marks(row: Row) -> tuple[str | None, str | None]:
+    """Who asked for a row."""
+    return row["extra"].get("experiment"), row["extra"].get("group")
+
+
 def began() -> list[tuple[int, int]]:
     """The numbers of the jobs that were planned, and in which process, in order."""
     path = Path("began.txt")
@@ -151,16 +157,22 @@ def test_a_crash_and_exhausted_memory_are_rows(place: Path) -> None:
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> None:
     Path("what.txt").write_text("plan crash plan")
-    jobs = (*ODD, "+strategy.number=0,1,2", f"launch={name}")
+    experiment = "# @package _global_\nhydra: {sweeper: {sweeps: [{group: odd}]}}\n"
+    Path("conf/experiment").mkdir(parents=True)
+    Path("conf/experiment/mine.yaml").write_text(experiment)
+    jobs = ("--config-dir=conf", "experiment=mine", *ODD, "+strategy.number=0,1,2")
+    jobs = (*jobs, f"launch={name}")
     if name == "ray":
         jobs = (*jobs, "hydra.launcher.ray.remote.num_cpus=1")  # two at once, on two cores
     sweep(*jobs)
     assert [row["status"] for row in rows()] == ["ok", "failed", "ok"]
+    assert [marks(row) for row in rows()] == [("mine", "odd")] * 3
     assert len({pid for _, pid in began()}) >= 2
     Path("what.txt").write_text("plan plan plan")
     sweep(*jobs)
     assert sorted(number for number, _ in began()) == [0, 1, 1, 2]
     assert [row["status"] for row in rows()] == ["ok"] * 3
+    assert [marks(row) for row in rows()] == [("mine", "odd")] * 3
 
 
 def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +190,13 @@ def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch
 
     sweeper = ExperimentSweeper.__new__(ExperimentSweeper)  # Hydra may have reloaded its base class
     sweeper.launcher = Losing()  # type: ignore[assignment]
+    choices = {"experiment": "simrd_fig2"}
+    sweeper.config = OmegaConf.create({"hydra": {"runtime": {"choices": choices}}})
     jobs = {4: ["model=unit_chain", "seed=1"], 7: ["model=unit_chain", "seed=2"]}
     found = sweeper._launch(Path("runs"), jobs)
     assert {number: row["status"] for number, row in found.items()} == {4: "ok", 7: "failed"}
     assert found[7]["reason"] == "the launcher lost it: the node is down"
+    assert found[7]["extra"]["experiment"] == "simrd_fig2"
     with pytest.raises(ConfigError, match=r"no job came back from Losing: .* the node is down"):
         sweeper._launch(Path("runs"), {1: ["seed=2"], 2: ["seed=3"]})
 

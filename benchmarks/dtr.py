@@ -16,10 +16,11 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.figures import Figure, publish
-from rematbench.strategies.dtr.program import Program, compile_stream
+from rematbench.strategies.dtr.compiled import CompiledStream, compile_stream
 from rematbench.strategies.dtr.reference import play_slowly
-from rematbench.strategies.dtr.rules import HEURISTICS, Rules, Run
+from rematbench.strategies.dtr.rules import Rules, Run
 from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.streams.eviction import HEURISTICS
 from rematbench.streams.log import read_log
 
 NAMES = {
@@ -38,7 +39,7 @@ ORIGINAL = {"full": (180, 100), "eqclass": (1900, 20)}
 
 
 @cache
-def program(path: Path) -> tuple[Program, int]:
+def compiled(path: Path) -> tuple[CompiledStream, int]:
     """A log's tables, and the peak that fractions are of."""
     made = compile_stream(read_log(path))
     return made, baseline_peak(made)
@@ -68,7 +69,7 @@ def golden(folder: Path) -> list[Figure]:
     rows = equal = 0
     with (folder / "golden.csv").open() as file:
         for row in csv.DictReader(file):
-            log, peak = program(folder / f"{row['log']}.log.gz")
+            log, peak = compiled(folder / f"{row['log']}.log.gz")
             rules = Rules(
                 HEURISTICS[NAMES[row["heuristic"]]],
                 row["dealloc"],  # type: ignore[arg-type]
@@ -98,7 +99,7 @@ def timed(run: Callable[[], Run], repeats: int = 1) -> tuple[Run, float]:
 
 def speed(path: Path) -> list[Figure]:
     """Ops per second at half of the peak, beside the readable path in the same run."""
-    log, peak = program(path)
+    log, peak = compiled(path)
     figures = []
     for name, (original, times) in ORIGINAL.items():
         rules = Rules(HEURISTICS[name], "eager", 2.0)
@@ -122,10 +123,10 @@ def main() -> None:
     given = parser.parse_args().folder
     folder = given or DATA
     if not (folder / "golden.csv").exists():
-        told = f"{folder}: holds no golden.csv; give the folder that does"
+        problem = f"{folder}: holds no golden.csv; give the folder that does"
         if given:
-            sys.exit(told)
-        print(f"skipped: {told}")
+            sys.exit(problem)
+        print(f"skipped: {problem}")
         return
     warm_up()
     figures = golden(folder)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.figures import Figure, publish
 from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
-from rematbench.training.online.cells import HEURISTICS
+from rematbench.training.online.cells import HEURISTIC_NAMES
 from rematbench.training.online.runtime import DtrRuntime, Report
 from rematbench.zoo import make_model
 
@@ -119,7 +119,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--heuristic", default="eqclass", choices=HEURISTICS)
+    parser.add_argument("--heuristic", default="eqclass", choices=HEURISTIC_NAMES)
     parser.add_argument("--fraction", default=0.6, type=float)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     given = parser.parse_args()

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from rematbench.costmodel.costs import with_costs
 from rematbench.graphs.ir import Graph, Implementation, Op
-from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_reads
+from rematbench.tracing.captured import Call, Captured, TensorSpec, call_reads, filled
 
 
 def spec_bytes(spec: TensorSpec) -> int:
@@ -38,8 +38,7 @@ def call_flops(captured: Captured, call: Call) -> float | None:
         return None
     outs = [None if out is None else _meta(captured.tensors[out]) for out in call.outs]
     result: Any = tuple(outs) if call.unpack else outs[0]
-    arguments = [_materialise(captured, a) for a in call.args]
-    options = {key: _materialise(captured, a) for key, a in call.kwargs.items()}
+    arguments, options = filled(call, lambda name: _meta(captured.tensors[name]))
     found = float(formula(*arguments, **options, out_val=result))
     if call.target is torch.ops.aten.convolution_backward.default:
         *_, groups, (makes_input, makes_weight, _) = arguments
@@ -50,14 +49,6 @@ def call_flops(captured: Captured, call: Call) -> float | None:
 
 def _meta(spec: TensorSpec) -> torch.Tensor:
     return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
-
-
-def _materialise(captured: Captured, argument: Any) -> Any:
-    if isinstance(argument, Ref):
-        return _meta(captured.tensors[argument.name])
-    if isinstance(argument, (list, tuple)):
-        return type(argument)(_materialise(captured, a) for a in argument)
-    return argument
 
 
 def arithmetic(captured: Captured, op: str, implementation: str) -> float | None:

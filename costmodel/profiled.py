@@ -30,7 +30,15 @@ from rematbench.costmodel.device import (
 )
 from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
-from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_reads, target_name
+from rematbench.tracing.captured import (
+    Call,
+    Captured,
+    Ref,
+    TensorSpec,
+    call_reads,
+    filled,
+    target_name,
+)
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)
@@ -189,18 +197,12 @@ def _stand_in(
     tensors = _encoded(captured, call, device)
     bound = _index_bound(captured, call)
 
-    def real(argument: Any) -> Any:
-        if isinstance(argument, Ref):
-            if argument.name not in tensors:
-                spec = captured.tensors[argument.name]
-                tensors[argument.name] = _random(spec, bound, device)
-            return tensors[argument.name]
-        if isinstance(argument, (list, tuple)):
-            return type(argument)(real(a) for a in argument)
-        return argument
+    def real(name: str) -> Tensor:
+        if name not in tensors:
+            tensors[name] = _random(captured.tensors[name], bound, device)
+        return tensors[name]
 
-    arguments = [real(a) for a in call.args]
-    options = {key: real(a) for key, a in call.kwargs.items()}
+    arguments, options = filled(call, real)
 
     def run() -> Any:
         with torch.no_grad():

@@ -163,7 +163,7 @@ def _key(model: dict[str, Any]) -> list[Any]:
 
 def banishing_peak(stream: EventStream) -> int:
     """What a log's fractions of the budget are of (simrd, section 4.4)."""
-    from rematbench.strategies.dtr.program import compile_stream
+    from rematbench.strategies.dtr.compiled import compile_stream
     from rematbench.strategies.dtr.runtime import baseline_peak
 
     return baseline_peak(compile_stream(stream))

@@ -25,7 +25,7 @@ from rematbench.streams.events import (
 )
 
 
-class Kind(IntEnum):
+class StepKind(IntEnum):
     """What a step of a program does: compute an op, or something with one tensor."""
 
     COMPUTE = 0
@@ -35,7 +35,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class StreamTensor:
     """A view of a storage.
 
     Attributes:
@@ -50,7 +50,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StreamStorage:
     """A buffer, made by the op of its root tensor.
 
     Attributes:
@@ -96,9 +96,9 @@ class Resolved:
 
     stream: EventStream
     ops: tuple[StreamOp, ...]
-    tensors: tuple[Tensor, ...]
-    storages: tuple[Storage, ...]
-    steps: tuple[tuple[Kind, int], ...]
+    tensors: tuple[StreamTensor, ...]
+    storages: tuple[StreamStorage, ...]
+    steps: tuple[tuple[StepKind, int], ...]
     names: tuple[str, ...]
     backward_op: int | None
 
@@ -117,15 +117,15 @@ class Resolved:
         fixed = {self.tensors[t].storage for t in constants}
         largest = 0
         for op in self.ops:
-            held = {self.tensors[t].storage for t in (*op.arguments, *op.outputs)} - fixed
-            needs = sum(self.storages[s].bytes for s in held) + op.workspace_bytes
+            moving = {self.tensors[t].storage for t in (*op.arguments, *op.outputs)} - fixed
+            needs = sum(self.storages[s].bytes for s in moving) + op.workspace_bytes
             largest = max(largest, needs)
         constant = sum(self.storages[s].bytes for s in fixed)
         return {"constant_bytes": constant, "largest_op_bytes": largest}
 
     def kept(self) -> list[int]:
         """Tensors with references at the end, that are no constants; simrd's output condition."""
-        last = [what for kind, what in self.steps if kind == Kind.KEEP]
+        last = [what for kind, what in self.steps if kind == StepKind.KEEP]
         return [t for t in dict.fromkeys(last) if self.ops[self.tensors[t].op].name is not None]
 
 
@@ -139,7 +139,7 @@ def resolve(stream: EventStream) -> Resolved:
     draft = _Draft(stream)
     for number, event in enumerate(stream.events):
         draft.take(number, event)
-    draft.steps += [(Kind.KEEP, t) for t in draft.tensor_of.values() if draft.references[t] > 0]
+    draft.steps += [(StepKind.KEEP, t) for t in draft.tensor_of.values() if draft.references[t] > 0]
     return Resolved(
         stream,
         tuple(draft.ops),
@@ -158,9 +158,9 @@ class _Draft:
     tensor_of: dict[str, int] = field(default_factory=dict)
     references: list[int] = field(default_factory=list)
     ops: list[StreamOp] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    storages: list[Storage] = field(default_factory=list)
-    steps: list[tuple[Kind, int]] = field(default_factory=list)
+    tensors: list[StreamTensor] = field(default_factory=list)
+    storages: list[StreamStorage] = field(default_factory=list)
+    steps: list[tuple[StepKind, int]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     backward_op: int | None = None
 
@@ -169,7 +169,7 @@ class _Draft:
         match event:
             case Constant(name, size):
                 self.op(None, (), [name], [(size, None)])
-                self.steps.append((Kind.KEEP, self.define(name, len(self.tensors) - 1)))
+                self.steps.append((StepKind.KEEP, self.define(name, len(self.tensors) - 1)))
             case Call(op, names, results, cost, workspace):
                 outputs = [(r.bytes, r.alias) for r in results]
                 made = [r.name for r in results]
@@ -210,13 +210,13 @@ class _Draft:
         if self.references[tensor] <= 0 and not might_be_released:
             raise self.fail(f"{name!r} is copied, but has no references left; copy it earlier")
         self.references[tensor] += 1
-        self.steps.append((Kind.TAKE, tensor))
+        self.steps.append((StepKind.TAKE, tensor))
 
     def release(self, tensor: int, name: str) -> None:
         if self.references[tensor] <= 0:
             raise self.fail(f"{name!r} is released, but has no references left; drop this line")
         self.references[tensor] -= 1
-        self.steps.append((Kind.RELEASE, tensor))
+        self.steps.append((StepKind.RELEASE, tensor))
 
     def mutate(self, event: Mutate) -> None:
         """New tensors, each of its old storage's full size; the old ones lose a reference."""
@@ -243,15 +243,15 @@ class _Draft:
         for size, alias in outputs:
             if alias is None:
                 storage = len(self.storages)
-                self.storages.append(Storage(size, len(self.tensors)))
+                self.storages.append(StreamStorage(size, len(self.tensors)))
             elif 0 <= alias < len(arguments):
                 storage, size = self.tensors[arguments[alias]].storage, 0
             else:
                 raise self.fail(f"alias {alias} is no argument; give an index into them")
-            self.tensors.append(Tensor(len(self.ops), storage, size))
+            self.tensors.append(StreamTensor(len(self.ops), storage, size))
             self.references.append(1)
         made = range(first, len(self.tensors))
         self.names += names
-        self.steps.append((Kind.COMPUTE, len(self.ops)))
+        self.steps.append((StepKind.COMPUTE, len(self.ops)))
         self.ops.append(StreamOp(name, tuple(arguments), made, cost, workspace, self.number))
         return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
 
 from rematbench.graphs.ir import Graph
@@ -111,17 +112,6 @@ class Captured:
         return frozenset(self.value_of[name] for name in self.gradients.values())
 
 
-def _refs(argument: Any) -> Iterator[str]:
-    if isinstance(argument, Ref):
-        yield argument.name
-    elif isinstance(argument, (tuple, list)):
-        for item in argument:
-            yield from _refs(item)
-    elif isinstance(argument, Mapping):
-        for item in argument.values():
-            yield from _refs(item)
-
-
 def target_name(target: Callable[..., Any]) -> str:
     """The name of a call's target, the same in every process."""
     if isinstance(target, FunctionType):
@@ -129,6 +119,20 @@ def target_name(target: Callable[..., Any]) -> str:
     return str(target)
 
 
+def call_names(call: Call) -> list[str]:
+    """Names of the tensors that a call reads, in order, repeats included."""
+    leaves = pytree.tree_iter((call.args, dict(call.kwargs)))
+    return [leaf.name for leaf in leaves if isinstance(leaf, Ref)]
+
+
 def call_reads(call: Call) -> set[str]:
     """Names of the tensors that a call reads."""
-    return {*_refs(call.args), *_refs(call.kwargs)}
+    return set(call_names(call))
+
+
+def filled(call: Call, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a call, positional and by key, with ``tensor(name)`` for each tensor."""
+    found: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
+        Ref, lambda ref: tensor(ref.name), (call.args, dict(call.kwargs))
+    )
+    return found

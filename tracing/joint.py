@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.fx import Node
 
@@ -112,13 +113,12 @@ class Builder:
         self.residents.append(Resident(node.name, "constant", str(node.target)))
 
     def _argument(self, argument: Any) -> Any:
+        """One item of a node's arguments, with :class:`Ref` in place of nodes."""
         if isinstance(argument, Node):
             name = self.name[argument]
             if not isinstance(name, str):
                 raise CaptureError(f"op {argument.name} returns a tuple that is read as a whole")
             return Ref(name)
-        if isinstance(argument, (tuple, list)):
-            return type(argument)(self._argument(item) for item in argument)
         return argument
 
     def _call(self, node: Node) -> None:
@@ -143,8 +143,8 @@ class Builder:
         self.name[node] = outs if unpack else node.name
         call = Call(
             node.target,
-            tuple(self._argument(a) for a in node.args),
-            {key: self._argument(a) for key, a in node.kwargs.items()},
+            pytree.tree_map(self._argument, node.args),
+            dict(pytree.tree_map(self._argument, node.kwargs)),
             outs,
             unpack,
         )

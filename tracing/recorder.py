@@ -31,13 +31,8 @@ from rematbench.streams.events import (
     Release,
     Result,
 )
-from rematbench.tracing.storages import (
-    Geometry,
-    geometry_of,
-    storage_key,
-    tensors_in,
-    written_by,
-)
+from rematbench.tracing.nested import tensors_in
+from rematbench.tracing.storages import Geometry, geometry_of, storage_key, written_by
 from rematbench.tracing.workload import Workload
 
 aten = torch.ops.aten

@@ -1,14 +1,15 @@
-"""Tensors as an operator's call shows them: which it takes, which it changes, where each lies."""
+"""Where tensors lie: storages, geometries, and what a call changes in place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import CaptureError
+from rematbench.tracing.nested import tensors_in
 
 aten = torch.ops.aten
 
@@ -20,17 +21,6 @@ _HIDE_WRITES = {
 }
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
-
-
-def tensors_in(*arguments: Any) -> Iterator[Tensor]:
-    """The tensors among an operator's arguments or results, in order, repeats included."""
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            yield argument
-        elif isinstance(argument, (tuple, list)):
-            yield from tensors_in(*argument)
-        elif isinstance(argument, Mapping):
-            yield from tensors_in(*argument.values())
 
 
 def written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.plan import Compute, program_order
-from rematbench.tracing.captured import Call, Captured, Ref
+from rematbench.tracing.captured import Call, Captured, filled
 from rematbench.validator.execute import Bench
 
 DENSE = 0.95  # above it, no sparse encoding is worth its trouble
@@ -55,20 +53,11 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
 def _density(tensor: Tensor | None) -> float:
     if tensor is None or tensor.dtype is not torch.float32 or not tensor.numel():
         return 1.0
-    return float(tensor.count_nonzero()) / tensor.numel()
+    return int(tensor.count_nonzero()) / int(tensor.numel())
 
 
 def _run(call: Call, tensors: dict[str, Tensor]) -> None:
-    result = call.target(*_filled(call.args, tensors), **_filled(dict(call.kwargs), tensors))
+    args, kwargs = filled(call, tensors.__getitem__)
+    result = call.target(*args, **kwargs)
     results = result if call.unpack else [result]
     tensors |= {n: t for n, t in zip(call.outs, results, strict=False) if n is not None}
-
-
-def _filled(argument: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(argument, Ref):
-        return tensors[argument.name]
-    if isinstance(argument, (list, tuple)):
-        return type(argument)(_filled(item, tensors) for item in argument)
-    if isinstance(argument, dict):
-        return {key: _filled(item, tensors) for key, item in argument.items()}
-    return argument

@@ -1,4 +1,7 @@
-"""Dynamic tensor rematerialization: ``simrd``'s runtime (papers/simrd.txt), compiled and exact."""
+"""Dynamic tensor rematerialization: the runtime of its simulator, simrd, compiled and exact.
+
+Sections are those of simrd's paper ("simrd: a simulator for Dynamic Tensor Rematerialization").
+"""
 
 from rematbench.strategies.dtr.planner import Dtr
 

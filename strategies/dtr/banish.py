@@ -6,6 +6,8 @@ A storage waits for each undefined tensor that an op would make from it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rematbench.strategies.dtr.components import components_evict
 from rematbench.strategies.dtr.regions import regions_evict
 from rematbench.strategies.dtr.state import (
@@ -14,6 +16,8 @@ from rematbench.strategies.dtr.state import (
     COST_FULL,
     DEALLOC_BANISH,
     EVICTED,
+    Row,
+    State,
     emit,
     kernel,
     pin,
@@ -23,7 +27,7 @@ from rematbench.strategies.dtr.state import (
 
 
 @kernel
-def evict(s, g):
+def evict(s: State, g: int) -> None:
     """Free the resident storage ``g``; all tensors that view it become undefined."""
     storage = s.storages[g]
     s.resident[g] = 0
@@ -46,20 +50,20 @@ def evict(s, g):
 
 
 @kernel
-def parent(s, op, k):
+def parent(s: State, op: Row, k: int) -> Any:
     """The storage of argument ``k``."""
     return s.tensors[s.flat[op.arguments + k]].storage
 
 
 @kernel
-def _flag(s, t, k):
+def _flag(s: State, t: int, k: int) -> Any:
     """Which flag says that the storage of argument ``k`` waits for tensor ``t``."""
     op = s.ops[s.tensors[t].op]
     return op.flags + (t - op.first) * op.narguments + s.flat[op.slots + k]
 
 
 @kernel
-def wait(s, t):
+def wait(s: State, t: int) -> None:
     """Tensor ``t`` is undefined: the storages of its parents wait for it."""
     op = s.ops[s.tensors[t].op]
     for k in range(op.narguments):
@@ -70,7 +74,7 @@ def wait(s, t):
 
 
 @kernel
-def wait_no_more(s, t, k):
+def wait_no_more(s: State, t: int, k: int) -> None:
     """The storage of argument ``k`` of tensor ``t`` waits for it no longer."""
     flag = _flag(s, t, k)
     if s.waiting[flag] != 0:
@@ -79,7 +83,7 @@ def wait_no_more(s, t, k):
 
 
 @kernel
-def release_parents(s, t, count):
+def release_parents(s: State, t: int, count: int) -> None:
     """Tensor ``t`` was computed: unlock its parents, and banish those that nothing needs.
 
     simrd walks the list of parents while banishing takes parents out of it, so that the one
@@ -111,7 +115,7 @@ def release_parents(s, t, count):
 
 
 @kernel
-def try_banish(s, g):
+def try_banish(s: State, g: int) -> None:
     """Banish storage ``g`` if it has no references and no evicted dependents."""
     storage = s.storages[g]
     if storage.refs > 0 or storage.waiting > 0 or storage.banished != 0:
@@ -133,7 +137,7 @@ def try_banish(s, g):
 
 
 @kernel
-def _leave_parents(s, t, g):
+def _leave_parents(s: State, t: int, g: int) -> None:
     """Tensor ``t`` of ``g`` depends on nothing any longer."""
     op = s.ops[s.tensors[t].op]
     for k in range(op.narguments):
@@ -144,7 +148,7 @@ def _leave_parents(s, t, g):
 
 
 @kernel
-def _leave_child(s, child, g):
+def _leave_child(s: State, child: int, g: int) -> None:
     """No tensor of ``child`` depends on ``g`` any longer."""
     storage = s.storages[child]
     for i in range(storage.views, storage.views + storage.nviews):

@@ -7,11 +7,14 @@ storage comes back, its cost leaves its component, but the connections that it m
 
 from __future__ import annotations
 
-from rematbench.strategies.dtr.state import kernel
+from typing import Any
+
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.dtr.state import State, kernel
 
 
 @kernel
-def new_node(s, g, cost):
+def new_node(s: State, g: int, cost: int) -> None:
     """Give storage ``g`` a component of its own."""
     node = s.nodes[s.now.nodes]
     node.parent, node.cost, node.mark = -1, cost, 0
@@ -20,7 +23,7 @@ def new_node(s, g, cost):
 
 
 @kernel
-def _root(s, node):
+def _root(s: State, node: int) -> Any:
     """The root above ``node``; the whole path points at it afterwards."""
     root, nodes = node, s.nodes
     while nodes[root].parent >= 0:
@@ -35,7 +38,7 @@ def _root(s, node):
 
 
 @kernel
-def _evicted_neighbours(s, g):
+def _evicted_neighbours(s: State, g: int) -> int:
     """Put the evicted neighbours of ``g`` into ``todo``, in order; returns how many."""
     own = s.storages[g]
     s.now.accesses += own.reads + own.readers
@@ -52,7 +55,7 @@ def _evicted_neighbours(s, g):
 
 
 @kernel
-def component_cost(s, g):
+def component_cost(s: State, g: int) -> Any:
     """The cost of all evicted components next to ``g``."""
     cost = 0
     for i in range(_evicted_neighbours(s, g)):
@@ -64,7 +67,7 @@ def component_cost(s, g):
 
 
 @kernel
-def components_evict(s, g):
+def components_evict(s: State, g: int) -> None:
     """Storage ``g`` was evicted: join it with the components around it."""
     new_node(s, g, s.storages[g].cost)
     own = s.storages[g].node
@@ -76,7 +79,7 @@ def components_evict(s, g):
 
 
 @kernel
-def components_compute(s, fresh, count):
+def components_compute(s: State, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` are resident again."""
     for i in range(count):
         storage = s.storages[fresh[i]]

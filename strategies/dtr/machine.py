@@ -6,6 +6,8 @@ can stop between any two steps and go on.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rematbench.graphs import kernels
 from rematbench.strategies.dtr.banish import evict, parent, release_parents, try_banish, wait
 from rematbench.strategies.dtr.components import components_compute, new_node
@@ -23,6 +25,8 @@ from rematbench.strategies.dtr.state import (
     RUNNING,
     THRASHED,
     USED_DEAD,
+    Row,
+    State,
     emit,
     kernel,
     lock,
@@ -30,9 +34,9 @@ from rematbench.strategies.dtr.state import (
     pool_add,
     unlock,
 )
-from rematbench.streams.ids import Kind
+from rematbench.streams.ids import StepKind
 
-COMPUTE, TAKE, RELEASE = int(Kind.COMPUTE), int(Kind.TAKE), int(Kind.RELEASE)
+COMPUTE, TAKE, RELEASE = int(StepKind.COMPUTE), int(StepKind.TAKE), int(StepKind.RELEASE)
 
 
 # Storage accesses after which a run pauses, a fraction of a second, so that time limits hold.
@@ -40,7 +44,7 @@ _MOST_ACCESSES = 2**24
 
 
 @kernel
-def _play(s, ticks):
+def _play(s: State, ticks: int) -> Any:
     """Play until the end, a fault, ``ticks`` more ticks, or until an array needs room."""
     now = s.now
     until, accesses = now.ticks + ticks, now.accesses + _MOST_ACCESSES
@@ -63,13 +67,13 @@ def _play(s, ticks):
 
 
 @kernels.kernel
-def advance(s, ticks):
+def advance(s: State, ticks: int) -> Any:
     """The compiled runtime, the one entry that is kept on disk."""
     return _play(s, ticks)
 
 
 @kernel
-def _start(s):
+def _start(s: State) -> Any:
     """Begin the step at hand."""
     kind, what = s.steps[s.now.step, 0], s.steps[s.now.step, 1]
     s.now.pending = 1
@@ -86,7 +90,7 @@ def _start(s):
 
 
 @kernel
-def _finish(s):
+def _finish(s: State) -> int:
     """End the step at hand; what it had to materialize is there."""
     kind, what = s.steps[s.now.step, 0], s.steps[s.now.step, 1]
     if kind == COMPUTE:
@@ -101,7 +105,7 @@ def _finish(s):
 
 
 @kernel
-def _create(s, op):
+def _create(s: State, op: Row) -> None:
     """Let the runtime know a new op, its tensors and its edges."""
     s.now.tensors = op.first + op.count
     for t in range(op.first, op.first + op.count):
@@ -123,7 +127,7 @@ def _create(s, op):
 
 
 @kernel
-def _begin(s, t, again):
+def _begin(s: State, t: int, again: int) -> Any:
     """Want tensor ``t``: lock its defined parents, and list the others."""
     now = s.now
     op = s.ops[s.tensors[t].op]
@@ -150,7 +154,7 @@ def _begin(s, t, again):
 
 
 @kernel
-def _resume(s):
+def _resume(s: State) -> Any:
     """Go on with the innermost tensor: rematerialize its next parent, or compute it."""
     now = s.now
     frame = s.frames[now.depth - 1]
@@ -177,7 +181,7 @@ def _resume(s):
 
 
 @kernel
-def _compute(s, op, t, again):
+def _compute(s: State, op: Row, t: int, again: int) -> int:
     """Run the op of tensor ``t``; returns how many tensors it defined (in ``made[1]``)."""
     now = s.now
     now.clock += op.cost
@@ -211,7 +215,7 @@ def _compute(s, op, t, again):
 
 
 @kernel
-def _release(s, g):
+def _release(s: State, g: int) -> None:
     """One reference to storage ``g`` goes away."""
     if s.now.dealloc == DEALLOC_NONE:
         return

@@ -9,9 +9,13 @@ from typing import Any, ClassVar
 from rematbench.graphs.errors import OutOfMemory, Stopped, Thrashed
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict
-from rematbench.strategies.dtr.program import Program, Semantics, compile_stream, semantics_named
+from rematbench.strategies.dtr.compiled import (
+    CompiledStream,
+    Semantics,
+    compile_stream,
+    semantics_named,
+)
 from rematbench.strategies.dtr.rules import (
-    Cost,
     Dealloc,
     Happened,
     Rules,
@@ -20,6 +24,7 @@ from rematbench.strategies.dtr.rules import (
 )
 from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
 from rematbench.streams.convert import GraphStream, stream_of_graph
+from rematbench.streams.eviction import Cost
 
 _STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
 _LONGEST_TRACE = 2_000_000  # events, some 50 MB of CSV; longer ones are left out
@@ -36,7 +41,7 @@ class Dtr:
         cost: of the ablation's score; None is ``estar``.
         dealloc: what happens to dead storages: ``none``, ``eager`` or ``banish``.
         semantics: ``simrd`` (the original program), or ``paper`` with the switches below, each of
-            which None leaves on; :class:`~rematbench.strategies.dtr.program.Semantics` says more.
+            which None leaves on; :class:`~rematbench.strategies.dtr.compiled.Semantics` says more.
         order_by_id: rematerialize arguments in the order of their creation.
         root_cost: a storage costs what its first op costs, without its views.
         root_dependencies: a storage depends on what its first op reads, not on its views' reads.
@@ -96,46 +101,46 @@ class Dtr:
             root_dependencies=self.root_dependencies,
         )
 
-    def _play(self, problem: Problem, program: Program) -> Run:
-        return play(program, problem.budget, self._rules(problem.seed), problem.time_limit)
+    def _play(self, problem: Problem, compiled: CompiledStream) -> Run:
+        return play(compiled, problem.budget, self._rules(problem.seed), problem.time_limit)
 
     def _judge(self, problem: Problem) -> Solution:
         assert problem.stream is not None
-        program = compile_stream(problem.stream, self._semantics())
-        run = self._play(problem, program)
+        compiled = compile_stream(problem.stream, self._semantics())
+        run = self._play(problem, compiled)
         verdict = Verdict(
             status=_STATUSES[run.status],
-            reason=_reason(self, program, run, problem.budget),
+            reason=_reason(self, compiled, run, problem.budget),
             cost=run.total_compute - 1,  # the clock starts at 1
             peak_bytes=run.peak_bytes,
             recomputations=run.rematerializations,
-            base_cost=program.source.cost,
-            base_peak_bytes=baseline_peak(program),
-            trace=_trace(program, run),
+            base_cost=compiled.source.cost,
+            base_peak_bytes=baseline_peak(compiled),
+            trace=_trace(compiled, run),
         )
-        details = {"judge": "dtr", **self._told(), **_facts(run), **program.source.sizes()}
+        details = {"judge": "dtr", **self._labels(), **_facts(run), **compiled.source.sizes()}
         details["trace_omitted"] = len(run.records) > _LONGEST_TRACE
         return Solution(None, variant=self._variant(), details=details, verdict=verdict)
 
     def _plan(self, problem: Problem) -> Solution:
         made = stream_of_graph(problem.graph)
-        program = compile_stream(made.stream, self._semantics())
-        run = self._play(problem, program)
-        reason = _reason(self, program, run, problem.budget)
+        compiled = compile_stream(made.stream, self._semantics())
+        run = self._play(problem, compiled)
+        reason = _reason(self, compiled, run, problem.budget)
         if run.status != "ok":
             kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
-        computes = _computes(program, made, run)
+        computes = _computes(compiled, made, run)
         plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
-        details = {**self._told(), **_facts(run)}
+        details = {**self._labels(), **_facts(run)}
         return Solution(plan, variant=self._variant(), details=details)
 
-    def _told(self) -> dict[str, Any]:
+    def _labels(self) -> dict[str, Any]:
         """The options that tell one curve of a figure from another."""
         rules = self._rules(0)
         parts = {key: getattr(rules.heuristic, key) for key in ("staleness", "size", "cost")}
-        told = {"heuristic": self.heuristic, "dealloc": self.dealloc, "semantics": self.semantics}
-        return told | parts | {"thrash_limit": self.thrash_limit}
+        labels = {"heuristic": self.heuristic, "dealloc": self.dealloc, "semantics": self.semantics}
+        return labels | parts | {"thrash_limit": self.thrash_limit}
 
     def _variant(self) -> str:
         parts = [self.heuristic]
@@ -146,7 +151,7 @@ class Dtr:
         return "-".join([*parts, self.dealloc, *(["paper"] if self.semantics == "paper" else [])])
 
 
-def _computes(program: Program, made: GraphStream, run: Run) -> Sequence[int]:
+def _computes(compiled: CompiledStream, made: GraphStream, run: Run) -> Sequence[int]:
     """Implementations in the order in which DTR ran them.
 
     The plan frees each value after its last read before the next compute of it, which is never
@@ -154,7 +159,7 @@ def _computes(program: Program, made: GraphStream, run: Run) -> Sequence[int]:
     """
     kinds, tensors = run.records[:, 0], run.records[:, 1]
     ran = (kinds == Happened.COMPUTED) | (kinds == Happened.RECOMPUTED)
-    ops = [program.source.tensors[t].op - made.residents for t in tensors[ran].tolist()]
+    ops = [compiled.source.tensors[t].op - made.residents for t in tensors[ran].tolist()]
     return [made.computes[op] for op in ops if op >= 0]
 
 
@@ -170,12 +175,12 @@ def _facts(run: Run) -> dict[str, Any]:
     }
 
 
-def _reason(strategy: Dtr, program: Program, run: Run, budget: int | None) -> str | None:
+def _reason(strategy: Dtr, compiled: CompiledStream, run: Run, budget: int | None) -> str | None:
     """Why a run ended early, in one line."""
     if run.stuck is None:
         return None
     event, wanted = run.stuck
-    place = program.source.stream.place(event)
+    place = compiled.source.stream.place(event)
     if run.status == "thrash":
         return (
             f"{place}: rematerialization costs more than {strategy.thrash_limit} - 1 times all "
@@ -183,17 +188,17 @@ def _reason(strategy: Dtr, program: Program, run: Run, budget: int | None) -> st
         )
     if run.status == "stopped":
         return f"{place}: the time limit is over; give a larger time_limit"
-    constants = [op for op in program.source.ops if op.name is None]
+    constants = [op for op in compiled.source.ops if op.name is None]
     if any(op.event == event for op in constants):
-        needs = sum(program.source.tensors[op.outputs[0]].bytes for op in constants)
+        needs = sum(compiled.source.tensors[op.outputs[0]].bytes for op in constants)
         return f"the constants alone are {needs} bytes, the budget is {budget}"
     return f"{place}: needs {wanted} bytes with nothing left to evict, the budget is {budget}"
 
 
-def _trace(program: Program, run: Run) -> tuple[tuple[str, str, int], ...]:
+def _trace(compiled: CompiledStream, run: Run) -> tuple[tuple[str, str, int], ...]:
     if len(run.records) > _LONGEST_TRACE:
         return ()
-    names = program.source.names
+    names = compiled.source.names
     kinds = {kind.value: kind.name.lower() for kind in Happened}
     rows = run.records.tolist()
     return tuple((kinds[kind], names[number], clock) for kind, number, clock in rows)

@@ -2,7 +2,7 @@
 
 Recursion is recursion here, sets are sets, and scores are Python's own divisions. It decides
 everything that :mod:`rematbench.strategies.dtr.runtime` decides, ten to fifty times more slowly;
-sections refer to papers/simrd.txt.
+sections are those of simrd's paper.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rematbench.strategies.dtr.program import Program
-from rematbench.strategies.dtr.reference_costs import Components, Nothing, Regions, Storage, Walk
+from rematbench.strategies.dtr.compiled import CompiledStream
+from rematbench.strategies.dtr.reference_costs import (
+    Components,
+    Nothing,
+    Regions,
+    StorageState,
+    Walk,
+)
 from rematbench.strategies.dtr.rules import Happened, Rules, Run, Status
-from rematbench.streams.ids import Kind, StreamOp
+from rematbench.streams.ids import StepKind, StreamOp
 
 
 class _OutOfMemory(Exception):
@@ -28,14 +34,14 @@ class _Thrashed(Exception):
     pass
 
 
-def play_slowly(program: Program, budget: int | None, rules: Rules) -> Run:
-    """Play ``program`` as :func:`rematbench.strategies.dtr.runtime.play` does."""
-    machine = _Machine(program, math.inf if budget is None else budget, rules)
+def play_slowly(compiled: CompiledStream, budget: int | None, rules: Rules) -> Run:
+    """Play ``compiled`` as :func:`rematbench.strategies.dtr.runtime.play` does."""
+    machine = _Machine(compiled, math.inf if budget is None else budget, rules)
     depth = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(depth, 10_000 + 10 * len(program.source.ops)))
+    sys.setrecursionlimit(max(depth, 10_000 + 10 * len(compiled.source.ops)))
     status: Status = "ok"
     try:
-        for kind, what in program.source.steps:
+        for kind, what in compiled.source.steps:
             machine.step(kind, what)
     except _OutOfMemory:
         status = "oom"
@@ -50,7 +56,7 @@ def play_slowly(program: Program, budget: int | None, rules: Rules) -> Run:
 class _Machine:
     """The state of section 4.4: memory, clock, pool, and what each storage knows of itself."""
 
-    program: Program
+    compiled: CompiledStream
     budget: float
     rules: Rules
     clock: int = 1
@@ -58,14 +64,14 @@ class _Machine:
     peak: int = 0
     remat_cost: int = 0
     accesses: int = 0
-    pool: list[Storage] = field(default_factory=list)
+    pool: list[StorageState] = field(default_factory=list)
     records: list[tuple[Happened, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        source, rules = self.program.source, self.rules
+        source, rules = self.compiled.source, self.rules
         self.tensors, self.ops = source.tensors, source.ops
         self.defined = [False] * len(source.tensors)
-        self.storages = [Storage(s.bytes, s.root) for s in source.storages]
+        self.storages = [StorageState(s.bytes, s.root) for s in source.storages]
         self.random = random.Random(rules.seed)
         self.banishing = rules.dealloc == "banish"
         costs = {"estar": Walk if self.banishing else Regions, "eqclass": Components}
@@ -73,25 +79,25 @@ class _Machine:
         limit = rules.thrash_limit
         self.remat_limit = math.inf if limit is None else source.cost * (limit - 1)
 
-    def step(self, kind: Kind, what: int) -> None:
+    def step(self, kind: StepKind, what: int) -> None:
         """One event (section 4.6)."""
-        if kind == Kind.COMPUTE:
+        if kind == StepKind.COMPUTE:
             self.create(what)
             self.materialize(self.ops[what].outputs[0], again=False)
             for t in self.ops[what].outputs:
                 self.storage(t).last = self.clock
             return
         storage = self.storage(what)
-        if kind == Kind.TAKE:
+        if kind == StepKind.TAKE:
             storage.refs += 1
-        elif kind == Kind.RELEASE:
+        elif kind == StepKind.RELEASE:
             self.release(storage)
         else:
             if not self.defined[what]:
                 self.materialize(what, again=True)
             self.pin(storage)
 
-    def storage(self, tensor: int) -> Storage:
+    def storage(self, tensor: int) -> StorageState:
         return self.storages[self.tensors[tensor].storage]
 
     def op(self, tensor: int) -> StreamOp:
@@ -99,12 +105,12 @@ class _Machine:
 
     def arguments(self, op: StreamOp) -> list[int]:
         """Those that are not banished, in the order of their rematerialization."""
-        row = sorted(op.arguments) if self.program.semantics.order_by_id else op.arguments
+        row = sorted(op.arguments) if self.compiled.semantics.order_by_id else op.arguments
         return [t for t in row if not self.storage(t).banished]
 
     def create(self, number: int) -> None:
         """New tensors; section 4.2 says what their storages cost and depend on."""
-        op, semantics = self.ops[number], self.program.semantics
+        op, semantics = self.ops[number], self.compiled.semantics
         parents = [self.storage(t) for t in op.arguments]
         charged: set[int] = set()
         for t in op.outputs:
@@ -173,7 +179,7 @@ class _Machine:
         self.accesses += self.neighbours.computed(fresh)
         return made
 
-    def evict(self, storage: Storage) -> None:
+    def evict(self, storage: StorageState) -> None:
         """Free a storage: all that views it becomes undefined."""
         storage.resident = False
         self.memory -= storage.bytes
@@ -186,7 +192,7 @@ class _Machine:
         self.happened(Happened.EVICTED, storage.root)
         self.accesses += self.neighbours.evicted(storage)
 
-    def choose(self) -> Storage:
+    def choose(self) -> StorageState:
         """The last of the least scores; the first score of exactly 0 ends the search."""
         if self.rules.heuristic.random:
             self.accesses += 1
@@ -201,35 +207,35 @@ class _Machine:
                 break
         return chosen
 
-    def score(self, storage: Storage) -> float:
+    def score(self, storage: StorageState) -> float:
         """h(s, m, c) of section 4.3."""
-        h, last = self.rules.heuristic, storage.last
-        if h.oldest:
-            return last
-        cost = 1 if h.cost == "none" else storage.cost
-        if h.cost in ("estar", "eqclass"):
+        heuristic, cost, last = self.rules.heuristic, storage.cost, storage.last
+        if heuristic.cost in ("estar", "eqclass"):
             more, accesses, latest = self.neighbours.cost(storage)
             cost, last = cost + more, max(last, latest)
             self.accesses += accesses
-        bytes_by_time = (storage.bytes if h.size else 1) * (self.clock - last if h.staleness else 1)
-        return cost / bytes_by_time if bytes_by_time else math.inf
+        try:
+            score: float = heuristic.score(cost, storage.bytes, last, self.clock - last)
+        except ZeroDivisionError:
+            return math.inf
+        return score
 
-    def lock(self, storage: Storage) -> None:
+    def lock(self, storage: StorageState) -> None:
         if storage in self.pool:
             self.pool.remove(storage)
         storage.locks += 1
 
-    def unlock(self, storage: Storage) -> None:
+    def unlock(self, storage: StorageState) -> None:
         storage.locks -= 1
         if storage.locks == 0:
             self.pool.append(storage)
 
-    def pin(self, storage: Storage) -> None:
+    def pin(self, storage: StorageState) -> None:
         if not storage.pinned:
             self.lock(storage)
             storage.pinned = True
 
-    def release(self, storage: Storage) -> None:
+    def release(self, storage: StorageState) -> None:
         """Section 4.5: evict or banish what nobody holds any longer."""
         if self.rules.dealloc == "none":
             return
@@ -263,7 +269,7 @@ class _Machine:
             self.try_banish(storage)
             position += 1
 
-    def try_banish(self, storage: Storage) -> None:
+    def try_banish(self, storage: StorageState) -> None:
         """Section 4.4: needs no references and no evicted dependents; pins the children."""
         if storage.refs > 0 or storage.waiting or storage.banished:
             return

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rematbench.streams.eviction import Component, roots_of
+
 _Direction = Literal["forward", "backward"]
 _BOTH: tuple[_Direction, _Direction] = ("forward", "backward")
 
@@ -14,21 +16,13 @@ _BOTH: tuple[_Direction, _Direction] = ("forward", "backward")
 class Region:
     """What a storage reaches in one direction: evicted storages, and resident ones after them."""
 
-    interior: set[Storage] = field(default_factory=set)
-    frontier: set[Storage] = field(default_factory=set)
+    interior: set[StorageState] = field(default_factory=set)
+    frontier: set[StorageState] = field(default_factory=set)
     cost: int = 0
 
 
-@dataclass
-class Node:
-    """A node of an evicted component's tree; roots know the component's cost."""
-
-    cost: int
-    parent: Node | None = None
-
-
 @dataclass(eq=False)
-class Storage:
+class StorageState:
     """A buffer and what simrd knows of it (section 4.1).
 
     Attributes:
@@ -51,14 +45,14 @@ class Storage:
     last: int = -(2**62)
     reads: int = 0
     readers: int = 0
-    parents: dict[Storage, None] = field(default_factory=dict)
-    children: dict[Storage, None] = field(default_factory=dict)
+    parents: dict[StorageState, None] = field(default_factory=dict)
+    children: dict[StorageState, None] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     forward: Region = field(default_factory=Region)
     backward: Region = field(default_factory=Region)
-    node: Node | None = None
+    component: Component | None = None
 
-    def edges(self, direction: _Direction) -> tuple[Iterable[Storage], int]:
+    def edges(self, direction: _Direction) -> tuple[Iterable[StorageState], int]:
         """Neighbours, and how many with repeats."""
         if direction == "forward":
             return self.children, self.readers
@@ -71,18 +65,18 @@ class Storage:
 class Nothing:
     """No neighbourhood at all. Methods return how many storages they looked at."""
 
-    def created(self, storage: Storage) -> None:
+    def created(self, storage: StorageState) -> None:
         """A storage came into being, not resident yet."""
 
-    def evicted(self, storage: Storage) -> int:
+    def evicted(self, storage: StorageState) -> int:
         """A storage was evicted."""
         return 0
 
-    def computed(self, fresh: list[Storage]) -> int:
+    def computed(self, fresh: list[StorageState]) -> int:
         """Storages became resident."""
         return 0
 
-    def cost(self, storage: Storage) -> tuple[int, int, int]:
+    def cost(self, storage: StorageState) -> tuple[int, int, int]:
         """Cost of the neighbourhood, accesses, and the latest access to any of it."""
         return 0, 0, storage.last
 
@@ -90,7 +84,7 @@ class Nothing:
 class Regions(Nothing):
     """e* as simrd caches it: absorbed at an eviction, rebuilt at a rematerialization (4.5)."""
 
-    def evicted(self, storage: Storage) -> int:
+    def evicted(self, storage: StorageState) -> int:
         accesses = 0
         for ahead, back in (_BOTH, _BOTH[::-1]):
             own = storage.region(ahead)
@@ -105,9 +99,9 @@ class Regions(Nothing):
         storage.forward, storage.backward = Region(), Region()
         return accesses
 
-    def computed(self, fresh: list[Storage]) -> int:
+    def computed(self, fresh: list[StorageState]) -> int:
         accesses = 0
-        around: dict[_Direction, set[Storage]] = {"forward": set(), "backward": set()}
+        around: dict[_Direction, set[StorageState]] = {"forward": set(), "backward": set()}
         for storage in fresh:
             accesses += self.rebuild(storage, "forward") + self.rebuild(storage, "backward")
             around["forward"] |= storage.backward.frontier
@@ -116,7 +110,7 @@ class Regions(Nothing):
             accesses += sum(self.rebuild(storage, direction) for storage in around[direction])
         return accesses
 
-    def rebuild(self, storage: Storage, direction: _Direction) -> int:
+    def rebuild(self, storage: StorageState, direction: _Direction) -> int:
         region, pending, accesses = Region(), [storage], 0
         while pending:
             neighbours, degree = pending.pop().edges(direction)
@@ -134,15 +128,15 @@ class Regions(Nothing):
             storage.backward = region
         return accesses
 
-    def cost(self, storage: Storage) -> tuple[int, int, int]:
+    def cost(self, storage: StorageState) -> tuple[int, int, int]:
         return storage.forward.cost + storage.backward.cost, 0, storage.last
 
 
 class Walk(Nothing):
     """e* as a true union, walked afresh at every look: banishing's."""
 
-    def cost(self, storage: Storage) -> tuple[int, int, int]:
-        reached: set[Storage] = set()
+    def cost(self, storage: StorageState) -> tuple[int, int, int]:
+        reached: set[StorageState] = set()
         accesses = 0
         for direction in _BOTH:
             seen, pending = {storage}, [storage]
@@ -161,50 +155,38 @@ class Walk(Nothing):
 class Components(Nothing):
     """The relaxed e*: evicted components, by union-find, whose connections outlive splits."""
 
-    def created(self, storage: Storage) -> None:
-        storage.node = Node(0)
+    def created(self, storage: StorageState) -> None:
+        storage.component = Component()
 
-    def evicted(self, storage: Storage) -> int:
-        storage.node = Node(storage.cost)
+    def evicted(self, storage: StorageState) -> int:
+        own = storage.component = Component(storage.cost)
         neighbours, accesses = self.evicted_neighbours(storage)
         for other in neighbours:
-            left, steps = self.root(other.node)
-            right, more = self.root(storage.node)
+            left, steps = other.find()
+            right, more = own.find()
             accesses += steps + more
             if left is not right:
-                left.parent = right
-                right.cost += left.cost
+                right.absorb(left)
         return accesses
 
-    def computed(self, fresh: list[Storage]) -> int:
+    def computed(self, fresh: list[StorageState]) -> int:
         accesses = 0
         for storage in fresh:
-            _, steps = self.root(storage.node)
-            root, again = self.root(storage.node)  # simrd looks it up twice, and counts both
+            assert storage.component is not None
+            _, steps = storage.component.find()
+            root, again = storage.component.find()  # simrd looks it up twice, and counts both
             root.cost -= storage.cost
             accesses += steps + again
-            storage.node = None
+            storage.component = None
         return accesses
 
-    def cost(self, storage: Storage) -> tuple[int, int, int]:
+    def cost(self, storage: StorageState) -> tuple[int, int, int]:
         neighbours, accesses = self.evicted_neighbours(storage)
-        roots: dict[int, Node] = {}
-        for other in neighbours:
-            root, steps = self.root(other.node)
-            roots[id(root)] = root
-            accesses += steps
-        return sum(root.cost for root in roots.values()), accesses, storage.last
+        accesses += sum(other.find()[1] for other in neighbours)
+        return int(sum(root.cost for root in roots_of(neighbours))), accesses, storage.last
 
-    def evicted_neighbours(self, storage: Storage) -> tuple[list[Storage], int]:
+    def evicted_neighbours(self, storage: StorageState) -> tuple[list[Component], int]:
+        """Components of the evicted neighbours, and how many edges lead to neighbours."""
         around = dict.fromkeys([*storage.parents, *storage.children])
-        return [s for s in around if not s.resident], storage.reads + storage.readers
-
-    def root(self, node: Node | None) -> tuple[Node, int]:
-        """The root, and how many nodes it took; the path is compressed."""
-        assert node is not None
-        path = [node]
-        while path[-1].parent is not None:
-            path.append(path[-1].parent)
-        for each in path[:-1]:
-            each.parent = path[-1]
-        return path[-1], len(path)
+        found = [s.component for s in around if not s.resident and s.component is not None]
+        return found, storage.reads + storage.readers

@@ -8,9 +8,12 @@ absorbed at an eviction, rebuilt around what is rematerialized, and stale in bet
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from rematbench.strategies.dtr.state import kernel
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.dtr.state import Row, State, kernel
 
 # Planes of ``State.bits``: the interior, then the frontier.
 FORWARD, BACKWARD = 0, 2
@@ -23,13 +26,13 @@ _PLACE[[(0x03F79D71B4CB0A89 << i & (2**64 - 1)) >> 58 for i in range(64)]] = np.
 
 
 @kernel
-def lowest(word):
+def lowest(word: Any) -> Any:
     """Index of the lowest bit of a word that is not zero."""
     return _PLACE[((word & (~word + _ONE)) * _SPREAD) >> _TOP]
 
 
 @kernel
-def _edges(storage, plane):
+def _edges(storage: Row, plane: int) -> tuple[Any, Any, Any]:
     """Where the edges of a storage begin, how many, and how many counting repeats."""
     if plane == FORWARD:
         return storage.children, storage.nchildren, storage.readers
@@ -37,7 +40,7 @@ def _edges(storage, plane):
 
 
 @kernel
-def rebuild(s, g, plane):
+def rebuild(s: State, g: int, plane: int) -> None:
     """Walk the region of the resident storage ``g`` again."""
     interior, frontier = s.bits[plane, g], s.bits[plane + 1, g]
     interior[:] = _ZERO
@@ -64,7 +67,7 @@ def rebuild(s, g, plane):
 
 
 @kernel
-def _set_cost(s, g, plane, cost):
+def _set_cost(s: State, g: int, plane: int, cost: int) -> None:
     if plane == FORWARD:
         s.storages[g].forward = cost
     else:
@@ -72,7 +75,7 @@ def _set_cost(s, g, plane, cost):
 
 
 @kernel
-def _absorb(s, at, g, plane):
+def _absorb(s: State, at: int, g: int, plane: int) -> None:
     """Add the region of ``g``, evicted just now, to that of its neighbour ``at``."""
     interior, more = s.bits[plane, at], s.bits[plane, g]
     frontier, further = s.bits[plane + 1, at], s.bits[plane + 1, g]
@@ -93,7 +96,7 @@ def _absorb(s, at, g, plane):
 
 
 @kernel
-def regions_evict(s, g):
+def regions_evict(s: State, g: int) -> None:
     """Storage ``g`` was evicted: its resident neighbours' regions absorb its own."""
     for plane in (FORWARD, BACKWARD):
         around = s.bits[BACKWARD - plane + 1, g]
@@ -109,7 +112,7 @@ def regions_evict(s, g):
 
 
 @kernel
-def regions_compute(s, fresh, count):
+def regions_compute(s: State, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` are resident again: rebuild their and their neighbours'."""
     union = s.bits[:, -1]
     union[:] = _ZERO
@@ -130,7 +133,7 @@ def regions_compute(s, fresh, count):
 
 
 @kernel
-def neighbourhood(s, g):
+def neighbourhood(s: State, g: int) -> tuple[Any, Any]:
     """The cost of ``g`` and of e*(g), and the latest access to any of them, walked afresh.
 
     This is banishing's e*: a true union, and a staleness over all of it.

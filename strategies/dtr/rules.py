@@ -10,50 +10,10 @@ from typing import Any, Literal, get_args
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import IntArray
+from rematbench.streams.eviction import HEURISTICS, Cost, Heuristic
 
 Dealloc = Literal["none", "eager", "banish"]
 Status = Literal["ok", "oom", "thrash", "stopped"]
-Cost = Literal["estar", "eqclass", "local", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Heuristic:
-    """The score h(s, m, c) = c / (m * s) of a storage; the least is evicted (section 4.3).
-
-    Attributes:
-        staleness: divide by the time since the last access?
-        size: divide by the bytes?
-        cost: ``estar`` (its own and that of the evicted storages in reach, e*), ``eqclass``
-            (e* by evicted components), ``local`` (its own) or ``none`` (1). Without staleness,
-            size and cost the choice is random.
-        oldest: evict what was accessed longest ago instead (simrd's LRU, which scores by the
-            time stamp itself).
-    """
-
-    staleness: bool = True
-    size: bool = True
-    cost: Cost = "estar"
-    oldest: bool = False
-
-    def __post_init__(self) -> None:
-        if self.cost not in get_args(Cost):
-            known = ", ".join(get_args(Cost))
-            raise ConfigError(f"strategy.cost={self.cost}: unknown; use one of {known}")
-
-    @property
-    def random(self) -> bool:
-        """Does nothing tell the storages apart?"""
-        return not (self.oldest or self.staleness or self.size or self.cost != "none")
-
-
-HEURISTICS = {
-    "full": Heuristic(),
-    "eqclass": Heuristic(cost="eqclass"),
-    "local": Heuristic(cost="local"),
-    "lru": Heuristic(staleness=False, size=False, cost="none", oldest=True),
-    "largest": Heuristic(staleness=False, cost="none"),
-    "random": Heuristic(staleness=False, size=False, cost="none"),
-}
 
 
 def heuristic_named(name: str, parts: Mapping[str, Any]) -> Heuristic:
@@ -70,6 +30,9 @@ def heuristic_named(name: str, parts: Mapping[str, Any]) -> Heuristic:
         for key in ("staleness", "size"):
             if type(given.get(key, True)) is not bool:
                 raise ConfigError(f"strategy.{key}={given[key]}: give true, false or null")
+        if given.get("cost", "none") not in get_args(Cost):
+            known = ", ".join(get_args(Cost))
+            raise ConfigError(f"strategy.cost={given['cost']}: unknown; use one of {known}")
         return Heuristic(**given)
     if name not in HEURISTICS:
         known = ", ".join([*HEURISTICS, "ablation"])

@@ -9,10 +9,11 @@ import numpy as np
 
 from rematbench.graphs.errors import GraphError
 from rematbench.strategies.dtr import state as at
+from rematbench.strategies.dtr.compiled import CompiledStream, compile_stream
 from rematbench.strategies.dtr.machine import advance
-from rematbench.strategies.dtr.program import Program, compile_stream
-from rematbench.strategies.dtr.rules import HEURISTICS, Rules, Run, Status
+from rematbench.strategies.dtr.rules import Rules, Run, Status
 from rematbench.streams.events import Constant, EventStream
+from rematbench.streams.eviction import HEURISTICS
 
 _COSTS = {
     "none": at.COST_NONE,
@@ -29,8 +30,10 @@ _STATUSES: dict[int, Status] = {at.DONE: "ok", at.OOM: "oom", at.THRASHED: "thra
 _TICKS = 50_000
 
 
-def play(program: Program, budget: int | None, rules: Rules, time_limit: float = math.inf) -> Run:
-    """Play ``program`` within ``budget`` bytes (None: no limit).
+def play(
+    compiled: CompiledStream, budget: int | None, rules: Rules, time_limit: float = math.inf
+) -> Run:
+    """Play ``compiled`` within ``budget`` bytes (None: no limit).
 
     Args:
         time_limit: seconds, without those that compiling takes once; then it is stopped.
@@ -38,7 +41,7 @@ def play(program: Program, budget: int | None, rules: Rules, time_limit: float =
     Raises:
         GraphError: banishing, a tensor is used after its last reference went.
     """
-    state = _prepare(program, budget, rules)
+    state = _prepare(compiled, budget, rules)
     status = advance(state, 0)
     end = perf_counter() + time_limit
     while status == at.RUNNING and perf_counter() < end:
@@ -46,12 +49,12 @@ def play(program: Program, budget: int | None, rules: Rules, time_limit: float =
         if status == at.RUNNING:
             state = _with_room(state)
     if status == at.USED_DEAD:
-        event = program.source.ops[int(state.steps[state.now.step, 1])].event
+        event = compiled.source.ops[int(state.steps[state.now.step, 1])].event
         raise GraphError(
-            f"{program.source.stream.place(event)}: uses a tensor after its last release; "
+            f"{compiled.source.stream.place(event)}: uses a tensor after its last release; "
             "release it later"
         )
-    return _outcome(program, state, status)
+    return _outcome(compiled, state, status)
 
 
 def warm_up() -> None:
@@ -59,15 +62,15 @@ def warm_up() -> None:
     play(compile_stream(EventStream((Constant("x", 1),))), None, Rules())
 
 
-def _prepare(program: Program, budget: int | None, rules: Rules) -> at.State:
+def _prepare(compiled: CompiledStream, budget: int | None, rules: Rules) -> at.State:
     heuristic = rules.heuristic
     regions = heuristic.cost == "estar" and rules.dealloc != "banish"
-    state = at.new_state(program, regions, rules.seed)
+    state = at.new_state(compiled, regions, rules.seed)
     now = state.now
     now.budget = at.UNLIMITED if budget is None else min(budget, at.UNLIMITED)
     factor = math.inf if rules.thrash_limit is None else rules.thrash_limit - 1
     # Nothing to compute costs nothing, whatever the limit.
-    limit = program.source.cost * factor if program.source.cost else 0.0
+    limit = compiled.source.cost * factor if compiled.source.cost else 0.0
     now.remat_limit = math.floor(min(limit, 2.0**62))
     now.rule = at.BY_LRU if heuristic.oldest else at.BY_SCORE
     if heuristic.random:
@@ -90,17 +93,17 @@ def _with_room(state: at.State) -> at.State:
     return state
 
 
-def _outcome(program: Program, state: at.State, status: int) -> Run:
+def _outcome(compiled: CompiledStream, state: at.State, status: int) -> Run:
     now = state.now
     stuck = None
     if status != at.DONE:
-        step = min(int(now.step), len(program.steps) - 1)
-        kind, what = program.source.steps[step]
-        op = what if kind == 0 else program.source.tensors[what].op
+        step = min(int(now.step), len(compiled.steps) - 1)
+        kind, what = compiled.source.steps[step]
+        op = what if kind == 0 else compiled.source.tensors[what].op
         if now.depth:
-            op = program.source.tensors[int(state.frames[now.depth - 1]["tensor"])].op
-        row = program.ops[op]
-        stuck = (program.source.ops[op].event, int(now.memory + row["total"] + row["workspace"]))
+            op = compiled.source.tensors[int(state.frames[now.depth - 1]["tensor"])].op
+        row = compiled.ops[op]
+        stuck = (compiled.source.ops[op].event, int(now.memory + row["total"] + row["workspace"]))
     return Run(
         _STATUSES.get(status, "stopped"),
         int(now.clock),
@@ -114,10 +117,10 @@ def _outcome(program: Program, state: at.State, status: int) -> Run:
     )
 
 
-def baseline_peak(program: Program) -> int:
+def baseline_peak(compiled: CompiledStream) -> int:
     """Bytes that the unlimited *banishing* run needs, constants included: the ratios' base.
 
     Raises:
         GraphError: as :func:`play`.
     """
-    return play(program, None, Rules(HEURISTICS["local"], "banish")).peak_bytes
+    return play(compiled, None, Rules(HEURISTICS["local"], "banish")).peak_bytes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from rematbench.graphs.ir import IntArray
 from rematbench.strategies.dtr.components import component_cost
 from rematbench.strategies.dtr.regions import neighbourhood
 from rematbench.strategies.dtr.state import (
@@ -15,6 +17,7 @@ from rematbench.strategies.dtr.state import (
     COST_FULL,
     COST_NONE,
     DEALLOC_BANISH,
+    State,
     kernel,
     pool_compact,
 )
@@ -23,7 +26,7 @@ _EXACT = 2.0**53
 
 
 @kernel
-def choose(s):
+def choose(s: State) -> Any:
     """The storage of the pool to evict: the last one of least score, or the first of score 0."""
     now = s.now
     if now.rule == BY_CHANCE:
@@ -59,7 +62,7 @@ def choose(s):
 
 
 @kernel
-def _oldest(s):
+def _oldest(s: State) -> Any:
     """What LRU evicts: simrd's score is the time of the last access itself."""
     best, chosen = s.now.clock, -1
     for i in range(s.now.pooled):
@@ -75,7 +78,7 @@ def _oldest(s):
 
 
 @kernel
-def _cost(s, g):
+def _cost(s: State, g: int) -> Any:
     """The score's numerator, and the last access that staleness counts from."""
     storage, kind = s.storages[g], s.now.cost
     if kind == COST_NONE:
@@ -90,7 +93,7 @@ def _cost(s, g):
 
 
 @kernel
-def ratio(cost, size, stale):
+def ratio(cost: int, size: int, stale: int) -> Any:
     """``cost / (size * stale)`` rounded once, as Python divides integers.
 
     Args:
@@ -106,7 +109,7 @@ def ratio(cost, size, stale):
 
 
 @kernel
-def _divide(cost, size, stale):
+def _divide(cost: int, size: int, stale: int) -> float:
     """Binary long division of ``cost`` by the 128-bit product of ``size`` and ``stale``."""
     if cost == 0:
         return 0.0
@@ -138,7 +141,7 @@ def _divide(cost, size, stale):
 
 
 @kernel
-def _multiply(a, b):
+def _multiply(a: Any, b: Any) -> tuple[Any, Any]:
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     low = (a & mask) * (b & mask)
     left, right = (a >> half) * (b & mask), (a & mask) * (b >> half)
@@ -148,18 +151,18 @@ def _multiply(a, b):
 
 
 @kernel
-def _less(a_high, a, b_high, b):
+def _less(a_high: Any, a: Any, b_high: Any, b: Any) -> Any:
     return a_high < b_high or (a_high == b_high and a < b)
 
 
 @kernel
-def _double(high, low):
+def _double(high: Any, low: Any) -> tuple[Any, Any]:
     one = np.uint64(1)
     return (high << one) | (low >> np.uint64(63)), low << one
 
 
 @kernel
-def _below(twister, limit):
+def _below(twister: IntArray, limit: int) -> Any:
     """``random.randrange(0, limit)``."""
     bits = 0
     while limit >> bits:
@@ -171,7 +174,7 @@ def _below(twister, limit):
 
 
 @kernel
-def _word(twister):
+def _word(twister: IntArray) -> Any:
     """The next 32 bits of the Mersenne twister MT19937."""
     if twister[624] >= 624:
         for i in range(624):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import random
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.dtr.program import Program, Table, record
+from rematbench.strategies.dtr.compiled import CompiledStream, Table, row_type
 from rematbench.strategies.dtr.rules import Happened
 
-# Kernels are compiled into their one entry, machine.advance, which is what numba caches.
-kernel = numba.njit
+Row = Any  # of a table
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-SCALARS = record(
-    "clock memory peak budget step pending depth snapped "  # where the program is
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile a function into its callers: machine.advance is the one entry kept on disk."""
+    compiled: Kernel = numba.njit(function)
+    return compiled
+
+
+SCALARS = row_type(
+    "clock memory peak budget step pending depth snapped "  # how far it is
     "pooled evictable tensors nodes epoch ticks "  # how much is in use
     "evictions remats accesses remat_cost remat_limit records "  # what happened
     "rule cost by_size by_staleness dealloc"  # the heuristic
@@ -34,9 +42,9 @@ RUNNING, DONE, OOM, THRASHED, USED_DEAD = range(5)
 # Kinds of records.
 EVICTED, COMPUTED, RECOMPUTED, BANISHED = (int(kind) for kind in Happened)
 
-FRAME = record("tensor again cursor end")
-NODE = record("parent cost mark")
-RECORD = record("kind number clock")
+FRAME = row_type("tensor again cursor end")
+NODE = row_type("parent cost mark")
+RECORD = row_type("kind number clock")
 
 NEVER = -(2**62)
 UNLIMITED = 2**62
@@ -47,9 +55,9 @@ class State(NamedTuple):
 
     Attributes:
         now: scalars.
-        storages, tensors: this run's copies of the program's tables.
+        storages, tensors: this run's copies of the compiled stream's tables.
         resident: per storage, since walks look at little else.
-        ops, steps, flat: the program's.
+        ops, steps, flat: the compiled stream's.
         pool: evictable storages in order, with -1 where one left.
         frames: each pending tensor: is it a rematerialization, and its part of ``snap``.
         snap: the parents that each frame still has to rematerialize.
@@ -62,7 +70,7 @@ class State(NamedTuple):
         twister: Python's Mersenne twister, 624 words and the position.
     """
 
-    now: np.record
+    now: Row
     storages: Table
     resident: NDArray[np.uint8]
     tensors: Table
@@ -81,34 +89,34 @@ class State(NamedTuple):
     twister: IntArray
 
 
-def new_state(program: Program, regions: bool, seed: int) -> State:
-    """A run of ``program`` before its first step.
+def new_state(compiled: CompiledStream, regions: bool, seed: int) -> State:
+    """A run of ``compiled`` before its first step.
 
     Args:
         regions: keep evicted regions (bit sets, quadratic in the storages)?
         seed: of random choices.
     """
-    many = len(program.storages)
-    storages = program.storages.copy()
+    many = len(compiled.storages)
+    storages = compiled.storages.copy()
     storages["place"] = storages["node"] = -1
     storages["last"] = NEVER
     now: Any = np.zeros(1, dtype=SCALARS).view(np.recarray)[0]
     now.clock = 1
-    widest = 1 + int(program.ops["count"].max(initial=0))
+    widest = 1 + int(compiled.ops["count"].max(initial=0))
     rows = many + 2 if regions else 1
     return State(
         now=now,
         storages=storages,
         resident=np.zeros(many, dtype=np.uint8),
-        tensors=program.tensors.copy(),
-        ops=program.ops,
-        steps=program.steps,
-        flat=program.flat,
+        tensors=compiled.tensors.copy(),
+        ops=compiled.ops,
+        steps=compiled.steps,
+        flat=compiled.flat,
         pool=np.full(2 * many + 16, -1, dtype=np.int64),
-        frames=np.zeros(len(program.ops) + 2, dtype=FRAME),
-        snap=np.zeros(int(program.ops["narguments"].sum()) + 1, dtype=np.int64),
+        frames=np.zeros(len(compiled.ops) + 2, dtype=FRAME),
+        snap=np.zeros(int(compiled.ops["narguments"].sum()) + 1, dtype=np.int64),
         made=np.zeros((2, widest), dtype=np.int64),
-        waiting=np.zeros(program.flags, dtype=np.int64),
+        waiting=np.zeros(compiled.flags, dtype=np.int64),
         todo=np.zeros(many + 1, dtype=np.int64),
         bits=np.zeros((4, rows, max(1, (many + 63) // 64)), dtype=np.uint64),
         nodes=np.zeros(4 * many + 64, dtype=NODE),
@@ -118,7 +126,7 @@ def new_state(program: Program, regions: bool, seed: int) -> State:
 
 
 @kernel
-def pool_add(s, g):
+def pool_add(s: State, g: int) -> None:
     """Make storage ``g`` evictable, unless it is."""
     if s.storages[g].place >= 0:
         return
@@ -131,7 +139,7 @@ def pool_add(s, g):
 
 
 @kernel
-def pool_remove(s, g):
+def pool_remove(s: State, g: int) -> None:
     """Make storage ``g`` unevictable, unless it is; the others keep their order."""
     if s.storages[g].place < 0:
         return
@@ -141,7 +149,7 @@ def pool_remove(s, g):
 
 
 @kernel
-def pool_compact(s):
+def pool_compact(s: State) -> None:
     """Close the gaps in the pool."""
     count = 0
     for i in range(s.now.pooled):
@@ -154,7 +162,7 @@ def pool_compact(s):
 
 
 @kernel
-def lock(s, g):
+def lock(s: State, g: int) -> None:
     """Keep storage ``g`` from being evicted until it is unlocked as often."""
     if s.storages[g].locks == 0:
         pool_remove(s, g)
@@ -162,7 +170,7 @@ def lock(s, g):
 
 
 @kernel
-def unlock(s, g):
+def unlock(s: State, g: int) -> None:
     """Give up one lock of storage ``g``."""
     s.storages[g].locks -= 1
     if s.storages[g].locks == 0:
@@ -170,7 +178,7 @@ def unlock(s, g):
 
 
 @kernel
-def pin(s, g):
+def pin(s: State, g: int) -> None:
     """Keep storage ``g`` for good."""
     if s.storages[g].pinned == 0:
         lock(s, g)
@@ -178,7 +186,7 @@ def pin(s, g):
 
 
 @kernel
-def emit(s, kind, number):
+def emit(s: State, kind: int, number: int) -> None:
     """Note that something happened."""
     row = s.records[s.now.records]
     row.kind, row.number, row.clock = kind, number, s.now.clock

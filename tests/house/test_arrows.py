@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "costmodel": {"graphs", "tracing"},
     "strategies": {"graphs", "streams"},
     "validator": {"graphs", "tracing", "costmodel"},
-    "training": {"graphs", "tracing", "costmodel", "validator"},
+    "training": {"graphs", "streams", "tracing", "costmodel", "validator"},
 }
 BELOW["rematbench"] = set(BELOW)
 BELOW["report"] = set(BELOW)

@@ -11,18 +11,16 @@ from event_streams import streams
 from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.errors import ConfigError, GraphError
-from rematbench.strategies.dtr.program import (
+from rematbench.strategies.dtr.compiled import (
     SEMANTICS,
-    Program,
+    CompiledStream,
     Semantics,
     compile_stream,
     semantics_named,
 )
 from rematbench.strategies.dtr.reference import play_slowly
 from rematbench.strategies.dtr.rules import (
-    HEURISTICS,
     Happened,
-    Heuristic,
     Rules,
     Run,
     heuristic_named,
@@ -30,7 +28,8 @@ from rematbench.strategies.dtr.rules import (
 from rematbench.strategies.dtr.runtime import baseline_peak, play
 from rematbench.strategies.dtr.scores import ratio
 from rematbench.streams.events import Call, Constant, EventStream, Release, Result
-from rematbench.streams.ids import Kind
+from rematbench.streams.eviction import HEURISTICS, Heuristic
+from rematbench.streams.ids import StepKind
 from rematbench.streams.log import read_log
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "simrd"
@@ -55,7 +54,7 @@ needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/
 
 
 @functools.cache
-def log(name: str) -> Program:
+def log(name: str) -> CompiledStream:
     return compile_stream(read_log(DATA / f"{name}.log.gz"))
 
 
@@ -112,10 +111,10 @@ def test_readable_path_on_a_log(rules: Rules) -> None:
 @pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
 @pytest.mark.parametrize("name", ["full", "eqclass", "lru"])
 def test_readable_path_on_recorded_logs(path: Path, name: str) -> None:
-    program = compile_stream(read_log(path))
+    compiled = compile_stream(read_log(path))
     rules = Rules(HEURISTICS[name], thrash_limit=2.0)
-    budget = baseline_peak(program) * 7 // 10
-    same(play(program, budget, rules), play_slowly(program, budget, rules))
+    budget = baseline_peak(compiled) * 7 // 10
+    same(play(compiled, budget, rules), play_slowly(compiled, budget, rules))
 
 
 @settings(max_examples=100, deadline=None)
@@ -128,17 +127,17 @@ def test_readable_path_on_recorded_logs(path: Path, name: str) -> None:
 def test_random_streams(
     stream: EventStream, rules: Rules, ratio: float, semantics: Semantics
 ) -> None:
-    program = compile_stream(stream, semantics)
-    budget = int(play(program, None, rules).peak_bytes * ratio)
-    run = play(program, budget, rules)
-    same(run, play_slowly(program, budget, rules))
+    compiled = compile_stream(stream, semantics)
+    budget = int(play(compiled, None, rules).peak_bytes * ratio)
+    run = play(compiled, budget, rules)
+    same(run, play_slowly(compiled, budget, rules))
     assert run.peak_bytes <= budget
-    replay(program, run, budget)
+    replay(compiled, run, budget)
 
 
-def replay(program: Program, run: Run, budget: int) -> None:
+def replay(compiled: CompiledStream, run: Run, budget: int) -> None:
     """Arguments are there when an op runs, memory fits, what is kept is there at the end."""
-    source = program.source
+    source = compiled.source
     resident: set[int] = set()
     storage_of = [tensor.storage for tensor in source.tensors]
     for kind, number, _ in run.records.tolist():
@@ -150,7 +149,7 @@ def replay(program: Program, run: Run, budget: int) -> None:
             resident |= {storage_of[t] for t in op.outputs}
             assert sum(source.storages[s].bytes for s in resident) <= budget
     if run.status == "ok":
-        kept = [what for kind, what in source.steps if kind == Kind.KEEP]
+        kept = [what for kind, what in source.steps if kind == StepKind.KEEP]
         alive = {storage_of[t] for t in source.kept()}
         assert alive <= resident
         assert len(kept) >= len(alive)
@@ -184,9 +183,9 @@ def test_deep_recomputation_needs_no_stack() -> None:
 
 
 def test_thrashing_and_no_room() -> None:
-    program = compile_stream(chain(100))
-    assert play(program, 20, Rules(thrash_limit=1.1)).status == "thrash"
-    run = play(program, 1, Rules())
+    compiled = compile_stream(chain(100))
+    assert play(compiled, 20, Rules(thrash_limit=1.1)).status == "thrash"
+    run = play(compiled, 1, Rules())
     assert run.status == "oom"
     assert run.stuck == (1, 2)
 

@@ -24,11 +24,12 @@ from rematbench.settings import Settings, settings_from
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import ChenSqrt
 from rematbench.strategies.dtr import Dtr
-from rematbench.strategies.dtr.program import compile_stream
-from rematbench.strategies.dtr.rules import HEURISTICS, Dealloc, Rules
+from rematbench.strategies.dtr.compiled import compile_stream
+from rematbench.strategies.dtr.rules import Dealloc, Rules
 from rematbench.strategies.dtr.runtime import play
 from rematbench.strategies.revolve import Revolve
 from rematbench.streams.convert import graph_of_stream
+from rematbench.streams.eviction import HEURISTICS
 from rematbench.streams.synthetic import toy_chain
 
 HOUSE = Path(__file__).parents[2]
@@ -47,8 +48,8 @@ def log(length: int) -> int:
 
 def additional(length: int, budget: int, heuristic: str, dealloc: Dealloc) -> int:
     """Additional computations on the toy chain; the clock and the records agree on them."""
-    program = compile_stream(toy_chain(length))
-    found = play(program, budget, Rules(HEURISTICS[heuristic], dealloc))
+    compiled = compile_stream(toy_chain(length))
+    found = play(compiled, budget, Rules(HEURISTICS[heuristic], dealloc))
     assert found.status == "ok"
     assert found.peak_bytes <= budget
     assert found.total_compute - 1 - 2 * length == found.remat_compute == found.rematerializations

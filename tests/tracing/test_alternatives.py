@@ -18,7 +18,7 @@ from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import Kind, kinds_of, with_alternatives
-from rematbench.tracing.captured import Call, Captured, Ref
+from rematbench.tracing.captured import Call, Captured, filled
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator.execute import RandomReplay
@@ -92,17 +92,9 @@ class Replica:
         return max(errors), traits.tolerance
 
 
-def filled(argument: Any, tensors: Tensors) -> Any:
-    if isinstance(argument, Ref):
-        return tensors[argument.name]
-    if isinstance(argument, (list, tuple)):
-        return type(argument)(filled(item, tensors) for item in argument)
-    return argument
-
-
 def run(call: Call, tensors: Tensors) -> Tensors:
-    options = {key: filled(item, tensors) for key, item in call.kwargs.items()}
-    result = call.target(*filled(call.args, tensors), **options)
+    arguments, options = filled(call, tensors.__getitem__)
+    result = call.target(*arguments, **options)
     results = result if call.unpack else [result]
     made = {n: t for n, t in zip(call.outs, results, strict=False) if n is not None}
     tensors |= made

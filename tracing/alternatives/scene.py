@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rematbench.graphs.ir import Op, Phase
 from rematbench.graphs.kinds import ImplementationTraits
-from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_reads
+from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_names
 
 aten = torch.ops.aten
 
@@ -188,18 +188,9 @@ class Scene:
             return f"{name} is a view"
         if out is None or self.spec(out) != spec or self.bytes.get(out) != self.bytes[value]:
             return f"{name} and the result differ in shape, layout or type"
-        others = [*(r for a in call.args for r in _names(a)), *call_reads(replace(call, args=()))]
-        if sum(captured.value_of[r] == value for r in others) != 1:
+        if sum(captured.value_of[read] == value for read in call_names(call)) != 1:
             return f"{name} is read twice"
         return None
-
-
-def _names(argument: Any) -> Iterator[str]:
-    if isinstance(argument, Ref):
-        yield argument.name
-    elif isinstance(argument, (list, tuple)):
-        for item in argument:
-            yield from _names(item)
 
 
 def inplace_offer(

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ExecutionError
+from rematbench.tracing.nested import mapped
 from rematbench.tracing.storages import geometry_of, storage_key, written_by
-from rematbench.training.online.cells import At, Cell, Memory, Op, Scalar
+from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import Engine, fill, generators
 from rematbench.training.online.profiles import Profile, foretell, rounded, stand_in
@@ -24,7 +25,7 @@ _STATE = 2**13  # bytes: more than a generator's state takes
 
 
 @dataclass(frozen=True, slots=True)
-class _Traits:
+class _Schema:
     """What an operator's schema tells: may it return new storages, does it draw random numbers,
     does it reshape its argument in place?"""
 
@@ -34,9 +35,9 @@ class _Traits:
 
 
 @functools.cache
-def _traits(func: Any) -> _Traits:
+def _schema_of(func: Any) -> _Schema:
     returns = func._schema.returns
-    return _Traits(
+    return _Schema(
         any(value.alias_info is None and "Tensor" in str(value.type) for value in returns),
         torch.Tag.nondeterministic_seeded in func.tags,
         torch.Tag.inplace_view in func.tags,
@@ -70,7 +71,7 @@ class Session:
     """
 
     device: str
-    memory: Memory
+    memory: CellPool
     engine: Engine
     profiles: dict[Hashable, Profile]
     constants: Constants
@@ -79,19 +80,21 @@ class Session:
 
 
 class FirstCall:
-    """One call: describes it as an :class:`Op`, runs it, wraps what it returns."""
+    """One call: describes it as an :class:`ExecutedOp`, runs it, wraps what it returns."""
 
     def __init__(
         self, session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         self.session, self.memory = session, session.memory
-        self.traits = _traits(func)
+        self.schema = _schema_of(func)
         backward = torch._C._current_graph_task_id() != -1
         self.kept = backward and not session.evict_gradients
         self.outer: dict[int, tuple[Tensor, At]] = {}  # tensor arguments by id, and their places
         written = written_by(func, args, kwargs)
         self.changed = {id(tensor) for tensor in written}
-        self.op = op = Op(self.memory, func, self._spec(args), self._spec(kwargs))
+        self.op = op = ExecutedOp(
+            self.memory, func, mapped(args, self._spec), mapped(kwargs, self._spec)
+        )
         op.cells = tuple({at.cell: None for _, at in self.outer.values()})
         op.written = tuple({self.outer[id(tensor)][1].cell: None for tensor in written})
         self.buffers = {
@@ -102,25 +105,21 @@ class FirstCall:
         self.returned: dict[int, Tensor] = {}  # arguments, by the tensors that the operator sees
         self.storages: dict[int, Buffer | None] = {}  # None: a constant's
         self.position = -1  # among the tensors that the operator returned
-        if self.traits.reshapes and self.buffers:
+        if self.schema.reshapes and self.buffers:
             raise ExecutionError(f"{func} changes a tensor's shape in place; use its other form")
 
     def _spec(self, argument: Any) -> Any:
-        """The argument with :class:`At` and :class:`Scalar` in place of tensors."""
-        if isinstance(argument, Tensor):
-            if isinstance(argument, Remat):
-                at = At(argument.buffer.cell, argument.geometry)
-            elif self._is_number(argument):
-                return Scalar(argument, argument._version)
-            else:
-                at = At(self.session.constants.cell(argument), geometry_of(argument))
-            self.outer[id(argument)] = argument, at
-            return at
-        if isinstance(argument, (tuple, list)):
-            return [self._spec(item) for item in argument]
-        if isinstance(argument, dict):
-            return {key: self._spec(item) for key, item in argument.items()}
-        return argument
+        """:class:`At` or :class:`Scalar` in place of a tensor."""
+        if not isinstance(argument, Tensor):
+            return argument
+        if isinstance(argument, Remat):
+            at = At(argument.buffer.cell, argument.geometry)
+        elif self._is_number(argument):
+            return Scalar(argument, argument._version)
+        else:
+            at = At(self.session.constants.cell(argument), geometry_of(argument))
+        self.outer[id(argument)] = argument, at
+        return at
 
     def _is_number(self, tensor: Tensor) -> bool:
         # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
@@ -155,7 +154,7 @@ class FirstCall:
             self.storages[at.cell.key] = self.buffers.get(at.cell)
         self._prepare()
         out = self.session.engine.execute(op, args, kwargs)
-        result = self._wrap(out)
+        result = mapped(out, self._wrap)
         for cell in op.written:
             if cell.op is not None:
                 after = Cell(self.memory, cell.bytes, op, cell.cost + op.cost)
@@ -168,11 +167,11 @@ class FirstCall:
         """Make room, and save what the call destroys and a repetition needs."""
         op, device = self.op, self.session.device
         self._foretell()
-        lasting = (self.traits.makes_new and not self.kept) or any(
+        lasting = (self.schema.makes_new and not self.kept) or any(
             cell.op is not None for cell in op.written
         )
         saved = [c for c in op.written if c.op is None and (lasting or len(c.users) > 1)]
-        states = generators(op, device) if self.traits.random else []
+        states = generators(op, device) if self.schema.random else []
         need = op.profile.output_bytes + op.profile.workspace_bytes + _STATE * len(states)
         self.session.engine.make_room(need + sum(cell.bytes for cell in saved), op.function)
         for cell in saved:
@@ -210,10 +209,7 @@ class FirstCall:
             self.session.constants.replace(now)
 
     def _wrap(self, item: Any) -> Any:
-        """The result with its tensors wrapped; new storages become cells."""
-        # A method, since a recursive inner function is a reference cycle and would keep memory.
-        if isinstance(item, (tuple, list)):
-            return type(item)(self._wrap(part) for part in item)
+        """What autograd shall see in place of one result; a new storage becomes a cell."""
         if not isinstance(item, Tensor):
             return item
         self.position += 1

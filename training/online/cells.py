@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ConfigError
+from rematbench.streams.eviction import HEURISTICS, Component, roots_of
 from rematbench.tracing.storages import Geometry, storage_key
 from rematbench.training.online.profiles import Profile
 
-HEURISTICS = ("local", "eqclass", "lru", "largest")
+# Of DTR's heuristics those that cost next to nothing per cell: no walk of e*.
+HEURISTIC_NAMES = ("local", "eqclass", "lru", "largest")
 _INSTANT = 1e-9  # seconds: what was used just now is not infinitely dear
 
 
@@ -41,20 +44,22 @@ class Cell:
     __slots__ = (
         "__weakref__",
         "bytes",
+        "component",
         "cost",
         "data",
         "doomed",
         "key",
         "locks",
         "memory",
-        "node",
         "op",
         "slot",
         "users",
         "views",
     )
 
-    def __init__(self, memory: Memory, size: int, op: Op | None, cost: float = 0.0) -> None:
+    def __init__(
+        self, memory: CellPool, size: int, op: ExecutedOp | None, cost: float = 0.0
+    ) -> None:
         self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
         self.data: Tensor | None = None
         self.views: dict[Geometry, Tensor] = {}
@@ -62,8 +67,8 @@ class Cell:
         self.locks = 0
         self.slot = -1
         self.doomed = False
-        self.node: _Node | None = None
-        self.users: dict[int, weakref.ref[Op]] = {}
+        self.component: Component | None = None
+        self.users: dict[int, weakref.ref[ExecutedOp]] = {}
 
     def __del__(self) -> None:
         if self.data is not None:
@@ -93,21 +98,23 @@ class Cell:
         return flat
 
 
-class At(NamedTuple):
+@dataclass(slots=True, eq=False)
+class At:
     """A tensor argument: a cell, and where in it the tensor lies."""
 
     cell: Cell
     geometry: Geometry
 
 
-class Scalar(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Scalar:
     """A tensor argument of one entry that is no cell's, with its version when it was read."""
 
     tensor: Tensor
     version: int
 
 
-class Op:
+class ExecutedOp:
     """One executed call, and how to repeat it.
 
     Attributes:
@@ -137,7 +144,7 @@ class Op:
         "written",
     )
 
-    def __init__(self, memory: Memory, function: Any, args: Any, kwargs: Any) -> None:
+    def __init__(self, memory: CellPool, function: Any, args: Any, kwargs: Any) -> None:
         self.memory, self.function, self.args, self.kwargs = memory, function, args, kwargs
         self.cells: tuple[Cell, ...] = ()
         self.written: tuple[Cell, ...] = ()
@@ -166,25 +173,7 @@ class Op:
                 yield cell
 
 
-class _Node:
-    """A set of evicted cells that hang together (union-find), with their summed cost."""
-
-    __slots__ = ("cost", "parent")
-
-    def __init__(self, cost: float) -> None:
-        self.cost = cost
-        self.parent: _Node | None = None
-
-    def root(self) -> _Node:
-        node = self
-        while node.parent is not None:
-            if node.parent.parent is not None:
-                node.parent = node.parent.parent
-            node = node.parent
-        return node
-
-
-class Memory:
+class CellPool:
     """Live bytes, and the pool of cells that may be evicted.
 
     Scores follow Kirisame et al., "Dynamic Tensor Rematerialization", section 4.1: cost / (size x
@@ -199,9 +188,11 @@ class Memory:
     """
 
     def __init__(self, budget: int, heuristic: str) -> None:
-        if heuristic not in HEURISTICS:
-            raise ConfigError(f"heuristic={heuristic}: unknown; use one of {', '.join(HEURISTICS)}")
-        self.budget, self.heuristic = budget, heuristic
+        if heuristic not in HEURISTIC_NAMES:
+            known = ", ".join(HEURISTIC_NAMES)
+            raise ConfigError(f"heuristic={heuristic}: unknown; use one of {known}")
+        self.budget, self.heuristic = budget, HEURISTICS[heuristic]
+        self._by_component = self.heuristic.cost == "eqclass"
         self.live = self.peak = 0
         self.clock = 0.0
         self._owners: list[weakref.ref[Cell] | None] = []
@@ -266,16 +257,11 @@ class Memory:
         shut = ~self._open[: len(self._owners)]
         if shut.all():
             return None
-        if self.heuristic == "lru":
-            score = used.copy()
-        elif self.heuristic == "largest":
-            score = -size
-        else:
-            score = cost / (size * (self.clock - used + _INSTANT))
-        score[shut] = np.inf
+        stale = self.clock - used + _INSTANT
+        score = np.where(shut, np.inf, self.heuristic.score(cost, size, used, stale))
         slot = int(score.argmin())
-        while self.heuristic == "eqclass" and self._refresh(slot):
-            score[slot] = cost[slot] / (size[slot] * (self.clock - used[slot] + _INSTANT))
+        while self._by_component and self._refresh(slot):
+            score[slot] = self.heuristic.score(cost[slot], size[slot], used[slot], stale[slot])
             slot = int(score.argmin())
         return self._owner(slot)
 
@@ -287,7 +273,7 @@ class Memory:
         """
         cell, known = self._owner(slot), self._table[1, slot]
         assert cell is not None
-        self._table[1, slot] = cell.cost + sum(root.cost for root in _roots(_beside(cell)))
+        self._table[1, slot] = cell.cost + sum(root.cost for root in _components(_beside(cell)))
         return bool(self._table[1, slot] > known * 1.0001)
 
     def _owner(self, slot: int) -> Cell | None:
@@ -295,9 +281,9 @@ class Memory:
         return None if known is None else known()
 
     def _enter(self, cell: Cell) -> None:
-        if cell.node is not None:
-            cell.node.root().cost -= cell.cost
-            cell.node = None
+        if cell.component is not None:
+            cell.component.root().cost -= cell.cost
+            cell.component = None
             for other in _beside(cell):
                 if other.slot >= 0:
                     self._refresh(other.slot)
@@ -318,11 +304,10 @@ class Memory:
         if cell.slot < 0:
             return
         self._release_slot(cell)
-        if self.heuristic == "eqclass":
-            node = cell.node = _Node(cell.cost)
-            for root in _roots(_beside(cell)) - {node}:
-                root.parent = node
-                node.cost += root.cost
+        if self._by_component:
+            own = cell.component = Component(cell.cost)
+            for root in _components(_beside(cell)) - {own}:
+                own.absorb(root)
 
     def _release_slot(self, cell: Cell) -> None:
         self._open[cell.slot] = False
@@ -341,6 +326,6 @@ def _beside(cell: Cell) -> list[Cell]:
     return beside
 
 
-def _roots(cells: Iterable[Cell]) -> set[_Node]:
-    """The sets that the evicted ones of ``cells`` belong to."""
-    return {cell.node.root() for cell in cells if cell.node is not None}
+def _components(cells: Iterable[Cell]) -> set[Component]:
+    """The components of the evicted ones of ``cells``."""
+    return roots_of(cell.component for cell in cells)

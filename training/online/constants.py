@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.tracing.storages import geometry_of, storage_key
-from rematbench.training.online.cells import Cell, Memory
+from rematbench.training.online.cells import Cell, CellPool
 from rematbench.training.online.profiles import rounded
 
 _FIRST_SWEEP = 1024
@@ -24,7 +24,7 @@ class Constants:
         settle: called with each leaf that the step reads once its gradient is accumulated.
     """
 
-    def __init__(self, memory: Memory, device: str, settle: Callable[[Tensor], None]) -> None:
+    def __init__(self, memory: CellPool, device: str, settle: Callable[[Tensor], None]) -> None:
         self.memory, self.device, self._settle = memory, device, settle
         self._cells: dict[int, tuple[Cell, StorageWeakRef]] = {}
         self._hooks: dict[int, Any] = {}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.tracing.storages import tensors_in
-from rematbench.training.online.cells import At, Cell, Memory, Op, Scalar
+from rematbench.tracing.nested import mapped, tensors_in
+from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.profiles import run
 
 COSTS = ("measured", "modelled")
@@ -52,17 +52,17 @@ def fill(spec: Any, tensor_at: Callable[[Cell, Any], Tensor]) -> Any:
     Raises:
         ExecutionError: a scalar has been changed since.
     """
-    if isinstance(spec, At):
-        return tensor_at(spec.cell, spec.geometry)
-    if isinstance(spec, Scalar):
-        if spec.tensor._version != spec.version:
-            raise ExecutionError("a scalar that an op had read was changed in place; clone it")
-        return spec.tensor
-    if isinstance(spec, (tuple, list)):
-        return type(spec)(fill(item, tensor_at) for item in spec)
-    if isinstance(spec, dict):
-        return {key: fill(item, tensor_at) for key, item in spec.items()}
-    return spec
+
+    def tensor(item: Any) -> Any:
+        if isinstance(item, At):
+            return tensor_at(item.cell, item.geometry)
+        if isinstance(item, Scalar):
+            if item.tensor._version != item.version:
+                raise ExecutionError("a scalar that an op had read was changed in place; clone it")
+            return item.tensor
+        return item
+
+    return mapped(spec, tensor)
 
 
 class _Frame:
@@ -70,10 +70,10 @@ class _Frame:
 
     __slots__ = ("cells", "locked", "op")
 
-    def __init__(self, op: Op | None, cells: Sequence[Cell]) -> None:
+    def __init__(self, op: ExecutedOp | None, cells: Sequence[Cell]) -> None:
         self.op, self.cells, self.locked = op, cells, 0
 
-    def advance(self, memory: Memory) -> Cell | None:
+    def advance(self, memory: CellPool) -> Cell | None:
         """Lock resident cells up to the first evicted one, which is returned."""
         while self.locked < len(self.cells):
             cell = self.cells[self.locked]
@@ -83,7 +83,7 @@ class _Frame:
             self.locked += 1
         return None
 
-    def release(self, memory: Memory) -> None:
+    def release(self, memory: CellPool) -> None:
         for cell in self.cells[: self.locked]:
             memory.unlock(cell)
 
@@ -99,7 +99,7 @@ class Engine:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: CellPool,
         device: str,
         costs: str,
         thrash_limit: float,
@@ -168,7 +168,7 @@ class Engine:
         for cell in cells:
             self.memory.unlock(cell)
 
-    def execute(self, op: Op, args: Any, kwargs: Any) -> Any:
+    def execute(self, op: ExecutedOp, args: Any, kwargs: Any) -> Any:
         """Run an op for the first time, room being made."""
         profile = op.profile
         start = self.memory.live
@@ -179,12 +179,12 @@ class Engine:
         self.seconds += seconds
         return out
 
-    def _account(self, start: int, op: Op) -> None:
+    def _account(self, start: int, op: ExecutedOp) -> None:
         taken = start + op.profile.output_bytes + op.profile.workspace_bytes
         self.memory.peak = max(self.memory.peak, taken)
         self.memory.clock += op.cost
 
-    def _repeat(self, op: Op) -> None:
+    def _repeat(self, op: ExecutedOp) -> None:
         """Run an op again, its cells being resident and locked."""
         # A version of a storage is given up to its successor, unless somebody needs it too.
         shared = [cell for cell in op.written if cell.op is None or cell.locks > 1]
@@ -212,7 +212,7 @@ class Engine:
             )
         self._place(op, list(tensors_in(out)), copies)
 
-    def _place(self, op: Op, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
+    def _place(self, op: ExecutedOp, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
         """Give the results of a repeated op to the cells that miss them."""
         for position, known in op.made:
             cell = known()
@@ -227,12 +227,12 @@ class Engine:
                 self.memory.drop(before)  # it has been changed
 
 
-def _modelled(op: Op) -> float:
+def _modelled(op: ExecutedOp) -> float:
     """Seconds as of memory traffic at 10 GB/s and a launch: the same in every run."""
     return 5e-6 + (sum(cell.bytes for cell in op.cells) + op.profile.output_bytes) / 1e10
 
 
-def generators(op: Op, device: str) -> list[torch.Generator]:
+def generators(op: ExecutedOp, device: str) -> list[torch.Generator]:
     """Those that a random op may draw from."""
     given = op.kwargs.get("generator")
     if given is not None:
@@ -244,7 +244,7 @@ def generators(op: Op, device: str) -> list[torch.Generator]:
 
 
 @contextmanager
-def _replayed(op: Op) -> Iterator[None]:
+def _replayed(op: ExecutedOp) -> Iterator[None]:
     """The generators as they were when ``op`` ran first; afterwards as they are now."""
     now = [(generator, generator.get_state()) for generator, _ in op.random]
     try:

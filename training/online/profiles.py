@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from rematbench.costmodel.device import device_name, peak_of
-from rematbench.tracing.storages import Geometry, storage_key, tensors_in
+from rematbench.tracing.nested import tensors_in
+from rematbench.tracing.storages import Geometry, storage_key
 
 _known: dict[tuple[str, int], dict[Hashable, Profile]] = {}
 

@@ -22,9 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rematbench.costmodel.device import require
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.tracing.storages import geometry_of, tensors_in
+from rematbench.tracing.nested import tensors_in
+from rematbench.tracing.storages import geometry_of
 from rematbench.training.online.calls import FirstCall, Session, key_of
-from rematbench.training.online.cells import Cell, Memory
+from rematbench.training.online.cells import Cell, CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import BelowAutograd, Engine, OutOfBudget
 from rematbench.training.online.profiles import profiles_of, stand_in
@@ -109,7 +110,7 @@ class DtrRuntime(TorchDispatchMode):
         if type(budget_bytes) is not int or budget_bytes < 1:
             raise ConfigError(f"budget_bytes={budget_bytes}: give a whole number of bytes above 0")
         self.device = device
-        self.memory = Memory(budget_bytes, heuristic)
+        self.memory = CellPool(budget_bytes, heuristic)
         self.engine = Engine(self.memory, device, costs, thrash_limit, self._sweep)
         self.constants = Constants(self.memory, device, self._settle_gradient)
         self._session = Session(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ExecutionError
-from rematbench.tracing.storages import Geometry, tensors_in
+from rematbench.tracing.nested import mapped, tensors_in
+from rematbench.tracing.storages import Geometry
 from rematbench.training.online.cells import Cell
 
 
@@ -69,20 +70,16 @@ class Remat(Tensor):
 def ordinary(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run an operator outside any runtime: on the tensors themselves, for an ordinary result."""
     given: dict[int, Remat] = {}
-    out = func(*_inner(args, given), **_inner(kwargs, given))
-    return given.get(id(out), out)  # an in-place op returns its argument
 
-
-def _inner(argument: Any, given: dict[int, Remat]) -> Any:
-    if isinstance(argument, Remat):
+    def inner(argument: Any) -> Any:
+        if not isinstance(argument, Remat):
+            return argument
         cell = argument.buffer.cell
         if cell.data is None:
             raise ExecutionError("this tensor was evicted when its DtrRuntime ended with an error")
         found = cell.at(argument.geometry)
         given[id(found)] = argument
         return found
-    if isinstance(argument, (tuple, list)):
-        return [_inner(item, given) for item in argument]
-    if isinstance(argument, dict):
-        return {key: _inner(item, given) for key, item in argument.items()}
-    return argument
+
+    out = func(*mapped(args, inner), **mapped(kwargs, inner))
+    return given.get(id(out), out)  # an in-place op returns its argument

@@ -21,18 +21,18 @@ from rematbench.streams.ids import Resolved, resolve
 Table = NDArray[np.void]
 
 
-def record(names: str) -> np.dtype[Any]:
+def row_type(names: str) -> np.dtype[Any]:
     """The type of a row: whole numbers by name."""
     return np.dtype([(name, np.int64) for name in names.split()], align=True)
 
 
 # total: bytes of all outputs; arguments, edges, slots, flags: where the op's rows begin.
-OP = record(
+OP = row_type(
     "cost total workspace arguments narguments first count edges nedges slots flags"  # one row
 )
 # cost: of the op, at the first of its outputs that view one storage; else 0.
-TENSOR = record("op storage bytes cost defined")
-STORAGE = record(
+TENSOR = row_type("op storage bytes cost defined")
+STORAGE = row_type(
     "bytes root views nviews parents children "  # fixed: sizes, and where rows begin
     "cost locks refs pinned last banished place "  # place: in the pool, or -1
     "nparents nchildren reads readers "  # how many so far; reads and readers count repeats
@@ -63,13 +63,13 @@ SEMANTICS = {"simrd": Semantics(), "paper": Semantics(True, True, True)}
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class CompiledStream:
     """A stream as tables.
 
     Attributes:
         source: the same in objects.
         semantics: the differences that are compiled in.
-        steps: rows of a kind and what it is about; see :class:`rematbench.streams.ids.Kind`.
+        steps: rows of a kind and what it is about; see :class:`rematbench.streams.ids.StepKind`.
         ops, tensors, storages: one row each.
         flat: every ragged row.
         flags: number of (output, argument) pairs over all ops.
@@ -85,7 +85,9 @@ class Program:
     flags: int
 
 
-def compile_stream(stream: EventStream, semantics: Semantics = SEMANTICS["simrd"]) -> Program:
+def compile_stream(
+    stream: EventStream, semantics: Semantics = SEMANTICS["simrd"]
+) -> CompiledStream:
     """The tables of ``stream``.
 
     Raises:
@@ -101,7 +103,7 @@ def compile_stream(stream: EventStream, semantics: Semantics = SEMANTICS["simrd"
     flat: list[int] = []
     arguments = [sorted(o.arguments) if semantics.order_by_id else o.arguments for o in source.ops]
     ops, flags = _op_table(source, arguments, flat)
-    return Program(
+    return CompiledStream(
         source,
         semantics,
         np.array(source.steps, dtype=np.int64).reshape(-1, 2),

@@ -47,11 +47,14 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
         RematbenchError: the configuration, model or graph file is bad.
     """
     settings = with_known_plans(settings, folder)
-    row = None if force else cache.recall(settings, folder)
+    kept = cache.Kept(settings)
+    row = None if force else kept.recall(folder)
     if row is None:
+        cache.clear(folder)
+        worker = the_worker()
         with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
-            row = the_worker().run(settings, folder, say)
-        cache.remember(settings, folder, row)
+            row = worker.run(settings, folder, say)
+        kept.remember(folder, row, worker.loaded, worker.began)
     return row
 
 
@@ -131,7 +134,7 @@ def _finished(config: Mapping[str, Any], strategy: str, folder: Path) -> Row | N
     """A job's row from the cache, its files into ``folder``; None where the job has to run."""
     if config["force"]:
         return None
-    return cache.recall(with_known_plans(settings_from(config, strategy), folder), folder)
+    return cache.Kept(with_known_plans(settings_from(config, strategy), folder)).recall(folder)
 
 
 # The sweeper asks this before it launches a job.

@@ -1,18 +1,18 @@
-"""Where a row comes from: versions, commit, source, time."""
+"""Where a row comes from: versions, commit, hardware, time."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
+import os
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parent.parent
 _PACKAGES = ("rematbench", "torch", "torchvision", "numpy", "networkx", "highspy", "pyomo")
-_FOLDERS = ("graphs", "costmodel", "strategies", "validator", "rematbench")
 
 
 @functools.cache
@@ -39,13 +39,19 @@ def commit() -> str | None:
 
 
 @functools.cache
-def source_hash() -> str:
-    """A hash of this program's own source, so that a cache never outlives the code it ran."""
-    digest = hashlib.sha256()
-    for folder in _FOLDERS:
-        for path in sorted((HOUSE / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(HOUSE)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+def hardware() -> list[str]:
+    """Models of the processor and the GPUs that are visible here; found without PyTorch."""
+    reports = [
+        Path("/proc/cpuinfo"),
+        *sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")),
+    ]
+    found = [os.environ.get("CUDA_VISIBLE_DEVICES", ""), platform.machine()]
+    for report in reports:
+        with suppress(OSError):
+            lines = report.read_text(errors="replace").splitlines()
+            models = (line for line in lines if line.lower().startswith("model"))
+            found += dict.fromkeys(line.partition(":")[2].strip() for line in models)
+    return found
 
 
 def now() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -13,8 +12,9 @@ from typing import Any
 
 from rematbench.accounting import NAMES as ACCOUNTINGS
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
+from rematbench.graphs.code_hash import content_hash
 from rematbench.graphs.errors import ConfigError
-from rematbench.provenance import source_hash, versions
+from rematbench.provenance import hardware, versions
 from rematbench.row import marked
 from rematbench.strategies.option_types import check_options
 from rematbench.strategies.registry import entry, names
@@ -106,34 +106,30 @@ class Settings:
         return parse_budget(self.budget)
 
     def key(self) -> str:
-        """What the result depends on, hashed: settings, input files, versions and our source."""
+        """What the result depends on, as far as it is known before the job runs, hashed.
+
+        That is: settings, input files, versions, and the hardware where something is measured;
+        what code the job runs is for :mod:`rematbench.manifest` to say.
+        """
         content = asdict(self)
         for name in ("cache", "job_time_limit", "job_memory_limit", "experiment", "group"):
             del content[name]
         content["model"].pop("path", None)  # the content counts, not the place
         content["options"].pop("known", None)
         content["label"] = self.label
-        inputs = [_digest(Path(path)) for path in self._inputs()]
-        facts = [content, inputs, versions(), source_hash()]
+        inputs = [_digest(path) for path in self._inputs()]
+        measured = self.device != "none" or self.costmodel == "profiled"
+        facts = [content, inputs, versions(), hardware() if measured else None]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
     def _inputs(self) -> list[str]:
         found = [self.model["path"]] if self.model.get("path") else []
-        found += self.options.get("known") or []  # plan files
-        target = self.model.get("target")
-        if target:
-            try:
-                spec = importlib.util.find_spec(target.partition(":")[0])
-            except (ImportError, ValueError):
-                spec = None
-            if spec is not None and spec.origin:
-                found.append(spec.origin)
-        return found
+        return found + list(self.options.get("known") or [])  # plan files
 
 
-def _digest(path: Path) -> str:
+def _digest(path: str) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return content_hash(path)
     except OSError:
         return ""  # whoever reads the file says what is wrong with it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from rematbench.graphs.files import write_graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.job import failure, first_row, make_strategy, run
+from rematbench.manifest import house_hash
 from rematbench.row import Row, read_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import load
@@ -43,8 +45,8 @@ class Entry:
 
     @cached_property
     def key(self) -> str:
-        """What the row depends on."""
-        return self.settings.key()
+        """What the row depends on, with all our code: nobody knows before what it will run."""
+        return hashlib.sha256(f"{self.settings.key()} {house_hash()}".encode()).hexdigest()[:32]
 
     @property
     def finished(self) -> bool:

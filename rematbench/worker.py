@@ -20,11 +20,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time_ns
 from typing import IO, Any
 
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.job import first_row, run
+from rematbench.manifest import Loaded, changed_since, loaded
 from rematbench.mistakes import one_line
 from rematbench.row import Row, write_row
 from rematbench.settings import Settings
@@ -46,6 +47,8 @@ class Worker:
         self._lines: queue.Queue[str] = queue.Queue()
         self._threads: int | None = None
         self._served = 0  # jobs of this process
+        self.began = 0  # when this process did, in nanoseconds since the epoch
+        self.loaded = Loaded()  # by this process, as it last said
 
     def run(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> Row:
         """Run one job; whatever happens to the worker, there is a row.
@@ -56,6 +59,8 @@ class Worker:
         Raises:
             ConfigError: the worker found the input bad.
         """
+        if any(changed_since(path, self.began) for path in self.loaded.modules.values()):
+            self.stop()  # it runs what is no longer there
         process = self._alive(settings.threads)
         assert process.stdin is not None
         request = {"settings": asdict(settings), "folder": str(folder.absolute())}
@@ -92,6 +97,7 @@ class Worker:
         self._log.seek(0)
         self._log.truncate()
         counts = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        self.began, self.loaded = time_ns(), Loaded()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rematbench.worker"],
             stdin=subprocess.PIPE,
@@ -131,6 +137,8 @@ class Worker:
             if not line:
                 return None
             message: dict[str, Any] = json.loads(line)
+            if "loaded" in message:
+                self.loaded = Loaded(**message["loaded"])
             if "phase" not in message:
                 return message
             say(message["phase"])
@@ -245,9 +253,14 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
         request = json.loads(line)
         settings = Settings(**request["settings"])
+        own = [settings.target, str(settings.model.get("target") or "")]
+
+        def say(phase: str, own: list[str] = own) -> None:
+            answer(phase=phase, **({"loaded": asdict(loaded(own))} if phase == "plan" else {}))
+
         try:
-            row = run(settings, Path(request["folder"]), lambda phase: answer(phase=phase))
-            answer(row=row)
+            row = run(settings, Path(request["folder"]), say)
+            answer(row=row, loaded=asdict(loaded(own)))
         except RematbenchError as error:
             answer(bad=one_line(error))
 

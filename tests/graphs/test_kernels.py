@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from rematbench.graphs import kernels
+from rematbench.graphs import kernels, places
 
 HOUSE = Path(__file__).parents[2]
 FACTOR = "FACTOR = {factor}\n"
@@ -58,8 +58,10 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def forget() -> None:
     """What a process knows of files."""
-    for memo in ("cache_root", "code_hashes", "_folder", "_located", "_is_installed"):
-        getattr(kernels, memo).cache_clear()
+    for memo in (places.cache_root, places.code_hashes):
+        memo.cache_clear()
+    for memo in (kernels._folder, kernels._located, kernels._is_installed):
+        memo.cache_clear()
 
 
 def test_a_changed_callee_or_constant_in_another_file_is_compiled_anew(fresh) -> None:
@@ -89,18 +91,18 @@ def test_where_nothing_else_can_be_written_a_temporary_folder_serves(
     file = tmp_path / "file"
     file.write_text("")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr(kernels, "__file__", str(file / "kernels.py"))
+    monkeypatch.setattr(places, "__file__", str(file / "places.py"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
-    monkeypatch.setattr(kernels.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(places.tempfile, "tempdir", str(tmp_path))
     forget()
     try:
         temporary = tmp_path / f"rematbench-{os.getuid()}"
-        assert kernels.cache_root() == temporary
+        assert places.cache_root() == temporary
         assert temporary.stat().st_mode & 0o777 == 0o700
         # Nor does a folder serve that others can write.
         temporary.chmod(0o777)
         forget()
-        assert kernels.cache_root() is None
+        assert places.cache_root() is None
 
         def triple(x: int) -> int:
             return 3 * x

@@ -119,7 +119,9 @@ def _read(path: Path) -> _Entry | None:
         found = read_json(path, ConfigError)
         if found["format"] != _FORMAT or not set(COLUMNS) <= set(found["row"]):
             raise ValueError("it is no job of this program")
-        files = {n: _unpacked(n, text) for n, text in found["files"].items() if n in FILES}
+        files = {name: _unpacked(name, text) for name, text in found["files"].items()}
+        if not set(files) <= set(FILES):
+            raise ValueError("it is no job of this program")
         return _Entry(read_manifest(found["manifest"]), found["row"], files)
     except (RematbenchError, ValueError, TypeError, KeyError, AttributeError) as error:
         if not path.exists():  # another process has just dropped it

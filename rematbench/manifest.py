@@ -163,7 +163,7 @@ def house() -> dict[str, str]:
     Raises:
         RematbenchError: this installation lacks some.
     """
-    found = {}
+    found: dict[str, str] = {}
     for room in ROOMS:
         package = f"{HOUSE}.{room}".rstrip(".")
         door = locate(package)

@@ -23,7 +23,7 @@ from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paper import PaperModel, integrality_gap
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
-from rematbench.strategies.checkmate.space import Space
+from rematbench.strategies.scheduling.space import Space
 
 # Graph, budget as a fraction, seconds, and the gap to reach in them.
 FILES = [

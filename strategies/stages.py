@@ -17,6 +17,7 @@ from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan, with_frees
 
 BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 
 
 def needed(graph: Graph) -> IntArray:

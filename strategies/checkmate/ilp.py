@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.ir import Graph
@@ -13,12 +12,11 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import BoundOf, Problem, Solution, Traits
-from rematbench.strategies.checkmate.anytime import EXACT_TOLERANCE, Anytime
-from rematbench.strategies.checkmate.lowering import SOLVER
+from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch
 from rematbench.strategies.checkmate.paper import MOST_OPS, solve_paper
 from rematbench.strategies.checkmate.smallest import smallest_peak
-from rematbench.strategies.checkmate.space import check
-from rematbench.strategies.interrupt import interruptible
+from rematbench.strategies.scheduling.solver import SOLVER
+from rematbench.strategies.scheduling.space import check
 
 VARIANTS = ("fast", "paper", "unpartitioned")
 
@@ -89,16 +87,9 @@ class CheckmateIlp:
         return self._fast(problem, problem.budget, started)
 
     def _fast(self, problem: Problem, budget: int, started: float) -> Solution:
-        deadline = started + problem.time_limit
-        search = Anytime(
-            problem.graph, budget, deadline, self.gap, self.threads, problem.seed, problem.report
-        )
-        try:
-            with interruptible(search):
-                search.run()
-        except KeyboardInterrupt:
-            if search.best is None:
-                raise
+        search = FastSearch(problem, budget, started, self.gap, self.threads)
+        with search.progress.interruptible():
+            search.run()
         if search.best is None:
             raise self._infeasible(search, problem.time_limit)
         bound, bound_of = _named_bound(search, problem.graph)
@@ -109,10 +100,10 @@ class CheckmateIlp:
             variant="fast",
             solver=SOLVER,
             seconds=perf_counter() - started,
-            details=_details(search),
+            details=search.details(),
         )
 
-    def _infeasible(self, search: Anytime, time_limit: float) -> Infeasible:
+    def _infeasible(self, search: FastSearch, time_limit: float) -> Infeasible:
         proven = search.proven_infeasible
         reason = f"Checkmate's problem (9) has no plan within {search.budget} bytes"
         if not proven:
@@ -120,7 +111,8 @@ class CheckmateIlp:
                 f"no plan within {search.budget} bytes was found in {time_limit:g} s; "
                 "give more time, or ask for strategy.minimise=peak"
             )
-        return Infeasible(reason, smallest_peak_found=search.leanest, proven=proven)
+        leanest = search.progress.leanest
+        return Infeasible(reason, smallest_peak_found=leanest, proven=proven)
 
 
 def cost_of_once(graph: Graph) -> float:
@@ -131,32 +123,15 @@ def cost_of_once(graph: Graph) -> float:
     )
 
 
-def _named_bound(search: Anytime, graph: Graph) -> tuple[float, BoundOf]:
+def _named_bound(search: FastSearch, graph: Graph) -> tuple[float, BoundOf]:
     """The bound to print, and what it bounds.
 
     That of F is as good as that of (9) only for plans in F; where both are as high, that of (9)
     says more.
     """
     assert search.best is not None
-    cost, least = search.best.trace.cost, cost_of_once(graph)
+    cost, least = search.best.cost, cost_of_once(graph)
     reduced, full = search.bounds.get("F", 0.0), search.bounds.get("9", 0.0)
     if max(full, least) >= reduced * (1 - EXACT_TOLERANCE) or cost < reduced:
         return (full, "9") if full > least else (least, "any")
     return reduced, "F"
-
-
-def _details(search: Anytime) -> dict[str, Any]:
-    """What goes into the row's ``extra``."""
-    assert search.best is not None
-    linear = next(iter(search.linear_bounds.values()), 0.0)
-    return {
-        **(search.largest.size() if search.largest is not None else {}),
-        "nodes": search.nodes,
-        "build_seconds": search.build_seconds,
-        "incumbents": search.incumbents,
-        "seconds_to_gap_5": search.seconds_to_gap(0.05),
-        "seconds_to_gap_2": search.seconds_to_gap(0.02),
-        "bounds": {space: bound for space, bound in search.bounds.items() if bound < inf},
-        "interrupted": search.interrupted,
-        "integrality_gap": search.best.trace.cost / linear if 0 < linear < inf else None,
-    }

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.checkmate.space import FloatArray, Space
-from rematbench.strategies.stages import BoolArray
+from rematbench.strategies.scheduling.space import Space
+from rematbench.strategies.stages import BoolArray, FloatArray
 
 
-class Memory(NamedTuple):
+class ValueTables(NamedTuple):
     """A space in arrays, for the kernels of :mod:`~rematbench.strategies.checkmate.cuts`.
 
     Values, in program order, are those whose keeping is a choice: written by a repeatable op,
@@ -56,7 +56,7 @@ class Memory(NamedTuple):
     resident: float
 
     @classmethod
-    def of(cls, space: Space, unit: float, negligible: float) -> Memory:
+    def of(cls, space: Space, unit: float, negligible: float) -> ValueTables:
         """The tables of ``space``; values of at most ``negligible`` bytes are left out."""
         graph, tables = space.graph, space.graph.tables
         size = tables.value_bytes / unit
@@ -96,7 +96,7 @@ class Memory(NamedTuple):
             *reads,
             *writes,
             *rows(op_reads[op] for op in space.stages),
-            space.stage_place,
+            space.structure.stage_place,
             transient[space.ops],
             before,
             before + transient[space.stages],
@@ -114,7 +114,7 @@ def _unchosen(
     for s, op in enumerate(space.stages.tolist()):
         last |= dict.fromkeys(op_reads[op], s)
     for s, op in enumerate(space.stages.tolist()):
-        for v in tables.writes[op].tolist() if space.stage_place[s] < 0 else ():
+        for v in tables.writes[op].tolist() if space.structure.stage_place[s] < 0 else ():
             end = len(there) - 1 if is_output[v] else last.get(v, s)
             there[s + 1 : end + 1] += size[v]
     return there

@@ -9,20 +9,22 @@ plan within the budget in the model is within the budget in the simulator, too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
 
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.errors import Infeasible, NotApplicable, RematbenchError
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, fitted
-from rematbench.strategies.checkmate.lowering import SOLVER, FloatArray, Lowered, Outcome
-from rematbench.strategies.checkmate.space import check
-from rematbench.strategies.stages import dependencies, needed, plan_from_stages
+from rematbench.strategies.checkmate.lowering import Lowered
+from rematbench.strategies.scheduling.solver import SOLVER, Outcome
+from rematbench.strategies.scheduling.space import check
+from rematbench.strategies.stages import FloatArray, dependencies, needed, plan_from_stages
 
 MOST_OPS = 100
 SCALE = 100.0
@@ -281,13 +283,15 @@ class PaperModel:
         if outcome.status == "infeasible":
             reason = f"Checkmate's problem (9) has no solution within {self.budget:.0f} bytes"
             raise Infeasible(reason, proven=self.nodes.exact)
-        if outcome.values is None or outcome.objective is None:
+        if outcome.status == "failed":
+            raise RematbenchError("HiGHS failed on problem (9); try another seed or budget")
+        if outcome.x is None or outcome.objective is None:
             raise Infeasible(f"HiGHS found no solution of (9) in {outcome.seconds:.0f} s")
         unit = (sum(self.nodes.cost) or 1.0) / SCALE
         return replace(
             outcome,
             objective=outcome.objective * unit,
-            bound=None if outcome.bound is None else outcome.bound * unit,
+            bound=outcome.bound * unit,
             incumbents=[(s, c * unit, b and b * unit) for s, c, b in outcome.incumbents],
         )
 
@@ -343,7 +347,7 @@ def solve_paper(
     return fitted(
         problem,
         paper.plan(),
-        bound=outcome.bound,
+        bound=outcome.bound if isfinite(outcome.bound) else None,
         bound_of="9",
         objective=outcome.objective,
         variant=variant,

@@ -14,9 +14,14 @@ from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, fitted
-from rematbench.strategies.checkmate.lowering import SOLVER, FloatArray
 from rematbench.strategies.checkmate.paper import Nodes, PaperModel
-from rematbench.strategies.stages import BoolArray, optimal_recomputation, plan_from_stages
+from rematbench.strategies.scheduling.solver import SOLVER
+from rematbench.strategies.stages import (
+    BoolArray,
+    FloatArray,
+    optimal_recomputation,
+    plan_from_stages,
+)
 
 EPSILONS = tuple(k / 20 for k in range(20))
 THRESHOLDS = tuple(k / 20 for k in range(1, 20))
@@ -179,7 +184,6 @@ class _Search:
             threads=self.options.threads,
             seed=self.problem.seed,
         )
-        assert outcome.bound is not None
         return outcome.bound
 
     def best(self) -> Any:

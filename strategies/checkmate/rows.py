@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from rematbench.graphs.ir import IntArray
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.cuts import Layout
-from rematbench.strategies.checkmate.memory import Memory
-from rematbench.strategies.checkmate.space import FloatArray, Space
-
-
-class SparseRows(NamedTuple):
-    """Rows ``lower[i] <= sum(value[k] x[column[k]]) <= upper[i]``, k as in ``start``."""
-
-    lower: FloatArray
-    upper: FloatArray
-    start: IntArray
-    column: IntArray
-    value: FloatArray
+from rematbench.strategies.checkmate.memory import ValueTables
+from rematbench.strategies.scheduling.program import LinearProgram
+from rematbench.strategies.scheduling.space import Space
 
 
 def make_layout(
-    memory: Memory, space: Space, groups: Sequence[tuple[int, int]]
+    values: ValueTables, space: Space, groups: Sequence[tuple[int, int]]
 ) -> tuple[Layout, int]:
     """Columns only for what can serve the group or a later one, and their number."""
     low, high = np.array(groups, dtype=np.int64).T.copy()
     recompute = np.full((len(groups), len(space.ops)), -1, dtype=np.int64)
-    keep = np.full((len(groups) + 1, len(memory.size)), -1, dtype=np.int64)
-    wanted = memory.final.copy()
+    keep = np.full((len(groups) + 1, len(values.size)), -1, dtype=np.int64)
+    wanted = values.final.copy()
     for g in range(len(groups) - 1, -1, -1):
-        wanted[memory.uses[memory.use_at[low[g]] : memory.use_at[high[g]]]] = True
-        _close(memory, wanted)
+        wanted[values.uses[values.use_at[low[g]] : values.use_at[high[g]]]] = True
+        _close(values, wanted)
         ops = np.zeros(len(space.ops), dtype=bool)
-        ops[memory.writer[wanted]] = True
+        ops[values.writer[wanted]] = True
         recompute[g, ops & (space.stage < high[g] - 1)] = 0
-        keep[g, wanted & (memory.first < low[g])] = 0
+        keep[g, wanted & (values.first < low[g])] = 0
     count = 0
     for table in (recompute, keep):
         there = table == 0
@@ -48,27 +37,26 @@ def make_layout(
 
 
 @kernel
-def _close(memory, wanted):
+def _close(values, wanted):
     """Add what the wanted values are computed from."""
     for v in range(wanted.size - 1, -1, -1):
         if wanted[v]:
-            i = memory.writer[v]
-            for k in range(memory.read_at[i], memory.read_at[i + 1]):
-                wanted[memory.reads[k]] = True
+            i = values.writer[v]
+            for k in range(values.read_at[i], values.read_at[i + 1]):
+                wanted[values.reads[k]] = True
 
 
-def static_rows(memory: Memory, layout: Layout) -> SparseRows:
-    """All rows but the memory rows."""
+def static_rows(program: LinearProgram, values: ValueTables, layout: Layout) -> None:
+    """Add all rows but the memory rows."""
     low, high, recompute, keep = layout
-    groups, writer = len(low), memory.writer
+    groups, writer = len(low), values.writer
     single = high - low == 1
-    old = memory.first[None, :] < low[:, None]  # computed before the group begins
+    old = values.first[None, :] < low[:, None]  # computed before the group begins
     again = recompute[:, writer]
-    parts: list[tuple[float, float, list[float], list[IntArray]]] = []
 
-    used = np.zeros((groups, len(memory.size)), dtype=bool)
+    used = np.zeros((groups, len(values.size)), dtype=bool)
     for g in range(groups):
-        used[g, memory.uses[memory.use_at[low[g]] : memory.use_at[high[g]]]] = True
+        used[g, values.uses[values.use_at[low[g]] : values.use_at[high[g]]]] = True
     both = (keep[:-1] >= 0) & (again >= 0)
     # What a stage reads is in memory, or recomputed; in a group of one stage never both.
     for here, least, most in (
@@ -76,56 +64,37 @@ def static_rows(memory: Memory, layout: Layout) -> SparseRows:
         (used & old & ~single[:, None], 1.0, 2.0),
         (~used & single[:, None] & both, 0.0, 1.0),
     ):
-        g, v = np.nonzero(here)
-        parts.append((least, most, [1.0, 1.0], [keep[g, v], again[g, v]]))
+        at = np.nonzero(here)
+        program.rows(least, most, [keep[at], again[at]], [1.0, 1.0])
 
-    g, v = np.nonzero((keep[1:] >= 0) & old)  # (1c)
-    parts.append((-np.inf, 0.0, [1.0, -1.0, -1.0], [keep[g + 1, v], keep[g, v], again[g, v]]))
-    v = np.flatnonzero(memory.final & old[-1])
-    parts.append((1.0, np.inf, [1.0, 1.0], [keep[-2, v], again[-1, v]]))
+    at = g, v = np.nonzero((keep[1:] >= 0) & old)  # (1c)
+    columns = [keep[g + 1, v], keep[at], again[at]]
+    program.rows(-np.inf, 0.0, columns, [1.0, -1.0, -1.0])
+    final = np.flatnonzero(values.final & old[-1])
+    program.rows(1.0, np.inf, [keep[-2, final], again[-1, final]], [1.0, 1.0])
 
-    reader = np.repeat(np.arange(len(memory.read_at) - 1), np.diff(memory.read_at))
-    g, e = np.nonzero((recompute[:, reader] >= 0) & old[:, memory.reads])  # (1b)
-    v = memory.reads[e]
-    columns = [recompute[g, reader[e]], keep[g, v], again[g, v]]
-    parts.append((-np.inf, 0.0, [1.0, -1.0, -1.0], columns))
-    return _joined(parts)
-
-
-def _joined(parts: list[tuple[float, float, list[float], list[IntArray]]]) -> SparseRows:
-    """Rows of equal shape, part after part; entries without a column are left out."""
-    count = [len(columns[0]) for _, _, _, columns in parts]
-    column = [np.stack(columns, axis=1) for _, _, _, columns in parts]
-    value = [
-        np.broadcast_to(values, each.shape)
-        for (_, _, values, _), each in zip(parts, column, strict=True)
-    ]
-    length = np.concatenate([(each >= 0).sum(axis=1) for each in column])
-    flat, flat_value = (np.concatenate([each.ravel() for each in many]) for many in (column, value))
-    return SparseRows(
-        np.repeat([part[0] for part in parts], count),
-        np.repeat([part[1] for part in parts], count),
-        np.concatenate([[0], np.cumsum(length)]).astype(np.int32),
-        flat[flat >= 0].astype(np.int32),
-        flat_value[flat >= 0],
-    )
+    reader = np.repeat(np.arange(len(values.read_at) - 1), np.diff(values.read_at))
+    g, e = np.nonzero((recompute[:, reader] >= 0) & old[:, values.reads])  # (1b)
+    at = g, values.reads[e]
+    columns = [recompute[g, reader[e]], keep[at], again[at]]
+    program.rows(-np.inf, 0.0, columns, [1.0, -1.0, -1.0])
 
 
 @kernel
-def value_liveness(memory, recomputed):
+def value_liveness(values, recomputed):
     """Per stage and value: does a later read want what is in memory when the stage begins?"""
     stages, n = recomputed.shape
-    live = np.zeros((stages, memory.size.size), dtype=np.bool_)
-    wanted = memory.final.copy()
+    live = np.zeros((stages, values.size.size), dtype=np.bool_)
+    wanted = values.final.copy()
     for s in range(stages - 1, -1, -1):
-        for k in range(memory.use_at[s], memory.use_at[s + 1]):
-            wanted[memory.uses[k]] = True
+        for k in range(values.use_at[s], values.use_at[s + 1]):
+            wanted[values.uses[k]] = True
         for i in range(n - 1, -1, -1):
             if recomputed[s, i]:
-                for k in range(memory.write_at[i], memory.write_at[i + 1]):
-                    wanted[memory.writes[k]] = False
-                for k in range(memory.read_at[i], memory.read_at[i + 1]):
-                    wanted[memory.reads[k]] = True
-        for v in range(memory.size.size):
-            live[s, v] = wanted[v] and memory.first[v] < s
+                for k in range(values.write_at[i], values.write_at[i + 1]):
+                    wanted[values.writes[k]] = False
+                for k in range(values.read_at[i], values.read_at[i + 1]):
+                    wanted[values.reads[k]] = True
+        for v in range(values.size.size):
+            live[s, v] = wanted[v] and values.first[v] < s
     return live

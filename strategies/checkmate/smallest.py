@@ -7,10 +7,10 @@ from time import perf_counter
 import numpy as np
 
 from rematbench.strategies.base import Problem, Solution
-from rematbench.strategies.checkmate.lowering import SOLVER
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages
-from rematbench.strategies.checkmate.search import search
-from rematbench.strategies.checkmate.space import Schedule, Space, check
+from rematbench.strategies.scheduling.local_search import search
+from rematbench.strategies.scheduling.solver import SOLVER
+from rematbench.strategies.scheduling.space import Schedule, Space, check
 
 COLUMNS = 10_000
 STEPS = 16
@@ -33,34 +33,34 @@ def smallest_peak(problem: Problem) -> Solution:
     check(graph, floor)
     random = np.random.default_rng(problem.seed)
     full = Space.full(graph)
-    best = full.everything()
+    best: Schedule[Space] = full.everything()
     for space in (full,) if graph.loss_index is None else (Space.reduced(graph), full):
         best = _leanest(space, best, floor, random, started + 0.7 * problem.time_limit)
-        problem.report(f"peak {best.trace.peak_bytes}")
-    bound = _peak_bound(full, floor, best.trace.peak_bytes, deadline)
+        problem.report(f"peak {best.peak}")
+    bound = _peak_bound(full, floor, best.peak, deadline)
     return Solution(
         best.plan,
-        objective=float(best.trace.peak_bytes),
+        objective=float(best.peak),
         variant="smallest peak",
         solver=SOLVER,
         seconds=perf_counter() - started,
-        details={"peak_bound_bytes": bound, "proven": bound == best.trace.peak_bytes},
+        details={"peak_bound_bytes": bound, "proven": bound == best.peak},
     )
 
 
 def _leanest(
-    space: Space, best: Schedule, low: int, random: np.random.Generator, deadline: float
-) -> Schedule:
+    space: Space, best: Schedule[Space], low: int, random: np.random.Generator, deadline: float
+) -> Schedule[Space]:
     """Bisect between what surely fails and the best peak."""
     for _ in range(STEPS):
-        high = best.trace.peak_bytes
+        high = best.peak
         if low >= high or perf_counter() > deadline:
             break
         budget = (low + high) // 2
-        found = next(search(space, budget, random, deadline))
-        if found.trace.peak_bytes < high:
+        found = next(search(space.everything(), budget, random, deadline))
+        if found.peak < high:
             best = found
-        if found.trace.peak_bytes > budget:
+        if found.peak > budget:
             low = budget + 1
     return best
 

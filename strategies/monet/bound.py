@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 
-import highspy
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.checkmate.lowering import new_solver, run_beside
-from rematbench.strategies.checkmate.space import FloatArray
 from rematbench.strategies.monet.model import BoundModel
 from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.scheduling.solver import Idle, Solver
+from rematbench.strategies.stages import FloatArray
 
 SAFETY = 1e-6
 """Relative part of a bound that is given away for the solver's tolerances."""
@@ -28,18 +28,18 @@ class Advice:
 
     Attributes:
         choice: per op, the group that it favours.
-        wish: per op, the way that it favours in that group.
+        preferred: per op, the way that it favours in that group.
         moments: steps that begin with what is stored.
         stored: per moment and value, how much of it is live; 1 for what is negligible.
     """
 
     choice: IntArray
-    wish: IntArray
+    preferred: IntArray
     moments: tuple[int, ...]
     stored: FloatArray
 
 
-def looks(ways: Ways) -> tuple[list[int], list[int]]:
+def fine_moments(ways: Ways) -> tuple[list[int], list[int]]:
     """Moments, evenly spread over the steps, and the heaviest forward ops, for a fine model."""
     tables, loss = ways.graph.tables, ways.graph.loss_index
     assert loss is not None
@@ -74,50 +74,39 @@ class Bound:
 
     def __init__(self, ways: Ways, budget: int, seed: int, fine: bool = False) -> None:
         started = perf_counter()
-        moments, heavy = looks(ways) if fine else ((0,), ())
+        moments, heavy = fine_moments(ways) if fine else ((0,), ())
         self.model = BoundModel(ways, budget, moments, heavy)
         self.build_seconds = perf_counter() - started
         self.budget, self.seed = budget, seed
         self.best, self.nodes = 0.0, 0
-        self._integral: highspy.Highs | None = None
-        self._linear: highspy.Highs | None = None
-        self._uppers = np.array(self.model.program.lp(integral=False).row_upper_)
+        self._linear: Solver | None = None
 
     @property
     def size(self) -> dict[str, int]:
         """Rows, columns and non-zeros, before presolve."""
         return self.model.program.size
 
-    def linear(
-        self, deadline: float, idle: Callable[[], bool], share: float = 1.0
-    ) -> Advice | None:
+    def linear(self, deadline: float, idle: Idle, share: float = 1.0) -> Advice | None:
         """Solve the linear relaxation at ``share`` of the budget; None without a solution.
 
         Args:
             deadline: on the clock of ``perf_counter``.
             idle: called again and again while HiGHS works in a thread of its own.
         """
-        if self._linear is None:
-            self._linear = new_solver(1, self.seed)
-            self._linear.passModel(self.model.program.lp(integral=False))
-        highs, rows = self._linear, np.array(self.model.memory_rows, dtype=np.int32)
-        uppers = self._uppers[rows] - (1 - share) * self.model.scale
-        for row, upper in zip(rows.tolist(), uppers.tolist(), strict=True):
-            highs.changeRowBounds(row, -highspy.kHighsInf, upper)
-        if not run_beside(highs, deadline, idle):
-            self._linear = None  # left behind
+        if self._linear is None or self._linear.left_behind:
+            self._linear = Solver(self.model.program, seed=self.seed)
+        rows = np.array(self.model.memory_rows, dtype=np.int64)
+        upper = self.model.program.upper[rows]
+        self._linear.limit_rows(rows, upper - (1 - share) * self.model.scale)
+        outcome = self._linear.run(deadline, idle)
+        if outcome is None:
             return None
-        status = highs.getModelStatus()
-        if status == highspy.HighsModelStatus.kOptimal:
-            if share == 1.0:
-                self._learn(highs.getInfo().objective_function_value)
-            return self._advice(highs)
-        if status == highspy.HighsModelStatus.kInfeasible and share == 1.0:
-            self.best = np.inf
-        return None
+        if share == 1.0:
+            self._learn(outcome.bound)
+        return None if outcome.x is None else self._advice(outcome.x)
 
     def integral(
-        self, deadline: float, idle: Callable[[], bool], gap: float, enough: Callable[[], bool]
+        self, deadline: float, idle: Idle, gap: float, enough: Callable[[], bool]
     ) -> Advice | None:
         """Solve the mixed-integer program; its best solution, or None.
 
@@ -126,41 +115,34 @@ class Bound:
             gap: relative gap at which to stop.
             enough: asked now and then, after a better bound, whether to stop.
         """
-        highs = new_solver(1, self.seed)
-        highs.passModel(self.model.program.lp(integral=True))
-        highs.setOptionValue("mip_rel_gap", gap)
 
-        def look(event: highspy.HighsCallbackEvent) -> None:
-            self._learn(event.data_out.mip_dual_bound)
-            if enough():
-                event.interrupt()
+        def is_enough(bound: float) -> bool:
+            if isfinite(bound):
+                self._learn(bound)
+            return enough()
 
-        highs.cbMipInterrupt.subscribe(look)
-        if not run_beside(highs, deadline, idle):
+        solver = Solver(self.model.program, integral=True, seed=self.seed)
+        solver.stop_when(gap, is_enough)
+        outcome = solver.run(deadline, idle)
+        if outcome is None:
             return None
-        info = highs.getInfo()
-        self.nodes += max(0, int(info.mip_node_count))
-        if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-            self.best = np.inf
-            return None
-        self._learn(info.mip_dual_bound)
-        there = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        return self._advice(highs) if there else None
+        self.nodes += outcome.nodes
+        self._learn(outcome.bound)
+        return None if outcome.x is None else self._advice(outcome.x)
 
     def _learn(self, objective: float) -> None:
-        if np.isfinite(objective):
-            self.best = max(self.best, objective * self.model.unit * (1 - SAFETY))
+        self.best = max(self.best, objective * self.model.unit * (1 - SAFETY))
 
-    def _advice(self, highs: highspy.Highs) -> Advice:
+    def _advice(self, solution: FloatArray) -> Advice:
         model, ways = self.model, self.model.ways
-        x = np.append(np.array(highs.getSolution().col_value), 0.0)
+        x = np.append(solution, 0.0)  # the last one is for what has no column
         choice = ways.group_at[:-1].copy()
-        wish = np.full_like(choice, -1)
+        preferred = np.full_like(choice, -1)
         for op in np.flatnonzero(model.needed).tolist():
             groups = ways.groups(op)
             weight = [x[model.way[ways.members[group]]].sum() for group in groups]
             choice[op] = groups[int(np.argmax(weight))]
             members = ways.members[int(choice[op])]
-            wish[op] = members[int(np.argmax(x[model.way[members]]))]
+            preferred[op] = members[int(np.argmax(x[model.way[members]]))]
         stored = np.where(model.stored >= 0, x[model.stored], 1.0)
-        return Advice(choice, wish, tuple(model.moments), stored)
+        return Advice(choice, preferred, tuple(model.moments), stored)

@@ -3,17 +3,16 @@
 It looks at some moments: the starts of the first computes of the loss and of some later steps.
 What runs between a moment and the next is a stage. Of each plan it says:
 
-- ``stored[k, v]``: is v live at moment k? ``held[v]``: at the loss, since its first compute?
-- ``again[k, x]``: is forward op x computed in stage k?
-- ``through[k, v]``: is v live all through stage k, and stored after it?
-- ``early[x]``: is needed forward op x computed twice before the loss?
-- ``made[x]``: is optional forward op x computed before the loss?
-- ``twice[x]``: is op x, of the loss or later, computed more than once?
+- ``stored[k, v]``: is v live at moment k? ``retained[v]``: at the loss, since its first compute?
+- ``recomputed[k, x]``: is forward op x computed in stage k?
+- ``live_through[k, v]``: is v live all through stage k, and stored after it?
+- ``repeated[x]``: is op x computed more than once; a needed forward op, before the loss?
+- ``computed[x]``: is optional forward op x computed before the loss?
 - ``way[i]``: does the first compute of its op use implementation i, in its place?
-- ``late[x]``: is op x, which makes only outputs, first computed later than in its place?
+- ``deferred[x]``: is op x, which makes only outputs, first computed later than in its place?
 
 These satisfy the rows below in any plan in which the ops that every plan needs first run in
-program order, but for those that may be late, and for pairs of
+program order, but for deferrable ones, and for pairs of
 :attr:`~rematbench.strategies.monet.ways.Ways.steps`, in either order. So the optimum is a lower
 bound of such
 plans' cost: each op costs at least its cheapest way for each time that it is counted. The memory
@@ -29,9 +28,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from rematbench.graphs.ir import IntArray
 from rematbench.strategies.monet.moments import Moments
-from rematbench.strategies.monet.program import Term
 from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.scheduling.program import Column, Term
 
 
 class BoundModel(Moments):
@@ -57,7 +57,7 @@ class BoundModel(Moments):
         self._ever()
         self._stage_rows()
         for stage in range(len(self.moments)):
-            self._again_rows(stage)
+            self._recompute_rows(stage)
 
     def _stage_of(self, op: int) -> int:
         return int(np.searchsorted(self.moments, self._time[op], side="right")) - 1
@@ -67,9 +67,9 @@ class BoundModel(Moments):
         number = self._time[op]
         return len(self.ways.steps[number]) == 1 and number in self.moments
 
-    def _any_again(self, stage: int, op: int) -> list[Term]:
+    def _any_recompute(self, stage: int, op: int) -> IntArray:
         """Is forward ``op`` computed in ``stage`` or later?"""
-        return [(column, -1.0) for column in self.again[stage:, op].tolist() if column >= 0]
+        return self.recomputed[stage:, op]
 
     def _reads(self) -> None:
         """What a first compute after the loss reads is stored, or computed again before it."""
@@ -79,14 +79,12 @@ class BoundModel(Moments):
                 writer = int(self.tables.writer[v])
                 if writer >= self.loss:
                     continue
-                stored = (int(self.stored[stage, v]), -1.0)
-                terms = [*self._reading(op, v), stored]
-                if not self._is_moment(op):
-                    terms.append((int(self.again[stage, writer]), -1.0))
-                self.program.most(terms, 0.0)
-                if self.late[op] >= 0 and self._always_reads(op, v):
-                    late = (int(self.late[op]), 1.0)
-                    self.program.most([late, stored, *self._any_again(stage, writer)], 0.0)
+                stored = self.stored[stage, v]
+                again = -1 if self._is_moment(op) else self.recomputed[stage, writer]
+                self.program.at_most(self._reading(op, v), [stored, again])
+                if self.deferred[op] >= 0 and self._always_reads(op, v):
+                    again = self._any_recompute(stage, writer)
+                    self.program.at_most([self.deferred[op]], [stored, *again])
 
     def _closure(self) -> None:
         """What is read in all ways of an op that is computed again is there, or computed, too."""
@@ -95,21 +93,16 @@ class BoundModel(Moments):
                 writer = int(self.tables.writer[v])
                 if writer >= self.loss or writer == op:
                     continue
-                for stage in np.flatnonzero(self.again[:, op] >= 0).tolist():
-                    terms = [
-                        (int(self.again[stage, op]), 1.0),
-                        (int(self.stored[stage, v]), -1.0),
-                        (int(self.again[stage, writer]), -1.0),
-                    ]
-                    self.program.most(terms, 0.0)
+                for stage in np.flatnonzero(self.recomputed[:, op] >= 0).tolist():
+                    there = self.stored[stage, v], self.recomputed[stage, writer]
+                    self.program.at_most([self.recomputed[stage, op]], there)
 
     def _carry(self) -> None:
         """What is stored was stored before, and all the while, or has been computed again."""
-        for before, v in np.argwhere(self.through >= 0).tolist():
-            stored = (int(self.stored[before + 1, v]), 1.0)
-            again = (int(self.again[before, self.tables.writer[v]]), -1.0)
-            self.program.most([stored, again, (int(self.stored[before, v]), -1.0)], 0.0)
-            self.program.most([stored, again, (int(self.through[before, v]), -1.0)], 0.0)
+        for before, v in np.argwhere(self.live_through >= 0).tolist():
+            again = self.recomputed[before, self.tables.writer[v]]
+            for column in (self.stored[before, v], self.live_through[before, v]):
+                self.program.at_most([self.stored[before + 1, v]], [again, column])
 
     def _ever(self) -> None:
         """The rows of one moment for all stages together, so that more moments bound no less."""
@@ -118,17 +111,16 @@ class BoundModel(Moments):
         ever = np.full(self.loss, -1, dtype=np.int64)
         for op in self._forward:
             ever[op] = self.program.column(integral=True)
-            stages = [int(column) for column in self.again[:, op] if column >= 0]
-            self.program.most([(int(ever[op]), 1.0), *((again, -1.0) for again in stages)], 0.0)
+            stages = [again for again in self.recomputed[:, op] if again >= 0]
+            self.program.at_most([ever[op]], stages)
             for again in stages:
-                self.program.most([(again, 1.0), (int(ever[op]), -1.0)], 0.0)
+                self.program.at_most([again], [ever[op]])
         for op in self._forward:
             for v in self._weighty(self.ways.surely_read(op)):
                 writer = int(self.tables.writer[v])
                 if writer < self.loss and writer != op:
-                    terms = [(int(ever[op]), 1.0), (int(self.stored[0, v]), -1.0)]
-                    self.program.most([*terms, (int(ever[writer]), -1.0)], 0.0)
-        for v in np.flatnonzero(self.through[0] >= 0).tolist():
+                    self.program.at_most([ever[op]], [self.stored[0, v], ever[writer]])
+        for v in np.flatnonzero(self.live_through[0] >= 0).tolist():
             self._stays(v, int(ever[self.tables.writer[v]]))
 
     def _stays(self, v: int, ever: int) -> None:
@@ -145,34 +137,31 @@ class BoundModel(Moments):
             if read or since >= 0:
                 since = self._since(since)
             for reading in read:
-                self.program.most([*reading, (ever, -1.0), (since, -1.0)], 0.0)
+                self.program.at_most(reading, [ever, since])
             if since >= 0:
-                for column in (self.through[stage - 1, v], self.stored[stage - 1, v]):
-                    self.program.most([(since, 1.0), (int(column), -1.0)], 0.0)
+                for column in (self.live_through[stage - 1, v], self.stored[stage - 1, v]):
+                    self.program.at_most([since], [column])
 
     def _stage_rows(self) -> None:
-        """While the loss, or an op after it, first runs; if it is late, when its turn has come."""
+        """While the loss, or an op after it, first runs; if it is deferred, at its place."""
         rest = self._kept_columns()
         forward = np.flatnonzero(self.weighs & (self.stored[0] >= 0)).tolist()
         for op in self._stages:
             number, stage = self._time[op], self._stage_of(op)
             constant, terms = self._gradients(number, self._always[op].__contains__, op)
-            stored = [(int(self.stored[stage, v]), float(self.size[v])) for v in forward]
+            stored = [(self.stored[stage, v], float(self.size[v])) for v in forward]
             if not self._is_moment(op):
-                kept = [(rest.get((v, op), -1), float(self.size[v])) for v in forward]
                 if number in self.moments and op == self.ways.steps[number][0]:
                     self._pair_row(number, stored)
-                stored = kept
-            terms += [*self._running(op), *((c, size) for c, size in stored if c >= 0)]
-            self._fits(terms, constant)
+                stored = [(rest.get((v, op), -1), float(self.size[v])) for v in forward]
+            self._fits([*terms, *self._running(op), *stored], constant)
 
     def _pair_row(self, number: int, stored: list[Term]) -> None:
         """At a moment that one of a pair begins."""
         step = self.ways.steps[number]
         least = min(float(self.ways.extra[w]) for op in step for w in self.ways.first_ways(op))
         constant, terms = self._before(number)
-        terms += [(column, size) for column, size in stored if column >= 0]
-        self._fits(terms, constant + least / self.bytes_unit)
+        self._fits([*terms, *stored], constant + least / self.bytes_unit)
 
     def _before(self, number: int) -> tuple[float, list[Term]]:
         """Of values made since the loss: what is live just before a step."""
@@ -199,7 +188,7 @@ class BoundModel(Moments):
         Args:
             number: of the step.
             read_here: must the step read a value from now on?
-            running: the op that runs, or -1; what it reads is there even where it was made twice.
+            running: the op that runs, or -1; what it reads is there even where it was repeated.
         """
         constant, terms, counted = 0.0, list[Term](), set[int]()
         missing: dict[int, float] = {}
@@ -213,48 +202,40 @@ class BoundModel(Moments):
                 continue
             constant += size
             counted.add(v)
-            if not reads or running < 0 or self.late[running] >= 0:
-                terms.append((int(self.twice[writer]), -size))
-            if self.late[writer] >= 0:
+            if not reads or running < 0 or self.deferred[running] >= 0:
+                terms.append((self.repeated[writer], -size))
+            if self.deferred[writer] >= 0:
                 missing[writer] = missing.get(writer, 0.0) + size
-        for op, size in missing.items():  # where it is late, what it reads is there instead
+        for op, size in missing.items():  # where it is deferred, what it reads is there instead
             instead = [v for v in self._later if v in self._always[op] and v not in counted]
             counted.update(instead)
             least = min(size, sum(float(self.size[v]) for v in instead))
-            terms.append((int(self.late[op]), least - size))
-            terms += [
-                (int(self.twice[self.tables.writer[v]]), -min(least, float(self.size[v])))
-                for v in instead
-            ]
+            terms.append((self.deferred[op], least - size))
+            writers = self.repeated[self.tables.writer[instead]]
+            terms += zip(writers, -np.minimum(least, self.size[instead]), strict=True)
         return constant, terms
 
-    def _again_rows(self, stage: int) -> None:
+    def _recompute_rows(self, stage: int) -> None:
         """While a forward op is computed again, at whichever position of a stage."""
-        constant, relief = _least(list(self._positions(stage)))
-        through = {
-            v: (int(self.through[stage, v]), float(self.size[v]))
-            for v in np.flatnonzero(self.through[stage] >= 0).tolist()
-        }
-        for op in np.flatnonzero(self.again[stage] >= 0).tolist():
-            again = int(self.again[stage, op])
-            terms = list(self.again_ways[stage].get(op, ()))
-            if not terms:
-                terms = [(again, self._options[op][0][1])]
+        constant, relief = linear_minorant(list(self._positions(stage)))
+        through = self.live_through[stage]
+        for op in np.flatnonzero(self.recomputed[stage] >= 0).tolist():
+            again = self.recomputed[stage, op]
+            running = self.recompute_ways[stage].get(op) or [(again, self._options[op][0][1])]
             reads = self._weighty(self.ways.surely_read(op))
-            without = {*reads, *self.tables.writes[op].tolist()}
-            terms += [
-                (self._either(again, through[v][0] if v in through else again), float(self.size[v]))
-                for v in reads
-            ]
-            terms += [term for v, term in through.items() if v not in without]
-            self._fits([*terms, *relief.items()], constant)
+            columns = through.copy()
+            columns[self.tables.writes[op]] = -1
+            columns[reads] = [self._either(again, column) for column in through[reads]]
+            there = columns >= 0
+            terms = zip(columns[there].tolist(), self.size[there].tolist(), strict=True)
+            self._fits([*running, *terms, *relief.items()], constant)
 
-    def _either(self, one: int, other: int) -> int:
-        """A column at least as large as two others."""
-        if one == other:
+    def _either(self, one: Column, other: Column) -> Column:
+        """A column at least as large as two others, or the first where the second is -1."""
+        if other < 0:
             return one
         column = self._since(one)
-        self.program.most([(other, 1.0), (column, -1.0)], 0.0)
+        self.program.at_most([other], [column])
         return column
 
     def _kept_columns(self) -> dict[tuple[int, int], int]:
@@ -267,7 +248,7 @@ class BoundModel(Moments):
         found: dict[tuple[int, int], int] = {}
         for stage, v in np.argwhere(self.weighs & (self.stored >= 0)).tolist():
             readers = {op for op in self._readers.get(v, []) if op > self.loss}
-            later = int(self.through[stage, v])
+            later = int(self.live_through[stage, v])
             for number in range(self.ends[stage] - 1, self.moments[stage] - 1, -1):
                 later = self._kept_in_step(found, v, stage, number, readers, later)
         return found
@@ -292,28 +273,27 @@ class BoundModel(Moments):
             if since == later:
                 since = self._since(later)
             reading = self._reading(op, v)
-            again = (int(self.again[stage, writer]), -1.0)
-            self.program.most([*reading, (during, -1.0)], 0.0)
-            self.program.most([*reading, again, (since, -1.0)], 0.0)
-            if self.late[op] >= 0 and self._always_reads(op, v):
-                terms = [(int(self.late[op]), 1.0), (since, -1.0)]
-                self.program.most([*terms, *self._any_again(stage, writer)], 0.0)
+            self.program.at_most(reading, [during])
+            self.program.at_most(reading, [self.recomputed[stage, writer], since])
+            if self.deferred[op] >= 0 and self._always_reads(op, v):
+                again = self._any_recompute(stage, writer)
+                self.program.at_most([self.deferred[op]], [since, *again])
             if later >= 0:
-                self.program.most([(later, 1.0), (during, -1.0)], 0.0)
+                self.program.at_most([later], [during])
         return since
 
-    def _since(self, later: int) -> int:
+    def _since(self, later: Column) -> int:
         """A column at least as large as ``later``."""
         column = self.program.column()
         if later >= 0:
-            self.program.most([(later, 1.0), (column, -1.0)], 0.0)
+            self.program.at_most([later], [column])
         return column
 
 
-def _least(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, float]]:
+def linear_minorant(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, float]]:
     """A linear function that is nowhere larger than any of some, for columns of 0 and 1."""
     constant = min(live for live, _ in positions)
-    columns = sorted({column for _, terms in positions for column, _ in terms})
+    columns = sorted({int(column) for _, terms in positions for column, _ in terms})
     place = {column: i for i, column in enumerate(columns)}
     reliefs = np.zeros((len(positions), len(columns)))
     for row, (_, terms) in enumerate(positions):
@@ -322,8 +302,8 @@ def _least(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, 
     room = np.array([live for live, _ in positions]) - constant
     least = np.minimum(reliefs.min(axis=0, initial=0.0), 0.0)
     for i in np.argsort(least).tolist():
-        column = reliefs[:, i]
-        rising = (column + room)[column < 0].min(initial=0.0)
+        relief = reliefs[:, i]
+        rising = (relief + room)[relief < 0].min(initial=0.0)
         least[i] = max(least[i], rising)
-        room -= np.maximum(least[i] - column, 0.0)
+        room -= np.maximum(least[i] - relief, 0.0)
     return constant, {column: float(least[i]) for column, i in place.items() if least[i] < 0}

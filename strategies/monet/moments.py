@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.monet.program import Program, Term
 from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.scheduling.program import Column, LinearProgram, Term
 from rematbench.strategies.stages import BoolArray
 
 SCALE = 100.0
@@ -39,11 +39,11 @@ class Moments:
         scale: the budget in the rows' unit.
         memory_rows: the rows whose upper limit moves with the budget.
         way: per implementation, its column, or -1.
-        late: per op, its column, or -1.
+        deferred: per op, its column, or -1.
         stored: per moment and value, its column, or -1.
-        again: per moment and op, its column, or -1.
-        through: per moment and value, its column, or -1.
-        again_ways: per moment and op, where there is a choice: (column, extra bytes) of each.
+        recomputed: per moment and op, its column, or -1.
+        live_through: per moment and value, its column, or -1.
+        recompute_ways: per moment and op, where there is a choice: (column, extra bytes) of each.
     """
 
     scale = SCALE
@@ -69,7 +69,7 @@ class Moments:
         self.weighs = ~tables.resident & (tables.value_bytes > NEGLIGIBLE * budget)
         self.is_output = np.zeros(len(self.graph.values), dtype=bool)
         self.is_output[tables.outputs] = True
-        self.program = Program()
+        self.program = LinearProgram()
         self.memory_rows: list[int] = []
         self._reads_of = [frozenset(tables.reads[way].tolist()) for way in range(len(tables.op_of))]
         self._columns()
@@ -111,12 +111,12 @@ class Moments:
         ops, values, column = len(self.graph.ops), len(self.graph.values), self.program.column
         shape = len(self.moments), values
         self.way = np.full(len(self.tables.op_of), -1, dtype=np.int64)
-        self.held = np.full(values, -1, dtype=np.int64)
-        self.stored, self.through = (np.full(shape, -1, dtype=np.int64) for _ in range(2))
-        self.again = np.full((len(self.moments), ops), -1, dtype=np.int64)
-        self.again_ways: list[dict[int, list[Term]]] = [{} for _ in self.moments]
-        self.early, self.made, self.twice, self.late = (
-            np.full(ops, -1, dtype=np.int64) for _ in range(4)
+        self.retained = np.full(values, -1, dtype=np.int64)
+        self.stored, self.live_through = (np.full(shape, -1, dtype=np.int64) for _ in range(2))
+        self.recomputed = np.full((len(self.moments), ops), -1, dtype=np.int64)
+        self.recompute_ways: list[dict[int, list[Term]]] = [{} for _ in self.moments]
+        self.repeated, self.computed, self.deferred = (
+            np.full(ops, -1, dtype=np.int64) for _ in range(3)
         )
         for op in range(ops):
             once_more = float(self.tables.cost[self.ways.allowed[op]].min()) / self.unit
@@ -124,34 +124,34 @@ class Moments:
                 costs = self.tables.cost / self.unit
                 for way in self.ways.first_ways(op):
                     self.way[way] = column(float(costs[way]), integral=True)
-                if op in self.ways.may_wait:
+                if op in self.ways.deferrable:
                     least = float(costs[self.ways.first_ways(op)].min())
-                    self.late[op] = column(least, integral=True)
-            if op >= self.loss:
-                self.twice[op] = column(once_more, integral=True)
-                continue
-            (self.early if self.needed[op] else self.made)[op] = column(once_more, integral=True)
-            self._forward_columns(op)
+                    self.deferred[op] = column(least, integral=True)
+            is_optional = op < self.loss and not self.needed[op]
+            more = self.computed if is_optional else self.repeated
+            more[op] = column(once_more, integral=True)
+            if op < self.loss:
+                self._forward_columns(op)
 
     def _forward_columns(self, op: int) -> None:
         column, weighty = self.program.column, self._weighty(self.tables.writes[op])
         if self.needed[op]:
-            self.held[weighty] = [column() for _ in weighty]
+            self.retained[weighty] = [column() for _ in weighty]
         for number in range(len(self.moments)):
             if number and not self.useful[number, op]:
                 return
             options = self._options[op]
             if len(options) == 1:
-                self.again[number, op] = column(options[0][0] / self.unit, integral=True)
+                self.recomputed[number, op] = column(options[0][0] / self.unit, integral=True)
             else:
-                self.again[number, op] = again = column(integral=True)
+                self.recomputed[number, op] = again = column(integral=True)
                 chosen = [(column(cost / self.unit, True), extra) for cost, extra in options]
-                self.again_ways[number][op] = chosen
-                self.program.most([(again, 1.0), *((way, -1.0) for way, _ in chosen)], 0.0)
+                self.recompute_ways[number][op] = chosen
+                self.program.at_most([again], [way for way, _ in chosen])
             for v in weighty:
                 self.stored[number, v] = column(integral=True)
                 if number:
-                    self.through[number - 1, v] = column()
+                    self.live_through[number - 1, v] = column()
 
     @cached_property
     def _options(self) -> list[list[tuple[float, float]]]:
@@ -170,13 +170,10 @@ class Moments:
     def _weighty(self, values: Iterable[int] | IntArray) -> list[int]:
         return [int(v) for v in values if self.weighs[v]]
 
-    def _reading(self, op: int, value: int) -> list[Term]:
-        """Does the first compute of ``op``, where it is not late, read ``value``?"""
-        return [
-            (int(self.way[way]), 1.0)
-            for way in self.ways.first_ways(op)
-            if value in self._reads_of[way]
-        ]
+    def _reading(self, op: int, value: int) -> list[Column]:
+        """Does the first compute of ``op``, where it is not deferred, read ``value``?"""
+        ways = self.ways.first_ways(op)
+        return [self.way[way] for way in ways if value in self._reads_of[way]]
 
     def _always_reads(self, op: int, value: int) -> bool:
         return value in self._always[op]
@@ -191,10 +188,9 @@ class Moments:
 
     def _choices(self) -> None:
         for op in np.flatnonzero(self.needed).tolist():
-            ways = [int(self.way[way]) for way in self.ways.first_ways(op)]
-            ways += [int(self.late[op])] if self.late[op] >= 0 else []
-            self.program.most(((way, 1.0) for way in ways), 1.0)
-            self.program.most(((way, -1.0) for way in ways), -1.0)
+            ways = [*self.way[self.ways.first_ways(op)], self.deferred[op]]
+            self.program.at_most(ways, [], 1.0)
+            self.program.at_most([], ways, -1.0)
 
     def _may_read(self, op: int) -> list[int]:
         """Weighty values that some way of computing ``op`` first reads."""
@@ -202,15 +198,11 @@ class Moments:
         return self._weighty(sorted(found))
 
     def _first_store(self) -> None:
-        """What is stored when the loss begins was held, or made."""
+        """What is stored when the loss begins was retained, or computed."""
         for op in self._forward:
             for v in self._weighty(self.tables.writes[op]):
-                stored = (int(self.stored[0, v]), 1.0)
-                if self.needed[op]:
-                    held, early = (int(self.held[v]), -1.0), (int(self.early[op]), -1.0)
-                    self.program.most([stored, held, early], 0.0)
-                else:
-                    self.program.most([stored, (int(self.made[op]), -1.0)], 0.0)
+                made = [self.retained[v], self.repeated[op], self.computed[op]]
+                self.program.at_most([self.stored[0, v]], made)
 
     def _in_place(self) -> None:
         """A value that was overwritten is not there any more."""
@@ -219,12 +211,12 @@ class Moments:
                 continue
             for way in self.ways.first_ways(op):
                 for v in self._weighty(v for v in self.tables.overwritten_by[way] if v >= 0):
-                    writer = int(self.tables.writer[v])
-                    overwrites = (int(self.way[way]), 1.0)
-                    if self.held[v] >= 0:
-                        self.program.most([overwrites, (int(self.held[v]), 1.0)], 1.0)
-                        if self._last_sure_reader(v) > op:
-                            self.program.most([overwrites, (int(self.early[writer]), -1.0)], 0.0)
+                    if self.retained[v] < 0:
+                        continue
+                    self.program.at_most([self.way[way], self.retained[v]], [], 1.0)
+                    if self._last_sure_reader(v) > op:
+                        again = self.repeated[self.tables.writer[v]]
+                        self.program.at_most([self.way[way]], [again])
 
     def _last_sure_reader(self, value: int) -> int:
         """The last needed forward op whose first compute always reads ``value``, or -1."""
@@ -250,18 +242,18 @@ class Moments:
     def _running(self, op: int) -> Iterator[Term]:
         """Workspace and outputs of the first compute of ``op``."""
         for way in self.ways.first_ways(op):
-            yield int(self.way[way]), float(self.ways.extra[way]) / self.bytes_unit
+            yield self.way[way], float(self.ways.extra[way]) / self.bytes_unit
 
     def _fits(self, terms: Iterable[Term], constant: float) -> None:
         """A memory row: these terms, the constant and what is resident are within the budget."""
         room = SCALE - self.graph.resident_bytes / self.bytes_unit
-        self.memory_rows.append(self.program.most(terms, room - constant))
+        self.memory_rows.append(self.program.row(terms, room - constant))
 
     def _forward_rows(self) -> None:
         """While a needed forward op first runs."""
         last = {
             v: self._last_sure_reader(v)
-            for v in np.flatnonzero(self.weighs & (self.held >= 0)).tolist()
+            for v in np.flatnonzero(self.weighs & (self.retained >= 0)).tolist()
         }
         for op in self._forward:
             if not self.needed[op]:
@@ -271,7 +263,7 @@ class Moments:
             reads = set(self._may_read(op))
             for v in reads:
                 size = float(self.size[v])
-                terms += [(way, size * there) for way, there in self._reading(op, v)]
+                terms += [(way, size) for way in self._reading(op, v)]
             for v, reader in last.items():
                 writer = int(self.tables.writer[v])
                 if writer >= op or v in reads:
@@ -281,9 +273,9 @@ class Moments:
                     terms.append((live[v], size))
                 elif reader > op:
                     constant += size
-                    terms.append((int(self.early[writer]), -size))
+                    terms.append((self.repeated[writer], -size))
                 else:
-                    terms.append((int(self.held[v]), size))
+                    terms.append((self.retained[v], size))
             self._fits(terms, constant)
 
     def _live_columns(self, now: int) -> dict[int, int]:
@@ -296,19 +288,19 @@ class Moments:
         again = {op: self.program.column() for op in done}
         live: dict[int, int] = {}
         for op in done:
-            self.program.most([(again[op], 1.0), (int(self.early[op]), -1.0)], 0.0)
+            self.program.at_most([again[op]], [self.repeated[op]])
             for v in self._weighty(self.tables.writes[op]):
                 if self._always_reads(now, v):
                     continue
                 live[v] = self.program.column()
-                there = [(live[v], -1.0), (again[op], -1.0)]
+                there = live[v], again[op]
                 if self._last_sure_reader(v) > now:
-                    self.program.most(there, -1.0)
-                self.program.most([(int(self.stored[0, v]), 1.0), *there], 0.0)
-                self.program.most([(int(self.held[v]), 1.0), (live[v], -1.0)], 0.0)
+                    self.program.at_most([], there, -1.0)
+                self.program.at_most([self.stored[0, v]], there)
+                self.program.at_most([self.retained[v]], [live[v]])
         for op in done:
             for v in self._weighty(self.ways.surely_read(op)):
                 if v in live:
-                    there = [(live[v], -1.0), (again[int(self.tables.writer[v])], -1.0)]
-                    self.program.most([(again[op], 1.0), *there], 0.0)
+                    there = live[v], again[int(self.tables.writer[v])]
+                    self.program.at_most([again[op]], there)
         return live

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import highspy
 import numpy as np
 
 from rematbench.graphs.errors import NotApplicable
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.kinds import Kind, kinds_of
-from rematbench.strategies.checkmate.space import FloatArray
-from rematbench.strategies.monet.program import Program, Term
+from rematbench.strategies.scheduling.program import LinearProgram, Term
+from rematbench.strategies.scheduling.solver import presolved
+from rematbench.strategies.stages import BoolArray, FloatArray
 
 Locals = Literal["loose", "tight"]
 """Appendix B's bounds of what a recomputation holds: all later ops run, or those up to k."""
@@ -91,7 +91,7 @@ class Published:
         self.operators, self.bound = operators, bound
         self.room = float(budget)
         self.ops = forward_ops(graph)
-        self.program = Program()
+        self.program = LinearProgram()
         self._place = {op: i for i, op in enumerate(self.ops)}
         self._nodes()
         self._columns()
@@ -106,22 +106,17 @@ class Published:
 
         These are missing where it did not end in time, or proved that the program has no solution.
         """
-        highs = highspy.Highs()
-        highs.silent()
-        highs.setOptionValue("time_limit", seconds)
-        highs.passModel(self.program.lp(integral=True))
         size = self.program.size
         found = {
             "forward_ops": len(self.ops),
             "published_rows": size["rows"],
             "published_columns": size["columns"],
         }
-        ended = highs.presolve() == highspy.HighsStatus.kOk
-        if highs.getModelPresolveStatus() == highspy.HighsPresolveStatus.kInfeasible:
+        status, left = presolved(self.program, seconds)
+        if status == "infeasible":
             found["published_infeasible"] = 1
-        elif ended:
-            left = highs.getPresolvedLp()
-            found |= {"presolved_rows": left.num_row_, "presolved_columns": left.num_col_}
+        elif status == "optimal":
+            found |= {"presolved_rows": left["rows"], "presolved_columns": left["columns"]}
         return found
 
     # Nodes: the forward ops, and after each ReLU or max-pool its mask or index.
@@ -192,19 +187,19 @@ class Published:
             for node, name in enumerate(self.name)
             if name.split("_")[0] in ("relu", "hardtanh", "native") and "batch" not in name
         }
-        grid = lambda cost: np.array(  # noqa: E731
-            [[column(cost, integral=True) for _ in range(nodes)] for _ in range(stages)]
-        )
-        self.r, self.s = grid(1.0), grid(0.0)  # s[k]: stored before backward op k
-        self.q = [{node: column(0.0, True) for node in self.inplace} for _ in range(stages)]
-        self.p = [{node: column(0.0, True) for node in self.inplace} for _ in range(stages)]
+        self.r, self.s = (np.full((stages + 1, nodes), -1, dtype=np.int64) for _ in range(2))
+        for table, cost in ((self.r, 1.0), (self.s, 0.0)):  # s[k]: stored before backward op k
+            for place in np.ndindex(stages, nodes):
+                table[place] = column(cost, integral=True)
+        self.q = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
+        self.p = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
         self.a: list[dict[int, list[int]]] = [{} for _ in range(stages + 1)]
         for k in range(stages + 1):
             for node, spaces in self.algorithms.items():
                 if self.operators and len(spaces) > 1:
                     self.a[k][node] = [column(1.0 - 0.01 * n, True) for n in range(len(spaces))]
         self.d = [
-            [column(0.0, True) for _ in each.ways] if len(each.ways) > 1 else []
+            [column(integral=True) for _ in each.ways] if len(each.ways) > 1 else []
             for each in self.backward
         ]
 
@@ -213,41 +208,39 @@ class Published:
         wanted = [way for way in ways if kinds_of(way.name) <= {Kind.DEFAULT, Kind.CONVOLUTION}]
         return [float(way.workspace_bytes) for way in (wanted if self.operators else wanted[:1])]
 
-    def _equal(self, terms: list[Term], right: float) -> None:
-        self.program.most(terms, right)
-        self.program.most([(column, -value) for column, value in terms], -right)
+    def _equal(self, left: list[int], right: list[int], constant: float = 0.0) -> None:
+        self.program.at_most(left, right, constant)
+        self.program.at_most(right, left, -constant)
 
     def _links(self, k: int) -> None:
         """Eqs. 7 and 8, and one algorithm or way for each that runs."""
-        most, r, s = self.program.most, self.r[k].tolist(), self.s[k].tolist()
+        at_most, r, s = self.program.at_most, self.r[k], self.s[k]
         for node, parents in enumerate(self.parents):
             for parent in parents:
-                most([(r[node], 1.0), (s[parent], -1.0), (r[parent], -1.0)], 0.0)
+                at_most([r[node]], [s[parent], r[parent]])
             if k + 1 < len(self.backward):
-                after = int(self.s[k + 1, node])
-                most([(after, 1.0), (s[node], -1.0), (r[node], -1.0)], 0.0)
+                at_most([self.s[k + 1, node]], [s[node], r[node]])
         for node, columns in self.a[k].items():
-            self._equal([*((column, 1.0) for column in columns), (r[node], -1.0)], 0.0)
+            self._equal(columns, [r[node]])
         if self.d[k]:
-            self._equal([(column, 1.0) for column in self.d[k]], 1.0)
+            self._equal(self.d[k], [], 1.0)
         for way, needs in enumerate(self.backward[k].ways):
-            chosen = [(self.d[k][way], 1.0)] if self.d[k] else []
+            chosen = [self.d[k][way]] if self.d[k] else []
             for node in needs:
-                right = 0.0 if chosen else -1.0
-                most([*chosen, (s[node], -1.0), (r[node], -1.0)], right)
+                at_most(chosen, [s[node], r[node]], 0.0 if chosen else -1.0)
 
     def _in_place(self, k: int) -> None:
         """Eqs. 15 and 16."""
-        most = self.program.most
+        at_most = self.program.at_most
         for node, parent in self.inplace.items():
             q, p = self.q[k][node], self.p[k][node]
-            run, own = int(self.r[k, parent]), int(self.r[k, node])
-            most([(run, 1.0), (q, -2.0), (p, -1.0)], 0.0)
-            most([(p, 1.0), (q, 2.0)], 2.0)
+            run, own = self.r[k, parent], self.r[k, node]
+            at_most([run], [q, q, p])
+            at_most([p, q, q], [], 2.0)
             if k + 1 < len(self.backward):
-                most([(int(self.s[k + 1, parent]), 1.0), (q, 2.0)], 2.0)
-            most([(p, 1.0), (run, -1.0)], 0.0)
-            most([(q, 1.0), (own, -1.0)], 0.0)
+                at_most([self.s[k + 1, parent], q, q], [], 2.0)
+            at_most([p], [run])
+            at_most([q], [own])
 
     # Memory
 
@@ -267,7 +260,7 @@ class Published:
             found[k] = self.size[live].sum()
         return found
 
-    def _locals(self, node: int, k: int) -> np.ndarray:
+    def _locals(self, node: int, k: int) -> BoolArray:
         """Earlier nodes that an op from ``node`` on reads; up to the stage's, if tight."""
         until = len(self.size) if self.bound == "loose" else self.backward[k].node
         found = np.zeros(len(self.size), dtype=bool)
@@ -275,7 +268,7 @@ class Published:
             found[[p for p in self.parents[reader] if p < node]] = True
         return found
 
-    def _needs(self, k: int) -> tuple[np.ndarray, list[Term]]:
+    def _needs(self, k: int) -> tuple[BoolArray, list[Term]]:
         """What backward op k certainly reads; terms for what it reads in the chosen way only."""
         ways = self.backward[k].ways
         sure = np.zeros(len(self.size), dtype=bool)
@@ -290,49 +283,44 @@ class Published:
 
     def _unless_stored(self, chosen: int, k: int, node: int) -> int:
         """Appendix C.4: a column for chosen and not stored for later."""
-        column, most = self.program.column(0.0, True), self.program.most
-        most([(column, 1.0), (chosen, -1.0)], 0.0)
+        column, at_most = self.program.column(integral=True), self.program.at_most
+        at_most([column], [chosen])
         if k + 1 < len(self.backward):
-            after = int(self.s[k + 1, node])
-            most([(column, 1.0), (after, 1.0)], 1.0)
-            most([(chosen, 1.0), (after, -1.0), (column, -1.0)], 0.0)
+            after = self.s[k + 1, node]
+            at_most([column, after], [], 1.0)
+            at_most([chosen], [after, column])
         return column
 
     def _memory(self, k: int) -> None:
         """Eqs. 5, 12 and 13."""
         sure, chosen = self._needs(k)
         size, nodes = self.size, np.arange(len(self.size))
-        after = self.s[k + 1] if k + 1 < len(self.backward) else None
         room = self.room - self._gradients[k] - self.graph.resident_bytes
-
-        def stored(which: np.ndarray) -> list[Term]:
-            kept = [] if after is None else np.flatnonzero(which).tolist()
-            return [(int(after[j]), float(size[j])) for j in kept]  # type: ignore[index]
-
-        self.program.most([*stored(~sure), *chosen], room - size[sure].sum())
+        self.program.row([*self._stored(k + 1, ~sure), *chosen], room - size[sure].sum())
         for node in nodes.tolist():
-            before, local = nodes < node, self._locals(node, k)
-            waiting = [(int(self.s[k, j]), float(size[j])) for j in nodes[node + 1 :]]
+            before, ready, local = nodes < node, nodes <= node, self._locals(node, k)
+            waiting = self._stored(k, ~ready)
             own = float(size[node] + size[local & ~sure].sum())
-            terms = [(int(self.r[k, node]), own), *waiting, *chosen]
+            terms = [(self.r[k, node], own), *waiting, *chosen]
             terms += zip(self.a[k].get(node, ()), self.algorithms.get(node, ()), strict=False)
-            terms += stored(before & ~local & ~sure)
-            self.program.most(terms, room - size[sure & (nodes < node)].sum())
-            ready = nodes <= node
-            terms = [*stored(ready & ~sure), *waiting, *chosen]
-            self.program.most(terms, room - size[sure & ready].sum())
+            terms += self._stored(k + 1, before & ~local & ~sure)
+            self.program.row(terms, room - size[sure & before].sum())
+            terms = [*self._stored(k + 1, ready & ~sure), *waiting, *chosen]
+            self.program.row(terms, room - size[sure & ready].sum())
+
+    def _stored(self, k: int, which: BoolArray) -> list[Term]:
+        """Bytes of what is stored before backward op k, or after the last, where it is nothing."""
+        return list(zip(self.s[k, which].tolist(), self.size[which].tolist(), strict=True))
 
     def _forward_memory(self) -> None:
         """Eq. 1."""
         last, nodes = self._last_reader, np.arange(len(self.size))
         for node in nodes.tolist():
             local = (nodes < node) & (last >= node)
-            terms = [
-                (int(self.s[0, j]), float(self.size[j])) for j in nodes[(nodes < node) & ~local]
-            ]
+            terms = self._stored(0, (nodes < node) & ~local)
             columns = self.a[-1].get(node, [])
             if columns:
-                self._equal([(column, 1.0) for column in columns], 1.0)
+                self._equal(columns, [], 1.0)
             terms += zip(columns, self.algorithms.get(node, ()), strict=False)
             used = float(self.size[node] + self.size[local].sum()) + self.graph.resident_bytes
-            self.program.most(terms, self.room - used)
+            self.program.row(terms, self.room - used)

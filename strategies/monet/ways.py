@@ -16,6 +16,7 @@ import numpy as np
 from rematbench.graphs.errors import NotApplicable
 from rematbench.graphs.ir import Graph, IntArray, Rows
 from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.strategies.monet.kernels import Implementations
 from rematbench.strategies.stages import BoolArray
 
 ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
@@ -33,9 +34,9 @@ VARIANTS: dict[str, frozenset[Kind]] = {
 }
 JOINT = frozenset({"full", "conv"})
 """Variants that weigh convolution algorithms against memory while they search."""
-LASTING = 8
-"""Steps over which a gradient must be held to be worth computing again: longer than its op's
-neighbours hold it, and short enough for the gradients of skip connections."""
+LONG = 8
+"""Steps over which a gradient must be live to be worth computing again: longer than its op's
+neighbours keep it, and short enough for the gradients of skip connections."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Ways:
         everything: are all of the graph's implementations allowed (pruned ones count as such)?
         group_at: per op, its first group; one longer than the ops.
         members: per group, implementation numbers.
-        again: per op, the group that recomputes it by values of its own, or -1.
+        recompute_group: per op, the group that recomputes it by values of its own, or -1.
         extra: per implementation, bytes that it needs beside what is live before it: workspace,
             and outputs that take over no storage.
         allowed: per op, all of its ways, pruned or not, that fit the budget by themselves.
@@ -60,7 +61,7 @@ class Ways:
     everything: bool
     group_at: IntArray
     members: Rows
-    again: IntArray
+    recompute_group: IntArray
     extra: IntArray
     allowed: Rows
 
@@ -127,6 +128,22 @@ class Ways:
         return found
 
     @cached_property
+    def arrays(self) -> Implementations:
+        """For the kernels."""
+        tables = self.graph.tables
+        rows = tables.overwritten_by, tables.reads, tables.writes
+        return Implementations(
+            self.members.start,
+            self.members.items,
+            self.group_of,
+            self.extra,
+            tables.cost,
+            *(array for each in rows for array in (each.start, each.items)),
+            tables.outputs,
+            tables.value_bytes,
+        )
+
+    @cached_property
     def writers(self) -> Rows:
         """Per group, the ops that write what it reads, in program order."""
         writer = self.graph.tables.writer
@@ -135,7 +152,7 @@ class Ways:
 
     def groups(self, op: int) -> range:
         """The groups that may compute ``op`` the first time."""
-        end = int(self.group_at[op + 1]) - (self.again[op] >= 0)
+        end = int(self.group_at[op + 1]) - (self.recompute_group[op] >= 0)
         return range(int(self.group_at[op]), end)
 
     def reads(self, group: int) -> IntArray:
@@ -148,7 +165,9 @@ class Ways:
 
     def surely_read(self, op: int) -> frozenset[int]:
         """Values that every way of ``op`` reads, whenever it runs."""
-        groups = [*self.groups(op)] + ([int(self.again[op])] if self.again[op] >= 0 else [])
+        groups = [*self.groups(op)] + (
+            [int(self.recompute_group[op])] if self.recompute_group[op] >= 0 else []
+        )
         rows = [frozenset(self.reads(group).tolist()) for group in groups]
         return frozenset.intersection(*rows)
 
@@ -169,7 +188,7 @@ class Ways:
         return needed
 
     @cached_property
-    def may_wait(self) -> frozenset[int]:
+    def deferrable(self) -> frozenset[int]:
         """Ops after the loss that make more bytes than they read, outputs that nothing reads.
 
         The gradients of a classifier's weights are such. Whoever computes them later than in
@@ -193,7 +212,7 @@ class Ways:
         )
 
     @cached_property
-    def lasting(self) -> list[int]:
+    def long_lived(self) -> list[int]:
         """Ops after the loss whose values are read long after: gradients of skip connections."""
         tables = self.graph.tables
         time = {op: number for number, step in enumerate(self.steps) for op in step}
@@ -203,7 +222,7 @@ class Ways:
                 writer = int(tables.writer[v])
                 if writer in last:
                     last[writer] = max(last[writer], number)
-        return sorted(op for op in time if last[op] - time[op] > LASTING)
+        return sorted(op for op in time if last[op] - time[op] > LONG)
 
     @cached_property
     def steps(self) -> list[tuple[int, ...]]:

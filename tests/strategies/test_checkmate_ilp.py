@@ -23,9 +23,8 @@ from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paths import violated_paths
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
-from rematbench.strategies.checkmate.rows import static_rows
-from rematbench.strategies.checkmate.search import repair
-from rematbench.strategies.checkmate.space import Schedule, Space
+from rematbench.strategies.scheduling.local_search import repair
+from rematbench.strategies.scheduling.space import Schedule, Space
 
 EXACT = CheckmateIlp(gap=0.0)
 
@@ -111,13 +110,13 @@ def random_schedule(space: Space, random: np.random.Generator) -> Schedule:
 
 def assert_satisfies(relaxation: Relaxation, schedule: Schedule) -> None:
     x = relaxation.encode(schedule)
-    rows = static_rows(relaxation.memory, relaxation.layout)
+    rows = relaxation.program.matrix
     for i, (start, end) in enumerate(zip(rows.start[:-1], rows.start[1:], strict=True)):
         total = rows.value[start:end] @ x[rows.column[start:end]]
         assert rows.lower[i] - 1e-9 <= total <= rows.upper[i] + 1e-9
     assert not len(relaxation.violated(x).upper)
     cost = np.ones(len(relaxation.space.ops))
-    assert not len(violated_paths(relaxation.memory, relaxation.layout, x, cost).upper)
+    assert not len(violated_paths(relaxation.values, relaxation.layout, x, cost).upper)
 
 
 @given(
@@ -147,7 +146,7 @@ def test_f_lives_in_9() -> None:
     graph = random_graph(8, 5)
     reduced, full = Space.reduced(graph), Space.full(graph)
     schedule = random_schedule(reduced, np.random.default_rng(0))
-    assert full.adopt(schedule, reduced).plan == schedule.plan
+    assert full.adopt(schedule).plan == schedule.plan
 
 
 def test_groups_only_lower_the_bound() -> None:
@@ -177,7 +176,7 @@ def test_repair_stops_at_its_deadline() -> None:
     space = Space.reduced(unit_chain(30))
     random = np.random.default_rng(0)
     start = space.everything()
-    assert repair(space, start, 5, random, deadline=0.0) is start
+    assert repair(start, 5, random, deadline=0.0) is start
 
 
 def test_one_thread() -> None:

@@ -216,8 +216,8 @@ def test_lowering_reports_its_size() -> None:
     outcome = lowered.relax()
     assert outcome.status == "optimal"
     assert outcome.nodes == 0
-    assert outcome.values is not None
-    assert outcome.values.shape == (lowered.columns,)
+    assert outcome.x is not None
+    assert outcome.x.shape == (lowered.program.size["columns"],)
     assert lowered.size["nonzeros"] > lowered.size["rows"] > 0  # after presolve
-    assert lowered.size["columns"] <= lowered.columns
+    assert lowered.size["columns"] <= lowered.program.size["columns"]
     assert lowered.solve(threads=2).objective >= outcome.objective - 1e-9

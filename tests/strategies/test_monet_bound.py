@@ -25,7 +25,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.monet.bound import Bound
-from rematbench.strategies.monet.model import BoundModel, _least
+from rematbench.strategies.monet.model import BoundModel, linear_minorant
 from rematbench.strategies.monet.planner import Monet
 from rematbench.strategies.monet.ways import VARIANTS, Ways
 
@@ -106,7 +106,7 @@ class Optimum:
         order = [(op,) for op in np.flatnonzero(needed[:loss]).tolist()]
         order += [tuple(op for op in step if needed[op]) for step in ways.steps]
         self.order = [step for step in order if step]
-        self.may_wait = ways.may_wait
+        self.deferrable = ways.deferrable
         self.optional = [op for op in range(len(graph.ops)) if not needed[op]]
         self.allowed = [ways.allowed[op].tolist() for op in range(len(graph.ops))]
 
@@ -138,12 +138,12 @@ class Optimum:
             yield from self._computes(live, op, (begun, waiting))
         for op in waiting:
             yield from self._computes(live, op, (begun, waiting - {op}))
-        if begun < len(self.order) and waiting <= self.may_wait:
+        if begun < len(self.order) and waiting <= self.deferrable:
             step = self.order[begun]
             for op in step:
                 rest = waiting | (set(step) - {op})
                 yield from self._computes(live, op, (begun + 1, frozenset(rest)))
-            if set(step) <= self.may_wait:
+            if set(step) <= self.deferrable:
                 yield 0.0, (live, begun + 1, waiting | set(step))
 
     def _computes(self, live, op: int, rest: tuple) -> Iterator[tuple[float, tuple]]:
@@ -208,7 +208,7 @@ def test_one_row_for_all_positions_of_a_stage(seed: int) -> None:
         sizes = random.integers(0, 6, 4) * (random.random(4) < 0.6)
         live = float(sizes.sum() + random.integers(0, 3))
         positions.append((live, [(i, -float(size)) for i, size in enumerate(sizes) if size]))
-    constant, relief = _least(positions)
+    constant, relief = linear_minorant(positions)
     assert constant == min(live for live, _ in positions)
     for chosen in itertools.product((0, 1), repeat=4):
         row = constant + sum(relief.get(i, 0.0) for i in range(4) if chosen[i])
@@ -277,8 +277,8 @@ def test_ways_that_no_plan_can_run_are_left_out(seed: int) -> None:
         assert fit.extra[way] + size[tables.reads[way]].sum() + graph.resident_bytes > budget
 
 
-def test_large_gradients_may_wait() -> None:
-    assert any(Ways.of(small(seed), VARIANTS["full"]).may_wait for seed in SEEDS)
+def test_large_gradients_deferrable() -> None:
+    assert any(Ways.of(small(seed), VARIANTS["full"]).deferrable for seed in SEEDS)
 
 
 def sweep(

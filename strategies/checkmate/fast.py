@@ -1,0 +1,222 @@
+"""The fast variant: search, bounds and exact programs, with the best plan always at hand.
+
+First F, then (9): schedules by local search, a bound by the linear relaxation, and mixed-integer
+programs over ever smaller groups of stages until the gap closes or time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.relaxation import Groups, Relaxation, merged_stages
+from rematbench.strategies.scheduling.anytime import Progress
+from rematbench.strategies.scheduling.local_search import give_back, repair, search
+from rematbench.strategies.scheduling.solver import Outcome
+from rematbench.strategies.scheduling.space import Schedule, Space
+
+COLUMNS = (3_000, 10_000, 35_000)
+"""Most columns of the programs, from coarse to fine; one is enough where the second is exact."""
+LINEAR_SHARE = 0.4
+"""Of the time, for linear relaxations."""
+PATHS_CLOSE = 0.2
+"""Share of the gap that path rows must close to stay."""
+FULL_SECONDS = 10.0
+"""For (9), once F is done: this, or as long as F took."""
+EXACT_TOLERANCE = 1e-6
+"""Relative gap at which a cost counts as proven optimal."""
+
+
+class FastSearch:
+    """A search for the cheapest schedule within a budget.
+
+    Args:
+        problem: a training graph, time limit, seed and whom to tell about improvements.
+        budget: in bytes.
+        started: on the clock of ``perf_counter``.
+        gap: relative gap that is good enough.
+        threads: 1, or 2 to search while HiGHS works.
+
+    Attributes:
+        progress: the incumbent's plan, and when what was found.
+        best: the cheapest schedule within the budget so far, or None.
+        bounds: per space, a proven lower bound of the cost, in the graph's unit; infinite where
+            the space has no schedule within the budget.
+    """
+
+    def __init__(
+        self, problem: Problem, budget: int, started: float, gap: float, threads: int
+    ) -> None:
+        self._graph, self._seed, self._threads = problem.graph, problem.seed, threads
+        self.budget, self.deadline = budget, started + problem.time_limit
+        gap = max(gap, EXACT_TOLERANCE)
+        self.progress = Progress(perf_counter(), gap, problem.report)
+        self.best: Schedule[Space] | None = None
+        self.bounds: dict[str, float] = {}
+        self._linear_bounds: dict[str, float] = {}
+        self._nodes = 0
+        self._largest: Relaxation | None = None
+        self._build_seconds = 0.0
+        self._searching: Iterator[Schedule[Space]] = iter(())
+
+    def run(self) -> None:
+        """First F; then (9), for the bound, and for the plans that only it has."""
+        full = Space.full(self._graph)
+        if self._graph.loss_index is None:
+            self.improve(full, self.deadline)
+            return
+        reduced = Space.reduced(self._graph)
+        is_small = len(full.ops) ** 2 <= COLUMNS[-1]
+        now = perf_counter()
+        self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
+        now = perf_counter()
+        if self.best is None:
+            self.improve(full, self.deadline)
+        elif is_small or self._closed(reduced):
+            seconds = max(FULL_SECONDS, now - self.progress.started)
+            self.improve(full, min(self.deadline, now + seconds))
+
+    @property
+    def proven_infeasible(self) -> bool:
+        """Is it certain that (9) has no plan within the budget?"""
+        return self.bounds.get("9", 0.0) == inf
+
+    def details(self) -> dict[str, Any]:
+        """What goes into the row's ``extra``."""
+        linear = next(iter(self._linear_bounds.values()), 0.0)
+        is_bounded = 0 < linear < inf
+        return {
+            **({} if self._largest is None else self._largest.size()),
+            "nodes": self._nodes,
+            "build_seconds": self._build_seconds,
+            **self.progress.details(),
+            "bounds": {space: bound for space, bound in self.bounds.items() if bound < inf},
+            "integrality_gap": self.progress.cost / linear if is_bounded else None,
+        }
+
+    def improve(self, space: Space, deadline: float) -> None:
+        """Look for schedules and bounds in a space until the gap to its bound is closed."""
+        begun = perf_counter()
+        self.bounds.setdefault(space.name, space.base_cost)
+        self.progress.bound = max(self.progress.bound, space.base_cost)
+        random = np.random.default_rng(self._seed)
+        self._searching = search(space.everything(), self.budget, random, deadline)
+        for _ in range(2):  # the first repair, and what can be given back
+            self._search_on()
+        programs = self._linear(space, deadline)
+        if self._threads == 1:
+            self._search_until(space, begun + 0.3 * (deadline - begun))
+        self._integral(space, programs, deadline)
+        if self.best is not None:
+            self._search_until(space, deadline)
+
+    def _search_until(self, space: Space, deadline: float) -> None:
+        while perf_counter() < deadline and not self._closed(space) and self._search_on():
+            pass
+
+    def _closed(self, space: Space) -> bool:
+        return self.progress.closed(self.bounds[space.name])
+
+    def _search_on(self) -> bool:
+        """One step of local search.
+
+        Raises:
+            KeyboardInterrupt: somebody interrupted.
+        """
+        self.progress.rest()
+        found = next(self._searching, None)
+        if found is not None:
+            self._offer(found)
+        return found is not None
+
+    def _idle(self) -> bool:
+        return self._search_on() if self._threads > 1 else self.progress.rest()
+
+    def _build(self, space: Space, groups: Groups) -> Relaxation:
+        started = perf_counter()
+        relaxation = Relaxation(space, self.budget, groups, self._seed)
+        if self._largest is None or relaxation.columns > self._largest.columns:
+            self._largest, self._build_seconds = relaxation, perf_counter() - started
+        return relaxation
+
+    def _linear(self, space: Space, deadline: float) -> list[Relaxation]:
+        """Lower bounds from linear relaxations, from coarse groups to fine ones."""
+        begun = perf_counter()
+        programs: list[Relaxation] = []
+        for groups in self._groupings(space):
+            now = perf_counter()
+            share = LINEAR_SHARE * (deadline - begun)
+            if programs and (self._closed(space) or now > begun + share):
+                break
+            program = self._build(space, groups)
+            for outcome in program.linear(now + LINEAR_SHARE * (deadline - now), self._idle):
+                self._learn(space, outcome)
+            self._paths(space, program, now + LINEAR_SHARE * (deadline - now))
+            programs.append(program)
+        self._linear_bounds[space.name] = self.bounds[space.name]
+        return programs
+
+    def _paths(self, space: Space, program: Relaxation, deadline: float) -> None:
+        """Path rows, which stay only where they help: they slow the solver down."""
+        before = program.bound
+        for outcome in program.linear(deadline, self._idle, paths=True):
+            self._learn(space, outcome)
+        if self.best is not None and before < inf:
+            gap = self.best.cost - before
+            if program.bound - before < PATHS_CLOSE * gap:
+                program.drop_rows()
+
+    def _integral(self, space: Space, programs: list[Relaxation], deadline: float) -> None:
+        """Better bounds and schedules from mixed-integer programs."""
+        for number, program in enumerate(programs):
+            now = perf_counter()
+            if self._closed(space) or now > deadline:
+                break
+            rounds = program.integral(
+                now + (deadline - now) / (len(programs) - number),
+                self._idle,
+                self.progress.gap / 2,
+                best=lambda: None if self.best is None else space.adopt(self.best),
+                enough=partial(self._closed, space),
+            )
+            for outcome in rounds:
+                self._learn(space, outcome)
+                if outcome.x is not None:
+                    self._polish(program.decode(outcome.x), deadline)
+                if self._closed(space):
+                    break
+
+    def _groupings(self, space: Space) -> list[Groups]:
+        """Groups to solve with, from coarse to fine."""
+        found = [merged_stages(space, self.budget, columns) for columns in COLUMNS]
+        return found[1:2] if len(found[1]) == len(space.stages) else found
+
+    def _polish(self, found: Schedule[Space] | None, deadline: float) -> None:
+        """Make a schedule out of a solution that may break the budget where groups hide it."""
+        if found is None:
+            return
+        random = np.random.default_rng(self._seed)
+        if found.peak > self.budget:
+            start = found.space.evaluate(found.keep)
+            found = repair(start, self.budget, random, deadline)
+        if found.peak <= self.budget:
+            self._offer(found)
+            found = give_back(found, self.budget, random, deadline)
+        self._offer(found)
+
+    def _offer(self, found: Schedule[Space]) -> None:
+        self.progress.see(found.peak)
+        if found.peak <= self.budget and self.progress.offer(found.cost, found.plan):
+            self.best = found
+
+    def _learn(self, space: Space, outcome: Outcome) -> None:
+        self._nodes += outcome.nodes
+        self.bounds[space.name] = max(outcome.bound, self.bounds[space.name])
+        if outcome.bound < inf:
+            self.progress.raise_bound(outcome.bound, EXACT_TOLERANCE)

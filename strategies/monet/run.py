@@ -1,0 +1,216 @@
+"""One planning run of MONeT: local search and the bound model, each advised by the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from math import inf
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rematbench.graphs.errors import ConfigError, InvalidPlan
+from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.monet.bound import Advice, Bound
+from rematbench.strategies.monet.search import (
+    Point,
+    advised,
+    fits,
+    improved,
+    moved,
+    repaired,
+    search,
+    widened,
+)
+from rematbench.strategies.monet.space import ImplementationSpace
+from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.scheduling.anytime import Progress
+
+SHARES = (1.0, 0.9, 0.8, 0.7)
+"""Of the budget, at which the bound model's advice is taken: it knows of fewer bytes than there
+are, so that what it stores at a smaller budget often fits the whole one."""
+TRIES = 8
+"""Randomized repairs of each start before it is given up."""
+NEWS = 0.001
+"""Part by which a bound must rise to be noted while the solver still works."""
+UNLIMITED = 1 << 60
+
+
+class PlanningRun:
+    """A search for the cheapest plan.
+
+    Args:
+        problem: a training graph, budget, time limit and warm starts.
+        ways: that are allowed.
+        kinds: of implementations that are allowed.
+        joint: do convolution algorithms count while searching?
+        gap: relative gap at which to stop.
+        started: on the clock of ``perf_counter``.
+
+    Attributes:
+        progress: what was found so far.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        ways: Ways,
+        kinds: Collection[Kind],
+        joint: bool,
+        gap: float,
+        started: float,
+    ) -> None:
+        self.problem, self.ways, self._kinds = problem, ways, frozenset(kinds)
+        self._gap, self._joint = gap, joint
+        self._limit = UNLIMITED if problem.budget is None else problem.budget
+        self._deadline = started + problem.time_limit
+        self._random = np.random.default_rng(problem.seed)
+        self.progress = Progress(started, gap, problem.report)
+        self._point: Point | None = None
+        self._warm_starts: list[dict[str, Any]] = []
+        self._wide = False  # does the search compute again before the loss, too?
+        self._model: Bound | None = None
+        self._steps: Iterator[Point] = iter(())
+        tables = problem.graph.tables
+        needed = np.flatnonzero(ways.surely_needed()).tolist()
+        self.progress.bound = float(sum(tables.cost[ways.first_ways(op)].min() for op in needed))
+
+    def run(self) -> None:
+        """First without a model, then with its advice, then both side by side."""
+        for plan in self.problem.warm_starts:
+            self._take(plan)
+        space = ImplementationSpace.start(self.ways, self._limit, self._joint)
+        start = space.everything()
+        self._try(start)
+        if self.ways.deferrable:
+            space = space.deferred()
+            start = space.everything()
+            self._try(start)
+        if self._joint:
+            self._try(replace(space, joint=False).everything())
+        if self.problem.budget is None or self.progress.closed():
+            return
+        self._model = Bound(self.ways, self._limit, self.problem.seed)
+        for share in SHARES:
+            advice = self._model.linear(self._deadline, self.progress.rest, share)
+            self.progress.raise_bound(self._model.best)
+            if self.progress.bound == inf:
+                return
+            self._follow(space, advice)
+            if self.progress.closed():
+                return
+        if self._point is None:
+            self._insist(start)
+            self._insist(widened(start))
+        self._solve(space)
+        if not self.progress.closed() and self.progress.bound < inf and self._has_time():
+            self._wide = True
+            self._model = Bound(self.ways, self._limit, self.problem.seed, fine=True)
+            self._solve(space)
+        while self._has_time() and not self.progress.closed() and self._step():
+            pass
+
+    def details(self) -> dict[str, Any]:
+        """What goes into the row's ``extra``."""
+        model = self._model
+        return {
+            **({} if model is None else model.size),
+            "nodes": 0 if model is None else model.nodes,
+            "build_seconds": 0.0 if model is None else model.build_seconds,
+            **self.progress.details(),
+            **({"known": self._warm_starts} if self._warm_starts else {}),
+        }
+
+    def _has_time(self) -> bool:
+        return perf_counter() < self._deadline
+
+    def _take(self, plan: Plan) -> None:
+        """Have a warm start, if it fits and its ways are allowed."""
+        graph = self.problem.graph
+        try:
+            trace = simulate(graph, plan)
+        except InvalidPlan as error:
+            raise ConfigError(
+                f"a known plan ({plan.strategy}, budget {plan.budget_bytes}) is not of this "
+                f"graph: {error}"
+            ) from None
+        names = [way.name for op in graph.ops for way in op.implementations]
+        ran = {int(way) for way in trace.codes[trace.codes >= 0]}
+        allowed = all(kinds_of(names[way]) <= self._kinds for way in ran)
+        found: dict[str, Any] = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
+        found |= {"cost": trace.cost, "peak_bytes": trace.peak_bytes}
+        found["fits"] = allowed and trace.peak_bytes <= self._limit
+        self._warm_starts.append(found)
+        if found["fits"]:
+            self.progress.offer(trace.cost, plan)
+
+    def _solve(self, space: ImplementationSpace) -> None:
+        """The mixed-integer program, beside the search; then the search from its advice."""
+        assert self._model is not None
+        advice = self._model.integral(self._deadline, self._step, self._gap / 4, self._enough)
+        self.progress.raise_bound(self._model.best)
+        self._follow(space, advice)
+        if self._point is None and advice is not None:
+            self._insist(advised(replace(space, joint=False), advice))
+        self._steps = iter(())  # from what is best now
+
+    def _enough(self) -> bool:
+        """Asked by the solver, in its own thread: time to stop?"""
+        assert self._model is not None
+        progress = self.progress
+        has_plan = progress.plan is not None
+        return progress.interrupted or (has_plan and progress.closed(self._model.best))
+
+    def _follow(self, space: ImplementationSpace, advice: Advice | None) -> None:
+        if advice is None:
+            return
+        self._try(advised(space, advice))
+        if self._joint:  # faster ways may cost more recomputation than they save
+            self._try(advised(replace(space, joint=False), advice))
+
+    def _try(self, start: Point, noise: float = 0.0) -> None:
+        """Repair and improve a start, and keep what comes of it."""
+        found = repaired(start, self._random, self._deadline, noise)
+        if fits(found):
+            self._offer(found)
+            found = improved(found, self._random, self._deadline)
+        self._offer(found)
+
+    def _insist(self, start: Point) -> None:
+        """No plan so far: repair again and again, with more and more noise."""
+        for number in range(1, TRIES):
+            if self._point is not None or not self._has_time():
+                return
+            self._try(start, noise=0.3 * number)
+
+    def _step(self) -> bool:
+        """One step of local search; False if there is nothing to start from."""
+        if self._model is not None:
+            self.progress.raise_bound(self._model.best, NEWS)  # from the solver's thread
+        if self._point is None:
+            return self.progress.rest()
+        found = next(self._steps, None)
+        if found is None:
+            start = widened(self._point) if self._wide else self._point
+            self._steps = search(start, self._random, self._deadline)
+            found = next(self._steps, None)
+        if found is not None:
+            self._offer(found)
+        return found is not None
+
+    def _offer(self, found: Point) -> None:
+        self.progress.rest()
+        self.progress.see(found.peak)
+        if not fits(found):
+            return
+        if self._joint and not found.space.joint:
+            found = moved(found, replace(found.space, joint=True))
+        if self._point is not None and found.cost >= self._point.cost:
+            return
+        self._point = found
+        plan = found.space.finished(found)
+        self.progress.offer(simulate(self.problem.graph, plan).cost, plan)

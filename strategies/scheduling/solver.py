@@ -1,0 +1,235 @@
+"""HiGHS with one program, in a thread beside the search, within a time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from threading import Thread
+from time import perf_counter
+from typing import Any, Literal
+
+import highspy
+import numpy as np
+
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
+from rematbench.strategies.stages import FloatArray
+
+Status = Literal["optimal", "infeasible", "time_limit", "failed"]
+Incumbent = tuple[float, float, float | None]
+"""(seconds, cost, bound)."""
+Idle = Callable[[], bool]
+"""Does a little work; False where there is none to do."""
+
+SOLVER = (
+    f"highs {highspy.HIGHS_VERSION_MAJOR}.{highspy.HIGHS_VERSION_MINOR}"
+    f".{highspy.HIGHS_VERSION_PATCH}"
+)
+PATIENCE = 1.0
+"""Seconds beyond its time limit after which HiGHS is left behind."""
+
+_STATUS: dict[Any, Status] = {
+    highspy.HighsModelStatus.kOptimal: "optimal",
+    highspy.HighsModelStatus.kInfeasible: "infeasible",
+    highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible",  # costs are never negative
+    highspy.HighsModelStatus.kTimeLimit: "time_limit",
+    highspy.HighsModelStatus.kInterrupt: "time_limit",
+}
+_running: list[Thread] = []
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of HiGHS made of a program, in the program's unit.
+
+    Attributes:
+        status: ``optimal`` means within the gap asked for.
+        x: per column, the best solution, or None.
+        objective: of x, or None.
+        bound: a proven lower bound of the objective; infinite where there is no solution, minus
+            infinity where nothing is proven.
+        nodes: of the branch-and-bound tree; 0 for a linear program.
+        seconds: of the run.
+        incumbents: each better solution as it was found.
+    """
+
+    status: Status
+    x: FloatArray | None
+    objective: float | None
+    bound: float
+    nodes: int
+    seconds: float
+    incumbents: list[Incumbent] = field(default_factory=list)
+
+
+class Solver:
+    """HiGHS, silent, with one program.
+
+    Args:
+        program: what to solve.
+        integral: as a mixed-integer program; otherwise its linear relaxation.
+        seed, threads: of HiGHS.
+
+    Attributes:
+        left_behind: it did not stop in time once, and nobody may touch it any more.
+    """
+
+    def __init__(
+        self, program: LinearProgram, integral: bool = False, seed: int = 0, threads: int = 1
+    ) -> None:
+        self.left_behind = False
+        self._is_integral = integral
+        self._incumbents: list[Incumbent] = []
+        self._highs = _silent(threads, seed)
+        incumbents = self._incumbents
+        self._highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
+        self._highs.passModel(program.lp(integral))
+
+    def stop_when(self, gap: float, enough: Callable[[float], bool] = lambda bound: False) -> None:
+        """Stop branching at a relative gap, or when ``enough`` says so.
+
+        Args:
+            gap: (objective - bound) / objective.
+            enough: called now and then, in the solver's thread, with the bound.
+        """
+
+        def check(event: highspy.HighsCallbackEvent) -> None:
+            if enough(event.data_out.mip_dual_bound):
+                event.interrupt()
+
+        self._highs.cbMipInterrupt.subscribe(check)
+        self._highs.setOptionValue("mip_rel_gap", gap)
+
+    def run(self, deadline: float, idle: Idle | None = None) -> Outcome | None:
+        """What it comes to; a second run goes on from the first. None if it is left behind.
+
+        Args:
+            deadline: on the clock of ``perf_counter``.
+            idle: called again and again while HiGHS works in a thread of its own; without it
+                HiGHS works in this one.
+        """
+        before = self._highs.getRunTime()  # HiGHS adds up the time of all runs
+        limit = before + max(0.0, deadline - perf_counter())
+        self._highs.setOptionValue("time_limit", limit)
+        if idle is None:
+            self._highs.run()
+        else:
+            self.left_behind = not _run_beside(self._highs, deadline, idle)
+        return None if self.left_behind else self._outcome(before)
+
+    def make_integral(self) -> None:
+        """From now on every column takes whole numbers only."""
+        self._change_types(highspy.HighsVarType.kInteger)
+
+    def _change_types(self, kind: Any) -> None:
+        count = self._highs.getNumCol()
+        kinds = np.full(count, int(kind), dtype=np.uint8)
+        self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
+        self._is_integral = kind == highspy.HighsVarType.kInteger
+
+    def start_from(self, x: FloatArray) -> None:
+        """A warm start."""
+        solution = highspy.HighsSolution()
+        solution.col_value = x.tolist()
+        self._highs.setSolution(solution)
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+        return int(self._highs.getNumRow())
+
+    def add_rows(self, rows: SparseRows) -> int:
+        """Append rows; how many."""
+        count, entries = len(rows.upper), len(rows.column)
+        start, column = rows.start[:-1].astype(np.int32), rows.column.astype(np.int32)
+        self._highs.addRows(count, rows.lower, rows.upper, entries, start, column, rows.value)
+        return count
+
+    def drop_rows(self, first: int) -> None:
+        """Delete the rows from number ``first`` on."""
+        numbers = np.arange(first, self.rows, dtype=np.int32)
+        self._highs.deleteRows(len(numbers), numbers)
+
+    def limit_rows(self, numbers: IntArray, upper: FloatArray) -> None:
+        """Change the upper limits of rows that have no lower one."""
+        for row, limit in zip(numbers.tolist(), upper.tolist(), strict=True):
+            self._highs.changeRowBounds(row, -highspy.kHighsInf, limit)
+
+    def limit_columns(self, numbers: IntArray, upper: FloatArray) -> None:
+        """Change the upper limits of columns that are at least 0."""
+        columns = numbers.astype(np.int32)
+        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
+
+    def _outcome(self, before: float) -> Outcome:
+        highs, is_mip = self._highs, self._is_integral
+        status, info = _STATUS.get(highs.getModelStatus(), "failed"), highs.getInfo()
+        feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        feasible &= is_mip or status == "optimal"  # the simplex method may stop on its way
+        objective = info.objective_function_value if feasible else None
+        bound = float(info.mip_dual_bound) if is_mip else objective
+        if status == "infeasible":
+            bound = inf
+        elif bound is None or not isfinite(bound):
+            bound = -inf
+        incumbents = self._incumbents.copy()
+        self._incumbents.clear()
+        return Outcome(
+            status,
+            np.array(highs.getSolution().col_value) if feasible else None,
+            objective,
+            bound,
+            max(0, int(info.mip_node_count)) if is_mip else 0,
+            highs.getRunTime() - before,
+            incumbents,
+        )
+
+
+def presolved(program: LinearProgram, seconds: float = 2.0) -> tuple[Status, dict[str, int]]:
+    """Rows, columns and non-zeros that HiGHS's presolve leaves of the mixed-integer program.
+
+    Where it does not end in time, those of the program; zeros where there is no solution.
+    """
+    highs = _silent(1, 0)
+    highs.setOptionValue("time_limit", seconds)
+    highs.passModel(program.lp(integral=True))
+    ended = highs.presolve() == highspy.HighsStatus.kOk
+    if highs.getModelPresolveStatus() == highspy.HighsPresolveStatus.kInfeasible:
+        return "infeasible", dict.fromkeys(program.size, 0)
+    if not ended:
+        return "time_limit", program.size
+    left = highs.getPresolvedLp()
+    sizes = left.num_row_, left.num_col_, len(left.a_matrix_.value_)
+    return "optimal", dict(zip(program.size, sizes, strict=True))
+
+
+def _record(event: highspy.HighsCallbackEvent, incumbents: list[Incumbent]) -> None:
+    out = event.data_out
+    bound = float(out.mip_dual_bound)
+    found = out.running_time, out.objective_function_value, bound if isfinite(bound) else None
+    incumbents.append(found)
+
+
+def _silent(threads: int, seed: int) -> highspy.Highs:
+    _running[:] = [thread for thread in _running if thread.is_alive()]
+    if not _running:  # all share one scheduler, which has the threads that it began with
+        highspy.Highs.resetGlobalScheduler(True)
+    highs = highspy.Highs()
+    highs.silent()
+    highs.setOptionValue("threads", threads)
+    highs.setOptionValue("random_seed", seed)
+    return highs
+
+
+def _run_beside(highs: highspy.Highs, deadline: float, idle: Idle) -> bool:
+    """Run HiGHS in a thread of its own; False where it did not stop in time.
+
+    Then it is left behind, to end by itself.
+    """
+    thread = Thread(target=highs.run)
+    _running.append(thread)
+    thread.start()
+    while thread.is_alive() and perf_counter() < deadline + PATIENCE:
+        if not idle():
+            thread.join(0.02)
+    return not thread.is_alive()

@@ -1,0 +1,236 @@
+"""Spaces of schedules: the reduced problem F, and all of Checkmate's problem (9).
+
+A schedule is a sequence of stages. A stage recomputes the ops that its own op cannot do without,
+in program order, and ends with that op. In F the forward pass comes first, each op once; stages
+are the loss and the backward ops, and only forward ops are recomputed. In (9) every op has a
+stage, and every op is recomputed where it helps.
+
+A schedule is encoded as a boolean matrix ``keep``, of shape (stages, repeatable ops): may what is
+in memory of an op stay when a stage begins? Everything else follows: what is missing is
+recomputed (the least that will do), and every value is freed after its last read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Self, TypeVar
+
+import numpy as np
+
+from rematbench.graphs.errors import Infeasible, InvalidPlan, NotApplicable
+from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.scheduling import kernels
+from rematbench.strategies.scheduling.kernels import Course, Structure, Values
+from rematbench.strategies.stages import BoolArray, FloatArray, needed
+
+AnySpace = TypeVar("AnySpace", bound="Space", covariant=True)
+
+
+def check_floor(graph: Graph, budget: int | None) -> None:
+    """Refuse a budget below what some op, or the outputs, need.
+
+    Raises:
+        Infeasible: it is.
+    """
+    floor, what = graph.floor()
+    if budget is not None and budget < floor:
+        besides = f", {graph.resident_bytes} of them residents" if graph.resident_bytes else ""
+        raise Infeasible(
+            f"{what} alone must have {floor} bytes{besides}; the budget is {budget}", proven=True
+        )
+
+
+def check(graph: Graph, budget: int) -> None:
+    """Refuse what no schedule of Checkmate's can do.
+
+    Raises:
+        Infeasible: the budget is below what some op, or the outputs, need.
+        NotApplicable: an op overwrites what it reads.
+    """
+    for op in graph.ops:
+        if op.implementations[0].overwrites:
+            raise NotApplicable(
+                f"op {op.name!r} overwrites what it reads, which (9) does not model"
+            )
+    check_floor(graph, budget)
+
+
+@dataclass(frozen=True)
+class Schedule(Generic[AnySpace]):
+    """A schedule of a space, simulated.
+
+    Attributes:
+        space: what it is of.
+        keep: as above.
+        available: per stage and repeatable op, in memory when the stage begins?
+        recomputed: per stage and repeatable op, computed again in it?
+        stage_of: per compute of the plan, its stage; -1 in the first forward pass of F.
+        plan, trace: the plan and its simulation.
+    """
+
+    space: AnySpace
+    keep: BoolArray
+    available: BoolArray
+    recomputed: BoolArray
+    stage_of: IntArray
+    plan: Plan
+    trace: Trace
+
+    @property
+    def cost(self) -> float:
+        """In the graph's unit."""
+        return self.trace.cost
+
+    @property
+    def peak(self) -> int:
+        """In bytes."""
+        return self.trace.peak_bytes
+
+    def keeping(self, stage: int, op: int, kept: bool = True) -> Schedule[AnySpace]:
+        """The same, but for one entry of ``keep``."""
+        keep = self.keep.copy()
+        keep[stage, op] = kept
+        return self.space.evaluate(keep)
+
+    def course(self) -> Course:
+        """For the kernels."""
+        trace = self.trace
+        matrices = self.keep, self.available, self.recomputed
+        return Course(trace.codes, trace.bytes_during, self.stage_of, *matrices)
+
+
+@dataclass(frozen=True)
+class Space:
+    """F or (9) for one graph.
+
+    Attributes:
+        name: ``F`` or ``9``.
+        graph: the graph.
+        ops: ops that may be recomputed, in program order.
+        stages: ops that end a stage, in program order.
+    """
+
+    name: str
+    graph: Graph
+    ops: IntArray
+    stages: IntArray
+
+    @classmethod
+    def reduced(cls, graph: Graph) -> Space:
+        """F of a training graph."""
+        ops, loss = needed(graph), graph.loss_index
+        assert loss is not None
+        forward = np.array([graph.ops[op].phase is Phase.FORWARD for op in ops], dtype=bool)
+        first = forward & (ops < loss)
+        return Space("F", graph, ops[first], ops[~first])
+
+    @classmethod
+    def full(cls, graph: Graph) -> Space:
+        """Problem (9) of a graph."""
+        return Space("9", graph, needed(graph), needed(graph))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(stages, repeatable ops)."""
+        return len(self.stages), len(self.ops)
+
+    @cached_property
+    def cost(self) -> FloatArray:
+        """Per repeatable op."""
+        tables = self.graph.tables
+        return tables.cost[tables.op_first[self.ops]]
+
+    @cached_property
+    def base_cost(self) -> float:
+        """Cost of computing every op once."""
+        tables = self.graph.tables
+        return float(tables.cost[tables.op_first[needed(self.graph)]].sum())
+
+    @cached_property
+    def place(self) -> IntArray:
+        """Per op of the graph, and for "no op" at the end: its number in ``ops``, or -1."""
+        return self._numbers(self.ops)
+
+    @cached_property
+    def stage(self) -> IntArray:
+        """Per repeatable op: the stage that it ends, or -1."""
+        return self._numbers(self.stages)[self.ops]
+
+    def _numbers(self, ops: IntArray) -> IntArray:
+        found = np.full(len(self.graph.ops) + 1, -1, dtype=np.int64)
+        found[ops] = np.arange(len(ops))
+        return found
+
+    def read_from(self, ops: IntArray) -> Rows:
+        """Per op, the repeatable ops that it reads."""
+        tables = self.graph.tables
+        rows = []
+        for op in ops.tolist():
+            writers = self.place[tables.writer[tables.reads[int(tables.op_first[op])]]]
+            rows.append(sorted({w for w in writers.tolist() if w >= 0}))
+        return Rows.of(rows)
+
+    @cached_property
+    def structure(self) -> Structure:
+        """For the kernels."""
+        inputs, uses = self.read_from(self.ops), self.read_from(self.stages)
+        stage_place = self.place[self.stages]
+        return Structure(
+            self.stage, stage_place, inputs.start, inputs.items, uses.start, uses.items
+        )
+
+    @cached_property
+    def values(self) -> Values:
+        """For the kernels."""
+        tables, place = self.graph.tables, self.place
+        reads = tables.reads.start, tables.reads.items
+        return Values(tables.value_bytes, place[tables.writer], place[tables.op_of], *reads)
+
+    def everything(self) -> Schedule[Self]:
+        """The schedule that recomputes nothing."""
+        return self.evaluate(np.ones(self.shape, dtype=bool))
+
+    def evaluate(self, keep: BoolArray) -> Schedule[Self]:
+        """The schedule that ``keep`` stands for."""
+        return self.simulated(keep, *kernels.derive(keep, self.structure))
+
+    def explicit(self, recomputed: BoolArray) -> Schedule[Self] | None:
+        """The schedule that recomputes exactly these; None where some read would find nothing."""
+        live = kernels.liveness(recomputed, self.structure)
+        try:
+            return self.simulated(live, live, recomputed)
+        except InvalidPlan:
+            return None
+
+    def adopt(self, schedule: Schedule[Space]) -> Schedule[Space] | None:
+        """A schedule of F in (9), which holds it."""
+        source = schedule.space
+        if source is self:
+            return schedule
+        recomputed = np.zeros(self.shape, dtype=bool)
+        stages = self._numbers(self.stages)[source.stages]
+        recomputed[np.ix_(stages, self.place[source.ops])] = schedule.recomputed
+        return self.explicit(recomputed)
+
+    def simulated(
+        self, keep: BoolArray, available: BoolArray, recomputed: BoolArray
+    ) -> Schedule[Self]:
+        """The schedule with these matrices, and its plan.
+
+        Raises:
+            InvalidPlan: it reads what is not there.
+        """
+        sequence, stage_of = kernels.computes(recomputed, self.stage)
+        ops = self.all_ops[sequence]
+        codes = with_frees(self.graph, self.graph.tables.op_first[ops])
+        plan = Plan.from_codes(self.graph, codes)
+        trace = simulate(self.graph, plan)
+        return Schedule(self, keep, available, recomputed, stage_of, plan, trace)
+
+    @cached_property
+    def all_ops(self) -> IntArray:
+        """The repeatable ops, then those of stages: what the computes' numbers stand for."""
+        return np.concatenate([self.ops, self.stages])

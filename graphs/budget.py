@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rematbench.graphs.errors import BudgetError, ConfigError
+from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, shown
 
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
+Number = TypeVar("Number", int, float)
 _REMEDY = (
     "give null, a fraction such as 0.5 (above 0, up to 1.0), or bytes such as 123456789 or 8GiB"
 )
@@ -44,14 +46,20 @@ def parse_budget(given: Any) -> Budget:
     if given is None:
         return Budget()
     if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return Budget(bytes=given)
+        return Budget(bytes=_allowed(given, given))
     if isinstance(given, float) and math.isfinite(given) and 0 < given <= 1:
         return Budget(fraction=given)
     if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
         factor = _UNITS.get(match["unit"].lower())
-        if factor and (size := int(float(match["number"]) * factor)) > 0:
-            return Budget(bytes=size)
+        if factor and (size := float(match["number"]) * factor) >= 1:
+            return Budget(bytes=int(_allowed(given, size)))
     raise BudgetError(f"budget={given}: not a budget; {_REMEDY}")
+
+
+def _allowed(given: Any, size: Number) -> Number:
+    if size > MOST_BYTES:
+        raise BudgetError(f"budget={shown(given)}: too large; {BYTES_TOLD}")
+    return size
 
 
 def parse_bytes(key: str, given: Any) -> int:
@@ -68,5 +76,7 @@ def parse_bytes(key: str, given: Any) -> int:
     except BudgetError:
         found = None
     if found is None:
-        raise ConfigError(f"{key}={given}: give bytes such as 17179869184 or 16GiB")
+        raise ConfigError(
+            f"{key}={shown(given)}: give bytes such as 17179869184 or 16GiB; {BYTES_TOLD}"
+        )
     return found

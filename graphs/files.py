@@ -30,6 +30,7 @@ from rematbench.graphs.json_files import (
     write_bytes as write_bytes,
     write_json as write_json,
 )
+from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, shown
 from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
@@ -153,8 +154,10 @@ def read_plan(path: str | Path) -> Plan:
         PLAN_FORMAT, required=("graph", "statements"), optional=("strategy", "budget_bytes")
     )
     budget = top.get("budget_bytes")
-    if budget is not None and (type(budget) is not int or budget <= 0):
-        raise form.error(f"budget_bytes is {budget!r}; give a positive whole number or null")
+    if budget is not None and (type(budget) is not int or budget < 0):
+        raise form.error(f"budget_bytes is {shown(budget)}; give a whole number or null")
+    if budget is not None and budget > MOST_BYTES:
+        raise form.error(f"budget_bytes is {shown(budget)}; {BYTES_TOLD}")
     items = form.list(top, "statements")
     return Plan(
         tuple(_statement(form, i, item) for i, item in enumerate(items)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.errors import GraphError
+from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, MOST_COST, shown
 
 IntArray = NDArray[np.int64]
 
@@ -177,6 +177,7 @@ class Graph:
     def __post_init__(self) -> None:
         _check_values(self)
         _check_ops(self)
+        _check_sum(self)
         _check_order(self)
         for output in self.outputs:
             if output not in self.value_index:
@@ -298,7 +299,24 @@ def _check_values(graph: Graph) -> None:
 
 def _check_bytes(where: str, key: str, number: object) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise GraphError(f"{where}: {key} is {number!r}; give a whole number of bytes, 0 or more")
+        raise GraphError(
+            f"{where}: {key} is {shown(number)}; give a whole number of bytes, 0 or more"
+        )
+    if number > MOST_BYTES:
+        raise GraphError(f"{where}: {key} is {shown(number)}; {BYTES_TOLD}")
+
+
+def _check_sum(graph: Graph) -> None:
+    """No peak of a plan may overflow."""
+    total = sum(value.bytes for value in graph.values)
+    needs = (i.workspace_bytes for op in graph.ops for i in op.implementations)
+    if total + max(needs, default=0) > MOST_BYTES:
+        largest = max(graph.values, key=lambda value: value.bytes)
+        raise GraphError(
+            f"graph {graph.name!r}: its values and its largest workspace come to more than "
+            f"{MOST_BYTES} bytes (2^60, 1 EiB), which is the most that is allowed; the largest "
+            f"value is {largest.name!r} of {largest.bytes} bytes: check its unit"
+        )
 
 
 def _check_ops(graph: Graph) -> None:
@@ -347,8 +365,10 @@ def _check_implementation(
         where = f"{where}, implementation {implementation.name!r}"
     cost = implementation.cost
     is_number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
-    if not is_number or not math.isfinite(cost) or cost < 0:
-        raise GraphError(f"{where}: cost is {cost!r}; give a finite number, 0 or more")
+    if not is_number or not 0 <= cost <= MOST_COST:  # nor is it NaN
+        raise GraphError(
+            f"{where}: cost is {shown(cost)}; give a finite number from 0 to {MOST_COST:g}"
+        )
     _check_bytes(where, "workspace_bytes", implementation.workspace_bytes)
     for name in implementation.reads:
         if name not in graph.value_index:

@@ -38,6 +38,8 @@ def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> A
             f"{path}: not valid JSON at {where} ({fault.msg}); is the file truncated?"
         ) from None
     except (ValueError, RecursionError) as fault:
+        if "digits" in str(fault):  # Python's own limit on whole numbers
+            fault = ValueError("holds a number of thousands of digits; give a smaller one")
         raise error(f"{path}: {fault}") from None
 
 

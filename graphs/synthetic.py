@@ -8,6 +8,7 @@ import numpy as np
 
 from rematbench.graphs.errors import GraphError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.limits import MOST_STEPS, shown
 
 
 def unit_chain(length: int) -> Graph:
@@ -18,8 +19,7 @@ def unit_chain(length: int) -> Graph:
     >>> len(unit_chain(8).ops)
     17
     """
-    if length < 1:
-        raise GraphError(f"unit_chain: length is {length}; give 1 or more")
+    check_length("unit_chain", length)
     layers = [f"layer{i}" for i in range(length)]
     ops = [
         simple_op(name, Phase.FORWARD, layers[i - 1 : i] if i else [], [name], 1)
@@ -32,6 +32,12 @@ def unit_chain(length: int) -> Graph:
         after = f"grad_{name}"
     values = tuple(Value(op.name, 1) for op in ops)
     return Graph(f"unit_chain{length}", values, tuple(ops), (after,))
+
+
+def check_length(what: str, length: int) -> None:
+    """Raises GraphError, which says so, unless a chain can be that long."""
+    if not 1 <= length <= MOST_STEPS:
+        raise GraphError(f"{what}: length is {shown(length)}; give 1 to {MOST_STEPS}")
 
 
 def with_backward(graph: Graph) -> Graph:
@@ -111,6 +117,10 @@ def join(lengths: Sequence[int]) -> Graph:
     """
     if not lengths or any(type(n) is not int or n < 0 for n in lengths):
         raise GraphError(f"join: lengths are {list(lengths)}; give whole numbers, 0 or more")
+    if sum(lengths) > MOST_STEPS:
+        raise GraphError(
+            f"join: lengths come to {shown(sum(lengths))} steps; give {MOST_STEPS} or fewer"
+        )
     ops: list[Op] = []
     for j, length in enumerate(lengths):
         ops.append(simple_op(f"x{j}_0", Phase.FORWARD, [], [f"x{j}_0"], 0))

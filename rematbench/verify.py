@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rematbench.graphs.errors import InvalidPlan, RematbenchError
+from rematbench.graphs.errors import InvalidPlan, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
@@ -20,7 +20,15 @@ def verify(graph: Graph, plan: Plan) -> Row:
     """The row of a plan as simulated; ``failed`` with the reason where it is invalid.
 
     A plan for a forward-only graph may be for the graph itself, or for ``with_backward`` of it.
+
+    Raises:
+        PlanError: the plan is for another graph.
     """
+    if plan.graph != graph.name:
+        raise PlanError(
+            f"the plan is for graph {plan.graph!r}, not for {graph.name!r}; give the graph that "
+            "it was made for"
+        )
     if any(s.op not in graph.op_index for s in plan.statements if hasattr(s, "op")):
         graph = with_backward(graph)
     base = simulate(graph, program_order(graph))

@@ -27,6 +27,7 @@ from typing import IO, Any, NoReturn
 
 from rematbench.graphs.errors import GraphError
 from rematbench.graphs.files import write_bytes
+from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, MOST_TICKS, shown
 from rematbench.streams.events import (
     Annotate,
     Call,
@@ -40,8 +41,8 @@ from rematbench.streams.events import (
     Result,
 )
 
+_TICKS_TOLD = f"at most {MOST_TICKS} (2^53) of time"
 _LONGEST_LINE = 16 * 2**20
-_LARGEST = 2**62
 
 
 def read_log(path: str | Path) -> EventStream:
@@ -89,6 +90,7 @@ class _Reader:
     def __init__(self, path: str, file: IO[bytes]) -> None:
         self.path, self.file, self.number, self.event_line = path, file, 0, 0
         self.known: set[str] = set()
+        self.bytes, self.ticks = 0, 0  # of all lines so far
 
     def fail(self, message: str) -> NoReturn:
         raise GraphError(f"{self.path}: line {self.number}: {message}")
@@ -156,8 +158,24 @@ class _Reader:
         found = line[key]
         if isinstance(found, str) and found.isascii() and found.isdecimal() and len(found) < 20:
             found = int(found)
-        if type(found) is not int or not 0 <= found < _LARGEST:
-            self.fail(f"{key} is {found!r}; give a whole number, 0 or more, as a string")
+        if isinstance(found, str) and found.isascii() and found.isdecimal():
+            self.fail(f"{key} has {len(found)} digits; {BYTES_TOLD}, and {_TICKS_TOLD}")
+        if type(found) is not int or found < 0:
+            self.fail(f"{key} is {shown(found)}; give a whole number, 0 or more, as a string")
+        return found
+
+    def size(self, line: dict[str, Any], key: str) -> int:
+        found = self.count(line, key)
+        self.bytes += found
+        if self.bytes > MOST_BYTES:
+            self.fail(f"with {key} {shown(found)}, the log's sizes come to too much; {BYTES_TOLD}")
+        return found
+
+    def time(self, line: dict[str, Any]) -> int:
+        found = self.count(line, "TIME")
+        self.ticks += found
+        if self.ticks > MOST_TICKS:
+            self.fail(f"with TIME {shown(found)}, the log's times come to too much; {_TICKS_TOLD}")
         return found
 
     def name(self, line: dict[str, Any], key: str) -> str:
@@ -206,17 +224,17 @@ class _Reader:
 def _constant(reader: _Reader, line: dict[str, Any]) -> Event:
     reader.keys(line, "NAME")
     name = reader.new(line, "NAME")
-    return Constant(name, reader.count(reader.companion("MEMORY", name), "MEMORY"))
+    return Constant(name, reader.size(reader.companion("MEMORY", name), "MEMORY"))
 
 
 def _call(reader: _Reader, line: dict[str, Any]) -> Event:
     reader.keys(line, "ARGS", "NAME", "RESULT", "TIME", optional=("WORKSPACE",))
-    op, cost = reader.text(line, "NAME"), reader.count(line, "TIME")
+    op, cost = reader.text(line, "NAME"), reader.time(line)
     arguments = reader.arguments(line)
     names = reader.list(line, "RESULT", str)
     if not names:
         reader.fail("RESULT is empty; name what the call makes, or drop the call")
-    workspace = reader.count(line, "WORKSPACE") if "WORKSPACE" in line else 0
+    workspace = reader.size(line, "WORKSPACE") if "WORKSPACE" in line else 0
     for name in names:
         reader.define(name, "RESULT")
     results = tuple(_result(reader, name, len(arguments)) for name in names)
@@ -224,7 +242,7 @@ def _call(reader: _Reader, line: dict[str, Any]) -> Event:
 
 
 def _result(reader: _Reader, name: str, arguments: int) -> Result:
-    size = reader.count(reader.companion("MEMORY", name), "MEMORY")
+    size = reader.size(reader.companion("MEMORY", name), "MEMORY")
     line = reader.companion("ALIAS", name)
     if line["ALIAS"] in ("-1", -1):
         return Result(name, size)
@@ -242,7 +260,7 @@ def _mutate(reader: _Reader, line: dict[str, Any]) -> Event:
         reader.fail(f"MUTATE is {mutated}; give indices into ARGS, 0 to {len(arguments) - 1}")
     if len({arguments[index] for index in mutated}) != len(mutated):
         reader.fail(f"MUTATE is {mutated}: it names one tensor twice; keep one")
-    return Mutate(reader.text(line, "NAME"), arguments, tuple(mutated), reader.count(line, "TIME"))
+    return Mutate(reader.text(line, "NAME"), arguments, tuple(mutated), reader.time(line))
 
 
 def _copy(reader: _Reader, line: dict[str, Any]) -> Event:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rematbench.graphs.errors import GraphError
+from rematbench.graphs.synthetic import check_length
 from rematbench.streams.events import Annotate, Call, Event, EventStream, Release, Result
 
 
@@ -17,8 +17,7 @@ def toy_chain(length: int) -> EventStream:
     >>> len(toy_chain(8).events)
     32
     """
-    if length < 1:
-        raise GraphError(f"toy_chain: length is {length}; give 1 or more")
+    check_length("toy_chain", length)
     events: list[Event] = []
     for i in range(1, length + 1):
         reads = (f"t{i - 1}",) if i > 1 else ()

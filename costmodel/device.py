@@ -137,6 +137,20 @@ def steady_allocator() -> bool:
     return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
+def free_memory(device: str) -> int | None:
+    """Bytes that this process could still take of a device's memory; None: nobody knows."""
+    if device == "cuda":
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(torch.cuda.mem_get_info()[0]) + unused
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):  # what caches of files would give back, too
+                return int(line.split()[1]) * 1024
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
 def synchronize(device: str) -> None:
     """Wait until the device has done what it was asked."""
     if device == "cuda":

@@ -6,13 +6,13 @@ A name is ``kind`` or ``kind:detail``, and ``+`` joins two kinds: ``conv:winogra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from rematbench.graphs.ir import Graph, Op, Phase
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 
 
@@ -67,6 +67,8 @@ class ImplementationTraits:
         runs_default: it decodes, and then runs the default implementation.
         density: of an op that encodes sparsely: the share of its input's entries that are not
             zero, as measured.
+        float64: given float64 instead of the captured types, it computes in float64; else it does
+            something else then, such as run PyTorch's own implementation.
     """
 
     tolerance: float = 0.0
@@ -74,6 +76,7 @@ class ImplementationTraits:
     replays: str | None = None
     runs_default: bool = False
     density: float = 1.0
+    float64: bool = True
 
 
 TraitsTable = Mapping[tuple[str, str], ImplementationTraits]
@@ -94,38 +97,19 @@ class Refusal:
     reason: str
 
 
-def perturbs_forward(traits: TraitsTable, graph: Graph, plan: Plan) -> bool:
-    """Does the plan run an inexact implementation of a forward op?
-
-    Such a plan is a step from slightly other activations, some of which may be on the other side
-    of a ReLU: how far its gradients are off is a property of the model, not of the plan.
-    """
-    if not traits:
-        return False
-    return any(
-        found.tolerance > 0 and op.phase is not Phase.BACKWARD
-        for op, found in _chosen(traits, graph, plan)
-    )
+Way = tuple[str, str]
+"""The names of an op and of one of its implementations."""
 
 
-def _chosen(
-    traits: TraitsTable, graph: Graph, plan: Plan
-) -> Iterator[tuple[Op, ImplementationTraits]]:
-    """Each distinct implementation that a plan runs and that has traits."""
+def ways_of(graph: Graph, plan: Plan) -> tuple[Way, ...]:
+    """Each distinct implementation that a plan runs and that is not its op's default, in order."""
     codes = plan.codes(graph)
     tables = graph.tables
+    found: list[Way] = []
     for code in np.unique(codes[codes >= 0]).tolist():
         number = int(tables.op_of[code])
-        op = graph.ops[number]
-        found = traits.get((op.name, op.implementations[code - int(tables.op_first[number])].name))
-        if found is not None:
-            yield op, found
-
-
-def plan_tolerance(traits: TraitsTable, graph: Graph, plan: Plan) -> float:
-    """How far a plan's gradients may be off, relative to the largest entry of each.
-
-    The sum over the distinct implementations that it runs: errors of first order add up. 0 means
-    that all of them are exact.
-    """
-    return sum((found.tolerance for _, found in _chosen(traits, graph, plan)), 0.0)
+        way = code - int(tables.op_first[number])
+        if way:
+            op = graph.ops[number]
+            found.append((op.name, op.implementations[way].name))
+    return tuple(found)

@@ -224,11 +224,11 @@ def _judge(row: Row, solution: Solution, trace: Trace) -> None:
 
 
 def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace: Trace) -> None:
-    from rematbench.costmodel.device import device_name
+    from rematbench.costmodel.device import device_name, free_memory
     from rematbench.validator import measure
 
     row["device"] = device_name(settings.device)
-    free = _available_memory()
+    free = free_memory(settings.device)
     if settings.device == "cpu" and free is not None and trace.peak_bytes > free:
         reason = f"the plan peaks at {trace.peak_bytes} bytes, {free} are available"
         row |= {"status": "out_of_memory", "reason": reason}
@@ -253,21 +253,17 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
 def record(row: Row, measurement: Measurement, accounting: str) -> None:
     """Put a measurement into its row; a plan with wrong gradients has failed."""
     measured = asdict(measurement)
-    verdict = measured.pop("verdict")
+    reason = measured.pop("reason")
+    measured["verdict"] = str(measurement.verdict)
     row |= {name: measured.pop(name) for name in list(measured) if name in row}
     row["measured_overhead"] = _ratio(row["measured_seconds"], measured["eager_seconds"])
     row["extra"] |= measured
     if accounting == "full":
         row["peak_error"] = _ratio(row["peak_bytes"], row["measured_peak_bytes"])
-    if verdict != "ok":
-        row |= {"status": "failed", "reason": verdict}
-
-
-def _available_memory() -> int | None:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
+    if reason is not None:
+        row |= {"status": "failed", "reason": reason}
+    else:
+        row["reason"] = measurement.remark
 
 
 def failure(error: Exception) -> Row:

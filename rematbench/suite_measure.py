@@ -11,7 +11,7 @@ from rematbench.job import failure, record
 from rematbench.row import Row, write_row
 from rematbench.suite_plan import Entry, Prepared, settle
 from rematbench.terminal import announce
-from rematbench.validator import Comparison, Program, generate
+from rematbench.validator import Judgement, Program, generate
 from rematbench.validator.replay import replayed_seconds
 
 # Of the time for a model: a plan runs twice to be judged, and a few times to be timed.
@@ -31,7 +31,7 @@ class Distinct:
     """
 
     program: Program
-    judged: tuple[Comparison, PeakReading]
+    judged: tuple[Judgement, PeakReading]
     rows: dict[Entry, Row] = field(default_factory=dict)
 
 

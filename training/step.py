@@ -324,7 +324,7 @@ def _check_plan(plan: Plan, graph: Graph, allowed: int | None) -> None:
 
 def _check_loss(step: Step, batch: tuple[Tensor, ...]) -> None:
     """Compare the plan's loss with the model's own; random state and buffers are left alone."""
-    from rematbench.validator.check import TOLERANCE
+    from rematbench.validator.compare import TOLERANCE
 
     device = step._captured.device
     buffers = [(b, b.clone()) for b in step.module.buffers()]

@@ -1,21 +1,26 @@
 """Runs plans on a device, and judges them against eager training."""
 
 from rematbench.validator.check import (
-    Comparison,
+    Judgement,
     Measurement,
     Validator,
-    compare,
+    Verdict,
     measure,
     validator_of,
 )
 from rematbench.validator.codegen import Program, generate
+from rematbench.validator.compare import Comparison, compare
+from rematbench.validator.rounding import Rounding
 from rematbench.validator.sparsity import densities
 
 __all__ = [
     "Comparison",
+    "Judgement",
     "Measurement",
     "Program",
+    "Rounding",
     "Validator",
+    "Verdict",
     "compare",
     "densities",
     "generate",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property, partial
 from time import monotonic
 
 import torch
-from torch import Tensor
 
 from rematbench.costmodel.device import (
     PeakReading,
@@ -26,29 +26,46 @@ from rematbench.graphs.errors import is_out_of_memory
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program, generate
-from rematbench.validator.execute import Bench, StepResult
+from rematbench.validator.compare import Comparison, StepResult, compare
+from rematbench.validator.execute import Bench
+from rematbench.validator.rounding import Judge, Rounding
 
-# Relative to the largest entry of the tensor; used where a device is not deterministic.
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+class Verdict(StrEnum):
+    """What became of a plan's loss, gradients and buffers.
+
+    - ``exact``: it runs exact implementations alone, and every bit is eager training's; on a
+      device that does not repeat its own bits: within
+      :data:`~rematbench.validator.compare.TOLERANCE`;
+    - ``rounding``: it runs implementations that round otherwise; in double precision it is eager
+      training's step, and each of them alone is within what it states;
+    - ``lossy``: the same, but for encodings that lose information, by what the row says;
+    - ``wrong``: it is another step;
+    - ``unjudged``: eager training does not fit the device.
+    """
+
+    EXACT = "exact"
+    ROUNDING = "rounding"
+    LOSSY = "lossy"
+    WRONG = "wrong"
+    UNJUDGED = "unjudged"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """How a step's results differ from eager training's.
+class Judgement:
+    """The verdict on a plan, and what it rests on.
 
     Attributes:
-        bitwise: every bit of loss, gradients and buffers is equal.
-        max_error: largest difference, relative to the largest entry of the tensor or, if that is
-            larger, of another gradient of its module: the gradient of a bias before a batch norm
-            is 0 but for rounding, which says nothing relative to itself.
-        worst: the tensor where it is.
-        verdict: ``ok``, or what is wrong.
+        comparison: with eager training in the working precision; information only, where
+            ``rounding`` is not None.
+        rounding: of a plan that runs inexact implementations, else None.
+        reason: what is wrong; None: nothing.
     """
 
-    bitwise: bool
-    max_error: float
-    worst: str
-    verdict: str
+    verdict: Verdict
+    comparison: Comparison
+    rounding: Rounding | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +80,10 @@ class Measurement:
         measured_seconds: median of one step; ``measured_seconds_iqr`` its spread over
             ``measured_repeats`` runs, interleaved with as many eager steps.
         eager_seconds, eager_peak_bytes: the same of eager training, or None where it did not run.
-        gradient_max_error, gradient_bitwise, verdict: see :class:`Comparison`; None, None and
-            ``ok`` where eager training does not fit the device.
-        gradient_tolerance: what the plan's implementations allow; 0: they are all exact. Forward
-            ones add what the model makes of them, see :meth:`Validator.noise_of`.
+        gradient_max_error, gradient_bitwise: see :class:`~rematbench.validator.compare.Comparison`;
+            None where eager training does not fit the device.
+        verdict: see :class:`Verdict`; ``reason``: what is wrong, or None.
+        rounding: what the verdict on a plan with inexact implementations rests on, else None.
         device: name of the hardware.
         steady_allocator: were malloc's thresholds fixed (CPU)?
         measurement_reused: the same statements had been measured before, on the same bench.
@@ -82,86 +99,25 @@ class Measurement:
     eager_peak_bytes: int | None
     gradient_max_error: float | None
     gradient_bitwise: bool | None
-    gradient_tolerance: float
-    verdict: str
+    verdict: Verdict
+    reason: str | None
+    rounding: Rounding | None
     device: str
     steady_allocator: bool
     requested_bytes: int | None = None
     measurement_reused: bool = False
 
-
-def compare(
-    found: StepResult,
-    expected: StepResult,
-    exact: bool,
-    tolerance: float = 0.0,
-    gradient_noise: float = 0.0,
-) -> Comparison:
-    """Compare loss, every gradient and every buffer.
-
-    Args:
-        exact: demand equal bits; otherwise :data:`TOLERANCE` by dtype.
-        tolerance: added to what ``exact`` allows: that of the plan's implementations.
-        gradient_noise: added for gradients alone; see :attr:`Validator.noise`.
-    """
-    pairs = [("loss", found.loss, expected.loss)]
-    for what, ours, theirs in (
-        ("gradient of", found.gradients, expected.gradients),
-        ("buffer", found.buffers, expected.buffers),
-    ):
-        missing = theirs.keys() - ours.keys()
-        if missing:
-            name = min(missing)
-            return Comparison(False, float("inf"), name, f"{what} {name} is missing")
-        pairs += [(f"{what} {name}", ours[name], theirs[name]) for name in theirs]
-    scale = _module_scales(pairs)
-    errors = {name: _error(a, b, scale[_module(name)]) for name, a, b in pairs}
-    worst = max(errors, key=lambda name: errors[name])
-    bitwise = all(torch.equal(a, b) for _, a, b in pairs)
-    allowed = {
-        name: tolerance
-        + (0.0 if exact else TOLERANCE.get(b.dtype, 0.0))
-        + (gradient_noise if name.startswith("gradient") else 0.0)
-        for name, _, b in pairs
-    }
-    wrong = [name for name in errors if not errors[name] <= allowed[name]]
-    verdict = "ok"
-    if wrong:
-        name = max(wrong, key=lambda name: errors[name])
-        verdict = (
-            f"{name} differs from eager training by {errors[name]:.3g} of its largest entry "
-            f"(allowed: {allowed[name]:g}); {len(wrong)} of {len(pairs)} tensors are wrong"
+    @property
+    def remark(self) -> str | None:
+        """What whoever takes the plan for eager training's step should know; None: nothing."""
+        if self.verdict is not Verdict.LOSSY or self.rounding is None:
+            return None
+        return (
+            f"lossy: encodings are off by up to {self.rounding.lossy_error or 0.0:.2g} of their "
+            f"readers' largest entry, gradients by {self.gradient_max_error or 0.0:.2g}"
         )
-    return Comparison(bitwise, errors[worst], worst, verdict)
 
 
-def _module(name: str) -> str:
-    """What a tensor belongs to; a name without a dot belongs to itself."""
-    return name.rpartition(".")[0] or name
-
-
-def _module_scales(pairs: list[tuple[str, Tensor, Tensor]]) -> dict[str, float]:
-    scales: dict[str, float] = {}
-    for name, _, expected in pairs:
-        largest = torch.nan_to_num(expected.double()).abs().max().item() if expected.numel() else 0
-        scales[_module(name)] = max(scales.get(_module(name), 0.0), largest)
-    return scales
-
-
-def _error(found: Tensor, expected: Tensor, scale: float) -> float:
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return float("inf")
-    if torch.equal(found, expected):
-        return 0.0
-    a, b = found.double(), expected.double()
-    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
-        return float("inf")
-    return float(torch.nan_to_num(a - b).abs().max().item() / max(scale, 1e-30))
-
-
-# What forward algorithms change, roughly; how far their effect may exceed one sample of it; and
-# the most that is put down to it, so that a missing gradient is never taken for noise.
-PERTURBATION, NOISE_MARGIN, MOST_NOISE = 1e-6, 2.0, 0.5
 FEWEST_TURNS = 3  # of timed runs, where time is short
 
 
@@ -178,6 +134,8 @@ class Validator:
         """Go on with the same model under other costs, or with other implementations."""
         if captured.code is not self.bench.captured.code:
             self._measured.clear()  # the same codes would be other statements
+            if "_rounding" in vars(self):
+                self._rounding.use()
         self.bench.captured = captured
 
     @cached_property
@@ -186,9 +144,14 @@ class Validator:
         return self.bench.reference()
 
     @cached_property
-    def deterministic(self) -> bool:
+    def exact(self) -> bool:
         """Does eager training reproduce its own bits on this device?"""
-        return compare(self.bench.reference(), self.reference, exact=True).bitwise
+        repeatable = self.device == "cpu" or torch.are_deterministic_algorithms_enabled()
+        return repeatable and compare(self.bench.reference(), self.reference, exact=True).bitwise
+
+    @cached_property
+    def _rounding(self) -> Judge:
+        return Judge(self.bench, self.exact, self._compared)
 
     @cached_property
     def eager_peak_bytes(self) -> int:
@@ -200,28 +163,24 @@ class Validator:
             self.bench.clear(before)
         return reading.peak_bytes + self.bench.resident_bytes
 
-    def check(self, program: Program) -> Comparison:
-        """Run once and compare with eager training."""
+    def check(self, program: Program) -> Judgement:
+        """Run and compare with eager training."""
+        judge = self._rounding
+        if not judge.is_inexact(program):
+            found = self._compared(program)
+            verdict = Verdict.EXACT if found.reason is None else Verdict.WRONG
+            return Judgement(verdict, found, reason=found.reason)
+        found = self._compared(program, tolerance=math.inf)
+        rounding = judge.judge(program)
+        reason = found.reason or rounding.reason
+        verdict = Verdict.LOSSY if judge.is_lossy(program) else Verdict.ROUNDING
+        return Judgement(Verdict.WRONG if reason else verdict, found, rounding, reason)
+
+    def _compared(self, program: Program, tolerance: float | None = None) -> Comparison:
+        """In the working precision: bit by bit where the device repeats its bits."""
         found = self.bench.result_of(self.bench.run(program))
-        repeatable = self.device == "cpu" or torch.are_deterministic_algorithms_enabled()
-        exact = repeatable and self.deterministic
-        noise = self.noise_of(program)
-        return compare(found, self.reference, exact, program.tolerance, noise)
-
-    def noise_of(self, program: Program) -> float:
-        """How far gradients may be off because of what the *model* makes of inexact forward ops.
-
-        An inexact forward op moves activations across the kinks of ReLU and max-pool. ResNet-50
-        at its initial weights changes gradients by a fifth of their largest entry when weights
-        change in their last bit; no implementation is to blame for that.
-        """
-        return min(NOISE_MARGIN * self.noise, MOST_NOISE) if program.perturbs_forward else 0.0
-
-    @cached_property
-    def noise(self) -> float:
-        """How far eager training's gradients move when parameters move by 1e-6 of themselves."""
-        other = self.bench.perturbed_reference(PERTURBATION)
-        return compare(other, self.reference, exact=False).max_error
+        exact = self.exact and tolerance is None
+        return compare(found, self.reference, exact=exact, tolerance=tolerance)
 
     def times(
         self, programs: Sequence[Program], repeats: int, deadline: float = math.inf
@@ -280,7 +239,7 @@ class Validator:
             limit_memory(None, self.device)
         return self.measurement(program, (self._check_if_it_fits(program), reading), planned, [])
 
-    def _check_if_it_fits(self, program: Program) -> Comparison | None:
+    def _check_if_it_fits(self, program: Program) -> Judgement | None:
         try:
             return self.check(program)
         except Exception as error:
@@ -289,26 +248,27 @@ class Validator:
         release(self.device)
         return None
 
-    def judge(self, program: Program) -> tuple[Comparison, PeakReading]:
+    def judge(self, program: Program) -> tuple[Judgement, PeakReading]:
         """What comes out of a program, and the memory that it takes."""
-        comparison = self.check(program)
+        judgement = self.check(program)
         empty_cache(self.device)  # so that what is reserved is this program's
-        return comparison, peak_of(lambda: self.bench.run(program), self.device)
+        return judgement, peak_of(lambda: self.bench.run(program), self.device)
 
     def measurement(
         self,
         program: Program,
-        judged: tuple[Comparison | None, PeakReading],
+        judged: tuple[Judgement | None, PeakReading],
         planned: list[float],
         eager: list[float],
     ) -> Measurement:
         """All that was measured of a program.
 
         Args:
-            judged: see :meth:`judge`; no comparison where eager training does not fit.
+            judged: see :meth:`judge`; no judgement where eager training does not fit.
             planned, eager: seconds, see :meth:`times`; no eager ones where it did not run.
         """
-        comparison, reading = judged
+        judgement, reading = judged
+        compared = judgement and judgement.comparison
         seconds, iqr = spread(planned)
         resident, reserved = self.bench.resident_bytes, reading.reserved_bytes
         requested = reading.requested_bytes
@@ -322,10 +282,11 @@ class Validator:
             measured_repeats=len(planned),
             eager_seconds=spread(eager)[0] if eager else None,
             eager_peak_bytes=self.eager_peak_bytes if eager else None,
-            gradient_max_error=comparison and comparison.max_error,
-            gradient_bitwise=comparison and comparison.bitwise,
-            gradient_tolerance=program.tolerance + (self.noise_of(program) if comparison else 0.0),
-            verdict=comparison.verdict if comparison else "ok",
+            gradient_max_error=compared and compared.max_error,
+            gradient_bitwise=compared and compared.bitwise,
+            verdict=judgement.verdict if judgement else Verdict.UNJUDGED,
+            reason=judgement and judgement.reason,
+            rounding=judgement and judgement.rounding,
             device=device_name(self.device),
             steady_allocator=self.steady,
         )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rematbench.graphs.errors import ExecutionError
-from rematbench.graphs.kinds import perturbs_forward, plan_tolerance
+from rematbench.graphs.kinds import Way, ways_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.captured import Call, Captured, Ref, target_name
@@ -33,16 +33,15 @@ class Program:
         step: ``step(residents, rng)`` returns loss, gradients and buffer updates in one tuple,
             in the order of ``results``.
         results: tensor names.
-        tolerance: how far its results may be off, relative to the largest entry of each; 0: all
-            its implementations are exact.
-        perturbs_forward: is an inexact one among the forward ops?
+        ways: the implementations that it runs besides the default ones, by op.
+        peak_bytes: as simulated.
     """
 
     source: str
     step: Callable[..., tuple[Any, ...]]
     results: tuple[str, ...]
-    tolerance: float = 0.0
-    perturbs_forward: bool = False
+    ways: tuple[Way, ...] = ()
+    peak_bytes: int = 0
 
 
 def generate(captured: Captured, plan: Plan) -> Program:
@@ -54,7 +53,7 @@ def generate(captured: Captured, plan: Plan) -> Program:
         ExecutionError: a random op is first computed out of program order, so that it would
             draw other numbers than eager training does; names the op.
     """
-    simulate(captured.graph, plan)
+    peak_bytes = simulate(captured.graph, plan).peak_bytes
     writer = _Writer(captured)
     lines = writer.body(plan.codes(captured.graph))
     results = (captured.loss, *captured.gradients.values(), *captured.updates.values())
@@ -69,9 +68,7 @@ def generate(captured: Captured, plan: Plan) -> Program:
     )
     scope = dict(writer.scope)
     exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
-    tolerance = plan_tolerance(captured.traits, captured.graph, plan)
-    perturbs = perturbs_forward(captured.traits, captured.graph, plan)
-    return Program(source, scope["step"], results, tolerance, perturbs)
+    return Program(source, scope["step"], results, ways_of(captured.graph, plan), peak_bytes)
 
 
 class _Writer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,21 +12,7 @@ from torch import Tensor
 from rematbench.costmodel.device import require
 from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What a training step leaves behind.
-
-    Attributes:
-        loss: scalar.
-        gradients: by qualified parameter name.
-        buffers: new value of each mutated buffer, by qualified name.
-    """
-
-    loss: Tensor
-    gradients: dict[str, Tensor]
-    buffers: dict[str, Tensor]
+from rematbench.validator.compare import StepResult, same
 
 
 class RandomReplay:
@@ -57,9 +42,8 @@ def own_batch_norm() -> Iterator[None]:
     """Batch norms by PyTorch's own kernels, which a trace holds, instead of cuDNN's.
 
     Eager training on CUDA asks cuDNN, whose last bits differ; a deep network makes a different
-    gradient of them (see :meth:`rematbench.validator.check.Validator.noise_of`). cuDNN is switched
-    off around
-    the call: its argument ``cudnn_enabled`` is ignored. The backward pass follows the forward one.
+    gradient of them (see :mod:`rematbench.validator.rounding`). cuDNN is switched off around the
+    call: its argument ``cudnn_enabled`` is ignored. The backward pass follows the forward one.
     """
     plain = torch.batch_norm
 
@@ -121,11 +105,18 @@ class Bench:
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in self.residents}
         return sum(storage.nbytes() for storage in storages.values())
 
-    def run(self, program: Program) -> tuple[Tensor, ...]:
-        """One training step by a plan; returns the raw results in ``program.results`` order."""
+    def run(
+        self, program: Program, residents: tuple[Tensor, ...] | None = None
+    ) -> tuple[Tensor, ...]:
+        """One training step by a plan; returns the raw results in ``program.results`` order.
+
+        Args:
+            residents: others than the bench's own, in the same order.
+        """
         torch.manual_seed(self.seed + 1)
         with torch.no_grad():
-            return program.step(self.residents, RandomReplay(self.device))
+            given = self.residents if residents is None else residents
+            return program.step(given, RandomReplay(self.device))
 
     def result_of(self, raw: tuple[Tensor, ...]) -> StepResult:
         """Name the raw results of :meth:`run`."""
@@ -163,23 +154,8 @@ class Bench:
             changed = {
                 name: b.clone()
                 for name, b in self.module.named_buffers()
-                if not torch.equal(b, before[name])
+                if not same(b, before[name])
             }
         finally:  # memory may run out
             self.clear(before)
         return StepResult(loss, gradients, changed)
-
-    def perturbed_reference(self, relative: float) -> StepResult:
-        """An eager step with every parameter off by about ``relative`` of itself."""
-        parameters = list(self.module.parameters())
-        kept = [p.detach().clone() for p in parameters]
-        torch.manual_seed(self.seed + 2)
-        try:
-            with torch.no_grad():
-                for parameter in parameters:
-                    parameter.mul_(1 + relative * torch.randn_like(parameter))
-            return self.reference()
-        finally:
-            with torch.no_grad():
-                for parameter, old in zip(parameters, kept, strict=True):
-                    parameter.copy_(old)

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import (
 from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
 from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.captured import Captured
-from rematbench.validator.check import compare
-from rematbench.validator.execute import Bench, StepResult, own_batch_norm
+from rematbench.validator.compare import StepResult, compare
+from rematbench.validator.execute import Bench, own_batch_norm
 
 _FEWEST = 3  # modules in a row that are worth segments
 
@@ -83,7 +83,7 @@ def measure_native(
             eagerly = how["how"] == "checkpoint"
             with own_batch_norm() if eagerly else nullcontext():
                 result = _result(bench, step, before)
-            verdict = compare(result, reference, exact=False)
+            verdict = compare(result, reference)
             found = _costs(bench, step, repeats)
     except ConfigError:
         raise
@@ -93,10 +93,9 @@ def measure_native(
         return Native("failed", reason, wrapped=wrapped)
     finally:
         bench.clear(before)
-    right = verdict.verdict == "ok"
     return Native(
-        status="ok" if right else "failed",
-        reason=None if right else verdict.verdict,
+        status="ok" if verdict.reason is None else "failed",
+        reason=verdict.reason,
         measured_peak_bytes=found[0],
         measured_seconds=found[1],
         eager_seconds=eager[1],

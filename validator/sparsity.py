@@ -7,8 +7,9 @@ from torch import Tensor
 
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.plan import Compute, program_order
-from rematbench.tracing.captured import Call, Captured, filled
+from rematbench.tracing.captured import Captured
 from rematbench.validator.execute import Bench
+from rematbench.validator.interpret import run_call
 
 DENSE = 0.95  # above it, no sparse encoding is worth its trouble
 
@@ -31,7 +32,7 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
     torch.manual_seed(seed + 1)
     with torch.no_grad():
         for call in captured.prologue:
-            _run(call, tensors)
+            tensors |= run_call(call, tensors)
         for statement in program_order(graph).statements:
             if not isinstance(statement, Compute):
                 gone = [n for n in tensors if captured.value_of[n] == statement.value]
@@ -42,7 +43,7 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
             if op.phase is not Phase.FORWARD:
                 break
             for call in captured.code[op.name]["default"]:
-                _run(call, tensors)
+                tensors |= run_call(call, tensors)
             for value in op.writes:
                 density = _density(tensors.get(value))
                 if density < DENSE:
@@ -53,11 +54,4 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
 def _density(tensor: Tensor | None) -> float:
     if tensor is None or tensor.dtype is not torch.float32 or not tensor.numel():
         return 1.0
-    return int(tensor.count_nonzero()) / int(tensor.numel())
-
-
-def _run(call: Call, tensors: dict[str, Tensor]) -> None:
-    args, kwargs = filled(call, tensors.__getitem__)
-    result = call.target(*args, **kwargs)
-    results = result if call.unpack else [result]
-    tensors |= {n: t for n, t in zip(call.outs, results, strict=False) if n is not None}
+    return float(tensor.count_nonzero()) / tensor.numel()

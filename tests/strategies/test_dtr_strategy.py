@@ -214,5 +214,5 @@ def test_executed_with_the_bits_of_eager_training() -> None:
     assert solution.plan is not None
     assert simulate(captured.graph, solution.plan).recomputations > 0
     found = validator.measure(captured, solution.plan, device="cpu", repeats=1)
-    assert found.verdict == "ok"
+    assert found.reason is None
     assert found.gradient_bitwise

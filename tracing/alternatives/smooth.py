@@ -3,7 +3,8 @@
 Both fall to a single minimum and rise from there, so that the output and the side of the minimum
 give back the input; the derivative is interpolated in ``sqrt(y - minimum)``, in which it is
 smooth on either side. Next to the minimum the output hardly says where the input was: there the
-derivative, itself near 0, is known to about 1e-4.
+derivative, itself near 0, is known to about 1e-4. Double precision, in which the validator runs
+plans, starts from the interpolated input and solves for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ aten = torch.ops.aten
 
 GRID, CHUNK = 8192, 1 << 14
 _LEFT, _RIGHT = -20.0, 20.0  # beyond, the derivative is 0 or 1 to single precision
+_STEPS = 4
 
 
 def _forward(kind: str, x: Tensor) -> Tensor:
@@ -48,28 +50,41 @@ def minimum(kind: str) -> float:
 
 
 @functools.cache
-def _table(kind: str, left: bool, device: torch.device) -> tuple[Tensor, Tensor, float]:
-    """(roots, derivatives, smallest output) on one side of the minimum; roots rise."""
-    x = torch.linspace(minimum(kind), _LEFT if left else _RIGHT, GRID, dtype=torch.float64)
+def _table(
+    kind: str, left: bool, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, float]:
+    """(roots, derivatives or in double precision inputs, smallest output) on one side of the
+    minimum; roots rise."""
+    exact = dtype is torch.float64
+    end = (_LEFT if left else _RIGHT) * (2 if exact else 1)
+    x = torch.linspace(minimum(kind), end, GRID, dtype=torch.float64)
     y = _forward(kind, x)
     root = (y - y[0]).clamp_(min=0).sqrt_()
     # Far out on the left, the outputs run together.
-    keep = torch.cat([torch.ones(1, dtype=torch.bool), root.diff() > 1e-7]).cummin(0).values
-    return (
-        root[keep].float().to(device),
-        _derivative(kind, x)[keep].float().to(device),
-        float(y[0]),
-    )
+    apart = root.diff() > (0 if exact else 1e-7)
+    keep = torch.cat([torch.ones(1, dtype=torch.bool), apart]).cummin(0).values
+    found = x if exact else _derivative(kind, x)
+    return root[keep].to(device, dtype), found[keep].to(device, dtype), float(y[0])
 
 
 def _derivative_at(kind: str, left: bool, y: Tensor) -> Tensor:
-    roots, slopes, smallest = _table(kind, left, y.device)
+    roots, values, smallest = _table(kind, left, y.device, y.dtype)
     root = (y - smallest).clamp_(min=0).sqrt_()
     above = torch.searchsorted(roots, root).clamp_(1, len(roots) - 1)
     below = above - 1
     start = roots[below]
     share = root.sub_(start).div_(roots[above] - start).clamp_(0, 1)
-    return torch.lerp(slopes[below], slopes[above], share)
+    found = torch.lerp(values[below], values[above], share)
+    return _derivative(kind, _solved(kind, found, y)) if y.dtype is torch.float64 else found
+
+
+def _solved(kind: str, x: Tensor, y: Tensor) -> Tensor:
+    """The input whose output is ``y``, near ``x``, by Newton's method."""
+    for _ in range(_STEPS):
+        slope = _derivative(kind, x)
+        step = (_forward(kind, x) - y).div_(slope).clamp_(-1, 1)
+        x = x - step.masked_fill_(slope.abs() < 1e-12, 0.0)
+    return x
 
 
 def backward_from_output(grad: Tensor, y: Tensor, bits: Tensor, kind: str) -> Tensor:

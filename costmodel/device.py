@@ -140,7 +140,7 @@ def steady_allocator() -> bool:
 def free_memory(device: str) -> int | None:
     """Bytes that this process could still take of a device's memory; None: nobody knows."""
     if device == "cuda":
-        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        unused = int(torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
         return int(torch.cuda.mem_get_info()[0]) + unused
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

@@ -109,7 +109,8 @@ class _Walk:
         return made
 
     def _compared(self, op: Op, before: Tensors) -> Iterator[Alone]:
-        outs = {out for call in self.captured.code[op.name]["default"][:1] for out in call.outs}
+        root = self.captured.code[op.name]["default"][0]
+        outs = {out for out in root.outs if out is not None}
         rounding = _Rounding(self, op, before)
         for way in self.ways[op.name]:
             traits = self.captured.traits.get((op.name, way.name), ImplementationTraits())

@@ -57,13 +57,13 @@ class Judgement:
 
     Attributes:
         comparison: with eager training in the working precision; information only, where
-            ``rounding`` is not None.
+            ``rounding`` is not None. None: unjudged.
         rounding: of a plan that runs inexact implementations, else None.
         reason: what is wrong; None: nothing.
     """
 
     verdict: Verdict
-    comparison: Comparison
+    comparison: Comparison | None = None
     rounding: Rounding | None = None
     reason: str | None = None
 
@@ -239,14 +239,14 @@ class Validator:
             limit_memory(None, self.device)
         return self.measurement(program, (self._check_if_it_fits(program), reading), planned, [])
 
-    def _check_if_it_fits(self, program: Program) -> Judgement | None:
+    def _check_if_it_fits(self, program: Program) -> Judgement:
         try:
             return self.check(program)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         release(self.device)
-        return None
+        return Judgement(Verdict.UNJUDGED)
 
     def judge(self, program: Program) -> tuple[Judgement, PeakReading]:
         """What comes out of a program, and the memory that it takes."""
@@ -257,18 +257,18 @@ class Validator:
     def measurement(
         self,
         program: Program,
-        judged: tuple[Judgement | None, PeakReading],
+        judged: tuple[Judgement, PeakReading],
         planned: list[float],
         eager: list[float],
     ) -> Measurement:
         """All that was measured of a program.
 
         Args:
-            judged: see :meth:`judge`; no judgement where eager training does not fit.
+            judged: see :meth:`judge`; unjudged where eager training does not fit.
             planned, eager: seconds, see :meth:`times`; no eager ones where it did not run.
         """
         judgement, reading = judged
-        compared = judgement and judgement.comparison
+        compared = judgement.comparison
         seconds, iqr = spread(planned)
         resident, reserved = self.bench.resident_bytes, reading.reserved_bytes
         requested = reading.requested_bytes
@@ -282,11 +282,11 @@ class Validator:
             measured_repeats=len(planned),
             eager_seconds=spread(eager)[0] if eager else None,
             eager_peak_bytes=self.eager_peak_bytes if eager else None,
-            gradient_max_error=compared and compared.max_error,
-            gradient_bitwise=compared and compared.bitwise,
-            verdict=judgement.verdict if judgement else Verdict.UNJUDGED,
-            reason=judgement and judgement.reason,
-            rounding=judgement and judgement.rounding,
+            gradient_max_error=None if compared is None else compared.max_error,
+            gradient_bitwise=None if compared is None else compared.bitwise,
+            verdict=judgement.verdict,
+            reason=judgement.reason,
+            rounding=judgement.rounding,
             device=device_name(self.device),
             steady_allocator=self.steady,
         )

@@ -112,7 +112,7 @@ class Judge:
         elif double.comparison.reason is not None:
             wrong.append(f"in float64, {double.comparison.reason}")
         return Rounding(
-            float64_error=double.comparison and double.comparison.max_error,
+            float64_error=None if double.comparison is None else double.comparison.max_error,
             float64_reason=double.reason,
             float64_reference=double.reference,
             alone_count=len(alone),

@@ -54,4 +54,4 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
 def _density(tensor: Tensor | None) -> float:
     if tensor is None or tensor.dtype is not torch.float32 or not tensor.numel():
         return 1.0
-    return float(tensor.count_nonzero()) / tensor.numel()
+    return int(tensor.count_nonzero()) / int(tensor.numel())

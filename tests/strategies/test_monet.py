@@ -216,8 +216,8 @@ def test_executed() -> None:
     plan = Monet().plan(Problem(graph, budget, time_limit=SECONDS)).plan
     found = validator.measure(captured, plan, device="cpu", repeats=1)
     assert found.reason is None
-    assert found.verdict == "rounding"
-    assert found.rounding.float64_error < 1e-11
+    assert found.verdict in ("exact", "rounding")  # by what the plan came to choose
+    assert found.rounding is None or found.rounding.float64_error < 1e-11
 
 
 def test_checkpoint_all_stays_the_same() -> None:

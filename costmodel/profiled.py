@@ -6,11 +6,15 @@ valid for one device, PyTorch version and thread count, which are part of its ke
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
+import math
+import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +32,12 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
+from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.kernels import digest
+from rematbench.graphs.limits import MOST_BYTES
+from rematbench.graphs.places import code_hashes
 from rematbench.tracing.captured import (
     Call,
     Captured,
@@ -42,6 +50,11 @@ from rematbench.tracing.captured import (
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)
+_told = logging.getLogger("rematbench.user")
+# Namespaces of ops that come with PyTorch.
+_OF_TORCH = frozenset(("aten", "prims"))
+# What the key of a profile begins with that is not kept on disk.
+_FLEETING = "?"
 
 # Timing stops at the first of: this many runs, or this many seconds (but three runs at least).
 MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, {"cpu": 0.15, "cuda": 0.03}, 3
@@ -67,15 +80,41 @@ def profiled(captured: Captured, device: str, cache: Path | None = None) -> Grap
     if device == "cpu":
         steady_allocator()
     path = None if cache is None else cache / "profiles" / f"{_place(device)}.json"
-    known: dict[str, list[float]] = read_json(path) if path is not None and path.exists() else {}
-    had = len(known)
+    known = {} if path is None else _read(path)
+    had = set(known)
     state = torch.get_rng_state()
     costs, lost = _measured(captured, device, known)
     torch.set_rng_state(state)
-    if path is not None and len(known) > had:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, known)
+    if path is not None and set(known) > had:
+        _write(path, known)
     return with_costs(_without(captured.graph, lost), costs, "second")
+
+
+def _read(path: Path) -> dict[str, list[float]]:
+    """The profiles of a file; none where it is damaged, and then it goes."""
+    if not path.exists():
+        return {}
+    try:
+        known = read_json(path)
+        for seconds, workspace in known.values():
+            if not (0 <= float(seconds) < math.inf and 0 <= int(workspace) <= MOST_BYTES):
+                raise ConfigError(f"{path}: holds a profile that is none")
+    except (ConfigError, TypeError, ValueError, AttributeError) as error:
+        why = error if isinstance(error, ConfigError) else f"{path}: damaged ({error})"
+        _told.warning("%s: dropped from the cache, its ops are measured again", why)
+        with suppress(OSError):
+            path.unlink()
+        return {}
+    found: dict[str, list[float]] = known
+    return found
+
+
+def _write(path: Path, known: dict[str, list[float]]) -> None:
+    try:
+        write_json(path, {key: found for key, found in known.items() if key[:1] != _FLEETING})
+    except OSError as error:
+        why = error.strerror or error
+        _told.warning("%s: cannot be written (%s): op profiles are not kept", path, why)
 
 
 def _measured(
@@ -138,6 +177,7 @@ def _place(device: str) -> str:
         "threads": torch.get_num_threads(),
         "cudnn": [torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic],
         "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "meter": [code_hashes().of(file).hash for file in (__file__, meter.__file__)],
     }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -152,7 +192,24 @@ def _key(captured: Captured, call: Call) -> str:
         return target_name(argument) if callable(argument) else repr(argument)
 
     options = "".join(f", {key}={describe(a)}" for key, a in call.kwargs.items())
-    return f"{target_name(call.target)}({', '.join(map(describe, call.args))}{options})"
+    return f"{_code_of(call.target)}{target_name(call.target)}({', '.join(map(describe, call.args))}{options})"
+
+
+@functools.cache
+def _code_of(target: Callable[..., Any]) -> str:
+    """What stands before a target's name, so that another's profile is not taken for its own.
+
+    PyTorch's own ops have nothing: their version is that of the file. A function of ours has a
+    hash of its code. What anyone else's runs is not known: its profile does not outlive us.
+    """
+    namespace = getattr(target, "namespace", None)  # of an op that is registered with PyTorch
+    if namespace is not None:
+        return "" if namespace in _OF_TORCH else _FLEETING
+    module = getattr(target, "__module__", None) or ""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module.partition(".")[0] != "rematbench" or file is None:
+        return _FLEETING
+    return f"{digest(module, file)} "
 
 
 def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:

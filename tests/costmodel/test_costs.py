@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 from torch import nn
 
 from rematbench import costmodel
+from rematbench.costmodel import profiled
 from rematbench.costmodel.device import peak_of, require, seconds_of, spread
 from rematbench.costmodel.roofline import MACHINES
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.synthetic import unit_chain
+from rematbench.tracing.alternatives import norms
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
@@ -71,6 +74,46 @@ def test_profiles_are_kept_and_used_again(conv: Captured, tmp_path: Path) -> Non
     path.write_text(json.dumps({key: [7.0, 64] for key in known}))
     second = costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
     assert {(op.cost, op.implementations[0].workspace_bytes) for op in second.ops} == {(7.0, 64)}
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[1]", b'{"a": 1}', b'{"a": [-1, 0]}', b'{"a": ["x", 0]}']
+)
+def test_damaged_profiles_go_with_one_warning(
+    conv: Captured, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
+    (path,) = (tmp_path / "profiles").iterdir()
+    whole = set(json.loads(path.read_text()))
+    path.write_bytes(damage)
+    costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
+    (said,) = [each for each in caplog.records if each.name == "rematbench.user"]
+    assert "dropped from the cache" in said.getMessage()
+    assert str(path) in said.getMessage()
+    assert set(json.loads(path.read_text())) == whole
+
+
+def test_profiles_that_cannot_be_written_are_not_kept(
+    conv: Captured, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "profiles").write_text("a file")
+    graph = costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
+    assert all(op.cost > 0 for op in graph.ops)
+    assert ["cannot be written" in each.getMessage() for each in caplog.records] == [True]
+
+
+def test_profiles_of_code_that_may_change_are_told_apart_or_not_kept() -> None:
+    """Of PyTorch's ops the file's key says the version; of other people's nothing does."""
+    assert profiled._code_of(torch.ops.aten.relu.default) == ""
+    ours = profiled._code_of(norms.batch_norm_again_inplace)
+    assert re.fullmatch("[0-9a-f]{16} ", ours)
+
+    @torch.library.custom_op("test_costs::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    for target in (torch.ops.test_costs.twice.default, test_unit_and_given):
+        assert profiled._code_of(target) == profiled._FLEETING
 
 
 def test_unit_and_given() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rematbench.costmodel import device as meter
 from rematbench.costmodel.costs import with_costs
 from rematbench.costmodel.device import (
     device_name,
@@ -192,7 +193,8 @@ def _key(captured: Captured, call: Call) -> str:
         return target_name(argument) if callable(argument) else repr(argument)
 
     options = "".join(f", {key}={describe(a)}" for key, a in call.kwargs.items())
-    return f"{_code_of(call.target)}{target_name(call.target)}({', '.join(map(describe, call.args))}{options})"
+    name = f"{_code_of(call.target)}{target_name(call.target)}"
+    return f"{name}({', '.join(map(describe, call.args))}{options})"
 
 
 @functools.cache

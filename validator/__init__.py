@@ -9,7 +9,7 @@ from rematbench.validator.check import (
     validator_of,
 )
 from rematbench.validator.codegen import Program, generate
-from rematbench.validator.compare import Comparison, compare
+from rematbench.validator.compare import Comparison, StepResult, compare
 from rematbench.validator.rounding import Rounding
 from rematbench.validator.sparsity import densities
 
@@ -19,6 +19,7 @@ __all__ = [
     "Measurement",
     "Program",
     "Rounding",
+    "StepResult",
     "Validator",
     "Verdict",
     "compare",

@@ -4,6 +4,10 @@ Names stand in ``__init__.pyi``, and each is imported on first use: PyTorch, num
 by what needs them.
 """
 
-import lazy_loader
+from rematbench._start import demote_current_folder
+
+demote_current_folder()  # before anything that a file of the user's could stand in for
+
+import lazy_loader  # noqa: E402
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

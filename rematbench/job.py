@@ -14,7 +14,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rematbench.graphs import dotted
+from rematbench.graphs.blame import accuse, one_line, own_place, place
 from rematbench.graphs.errors import (
+    CaptureError,
     ConfigError,
     Infeasible,
     InvalidPlan,
@@ -24,9 +26,8 @@ from rematbench.graphs.errors import (
 )
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase
-from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.mistakes import one_line
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row, write_row
 from rematbench.settings import Settings
@@ -82,14 +83,16 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     strategy = make_strategy(settings)
     row["variant"] = settings.options.get("variant")  # until a plan says which it is of
     if settings.device == "cuda":
-        from rematbench.costmodel.device import use_numerics
+        from rematbench.costmodel.device import require, use_numerics
 
+        require("cuda")
         use_numerics(**settings.numerics)
     graph, captured = load(
         settings, say, strategy if isinstance(strategy, ChoosesImplementations) else None
     )
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
+    executing = False  # the model's own code; until then, what raises is the strategy
     try:
         if isinstance(strategy, SupportsWarmUp):
             strategy.warm_up()
@@ -106,6 +109,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
             _write(folder, graph, plan, trace)
             if settings.execute and settings.device != "none" and captured is not None:
                 say("execute")
+                executing = True
                 _execute(row, settings, captured, plan, trace)
     except NotApplicable as error:
         row |= {"status": "not_applicable", "reason": error.reason}
@@ -116,6 +120,8 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
     except Exception as error:
+        if executing and not is_out_of_memory(error) and own_place(error):
+            raise CaptureError(f"model {settings.label!r} raised {accuse(error)}") from error
         row |= failure(error)
     row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
     write_row(folder / "row.json", row)
@@ -266,16 +272,25 @@ def record(row: Row, measurement: Measurement, accounting: str) -> None:
         row["reason"] = measurement.remark
 
 
-def failure(error: Exception) -> Row:
+def failure(error: BaseException) -> Row:
     """Status and reason of whatever a strategy or a device raised."""
     text = one_line(error)
     if is_out_of_memory(error):
         return {"status": "out_of_memory", "reason": text}
     if isinstance(error, RematbenchError):
         return {"status": "failed", "reason": text}
+    if place(error) is not None:
+        return {"status": "failed", "reason": accuse(error)}
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
     return {"status": "failed", "reason": f"{type(error).__name__} at {where}: {text}"}
+
+
+def failed_with(error: BaseException, settings: Settings, folder: Path) -> Row:
+    """Write the row of a job that an error of ours, or a lack of memory, has ended."""
+    row = first_row(settings) | failure(error)
+    write_row(folder / "row.json", row)
+    return row
 
 
 def _ratio(number: float | None, base: float | None) -> float | None:
@@ -300,6 +315,6 @@ def trace_csv(plan: Plan, trace: Trace) -> str:
     )
     for i, (statement, during, after) in enumerate(rows):
         action = type(statement).__name__.lower()
-        name = statement.op if action == "compute" else statement.value
+        name = statement.op if isinstance(statement, Compute) else statement.value
         writer.writerow((i, action, name, during, after))
     return text.getvalue()

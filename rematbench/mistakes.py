@@ -8,13 +8,9 @@ from typing import Any
 
 from omegaconf.errors import MissingMandatoryValue
 
+from rematbench.graphs.blame import one_line as one_line
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row
-
-
-def one_line(error: BaseException) -> str:
-    """An error's message on one line."""
-    return " ".join(str(error).split())
 
 
 def failed_row(model: object, strategy: object, reason: str, **extra: Any) -> Row:

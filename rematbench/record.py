@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +22,48 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain
-from rematbench.settings import TORCH_KINDS
+from rematbench.settings import TORCH_KINDS, whole
 from rematbench.sources import make_workload
 from rematbench.streams.events import EventStream
 from rematbench.streams.log import write_log
+from rematbench.terminal import working
+from rematbench.worker import the_worker
 
 BAD_CONFIGURATION = 2
 _mistakes: list[Exception] = []
 
 
-def record_model(config: dict[str, Any]) -> EventStream:
-    """Record the model of a resolved configuration, as ``conf/record.yaml`` lays it out.
+def check(config: Mapping[str, Any]) -> None:
+    """Look at a resolved configuration, as ``conf/record.yaml`` lays it out, before anything runs.
 
     Raises:
         ConfigError: a value is unknown or out of range; names its key.
-        CaptureError: the model's training step fails.
     """
-    model = dict(config["model"])
+    out = Path(str(config["out"]))
+    if not out.name.endswith((".log", ".log.gz")):
+        raise ConfigError(f"out={out}: give a file name that ends in .log or .log.gz")
+    if out.is_dir():
+        raise ConfigError(f"out={out}: is a folder; give the name of a file")
+    model = config["model"]
     if model["kind"] not in TORCH_KINDS:
         raise ConfigError(f"model={model['name']}: not a PyTorch model; choose one of the zoo")
     for key in ("batch_size", "resolution"):
-        if config[key] is not None:
-            if key not in model:
-                raise ConfigError(f"{key}={config[key]}: model={model['name']} has no {key}")
-            model[key] = config[key]
-    for key, least in (("seed", 0), ("threads", 1)):
-        given = config[key]
-        if (given is not None or key == "seed") and (type(given) is not int or given < least):
-            raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
-    # PyTorch takes seconds to load: not before the configuration is known to be good.
+        if config[key] is not None and key not in model:
+            raise ConfigError(f"{key}={config[key]}: model={model['name']} has no {key}")
+    whole("seed", config["seed"], 0)
+    if config["threads"] is not None:
+        whole("threads", config["threads"], 1)
+
+
+def record_model(config: Mapping[str, Any]) -> EventStream:
+    """Record the model of a checked configuration.
+
+    Raises:
+        ConfigError: the model cannot be made.
+        CaptureError: its training step fails.
+    """
+    given = {key: config[key] for key in ("batch_size", "resolution") if config[key] is not None}
+    model = dict(config["model"]) | given
     import torch
 
     from rematbench.costmodel.device import require
@@ -62,29 +76,47 @@ def record_model(config: dict[str, Any]) -> EventStream:
     return record_workload(make_workload(model, config["seed"]), device, config["seed"])
 
 
+def record_to_file(config: Mapping[str, Any], say: Callable[[str], None]) -> str:
+    """Record and write the log, in the worker process.
+
+    Returns:
+        What to tell the user.
+
+    Raises:
+        ConfigError: the file cannot be written, or the model cannot be made.
+        CaptureError: its training step fails.
+    """
+    out = Path(str(config["out"]))
+    say("record")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        stream = record_model(config)
+        say("write")
+        # Written by atomic rename: an interrupted recording leaves nothing.
+        write_log(out, stream)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ConfigError(f"out={out}: {error.filename}: {error.strerror}") from error
+    kinds = Counter(type(event).__name__.lower() for event in stream.events)
+    seconds = sum(getattr(event, "cost", 0) for event in stream.events) / 1e9
+    return (
+        f"{out}: {kinds['call']} calls and {kinds['mutate']} mutations in {seconds:.3f} s, "
+        f"{kinds['constant']} constants, {kinds['release']} releases"
+    )
+
+
 def _task(config: DictConfig) -> None:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
-        _record_to_file({str(key): value for key, value in plain.items()})
-    except (RematbenchError, OmegaConfBaseException, OSError) as error:
+        given = {str(key): value for key, value in plain.items()}
+        check(given)
+        with working(f"record {given['model']['name']}") as say:
+            told = the_worker().record(given, say)
+        print(told)
+    except (RematbenchError, OmegaConfBaseException) as error:
         _mistakes.append(error)  # told by main: Hydra would add words of its own to an exception
-
-
-def _record_to_file(given: dict[str, Any]) -> None:
-    out = Path(str(given["out"]))
-    if not out.name.endswith((".log", ".log.gz")):
-        raise ConfigError(f"out={out}: give a file name that ends in .log or .log.gz")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    stream = record_model(given)
-    # Written by atomic rename: an interrupted recording leaves nothing.
-    write_log(out, stream)
-    kinds = Counter(type(event).__name__.lower() for event in stream.events)
-    seconds = sum(getattr(event, "cost", 0) for event in stream.events) / 1e9
-    print(
-        f"{out}: {kinds['call']} calls and {kinds['mutate']} mutations in {seconds:.3f} s, "
-        f"{kinds['constant']} constants, {kinds['release']} releases"
-    )
 
 
 _hydra_main = hydra.main(
@@ -102,9 +134,6 @@ def main() -> None:
     except (HydraException, OmegaConfBaseException, RematbenchError) as error:
         print(f"rematbench-record: {explain(error)}", file=sys.stderr)
         sys.exit(BAD_CONFIGURATION)
-    except OSError as error:
-        print(f"rematbench-record: {error.filename}: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
     except KeyboardInterrupt:
         print("rematbench-record: interrupted; nothing was written", file=sys.stderr)
         sys.exit(130)

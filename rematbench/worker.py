@@ -7,35 +7,58 @@ and the imported libraries. The parent never imports torch.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
-from time import monotonic, sleep, time_ns
+from time import monotonic, time_ns
 from typing import IO, Any
 
-from rematbench.graphs.errors import ConfigError, RematbenchError
-from rematbench.job import first_row, run
-from rematbench.manifest import Loaded, changed_since, loaded
-from rematbench.mistakes import one_line
+from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.job import first_row
+from rematbench.manifest import Loaded, changed_since
+from rematbench.postmortem import Witness
 from rematbench.row import Row, write_row
+from rematbench.serve import ASK, PATROL
 from rematbench.settings import Settings
 
 # Seconds past the planner's own time limit before the worker is killed.
 GRACE = 15.0
-# Seconds between two looks at a running worker.
-PATROL = 0.2
-# What tells the worker that the user wants to stop.
-ASK = signal.SIGUSR1
+# Bytes of a dead worker's log that are read for its last words.
+_TAIL = 64 * 1024
+Message = dict[str, Any]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """When a worker is stopped.
+
+    Attributes:
+        plan: seconds for the planner.
+        job: seconds for all.
+        memory: resident bytes, or None.
+    """
+
+    plan: float = inf
+    job: float = inf
+    memory: int | None = None
+
+
+class _Ended(Exception):
+    """The worker has died, or was stopped: status, reason and extras of the row."""
+
+    def __init__(self, status: str, reason: str, **extra: Any) -> None:
+        super().__init__(reason)
+        self.columns: Row = {"status": status, "reason": reason}
+        self.extra = extra
 
 
 class Worker:
@@ -47,10 +70,12 @@ class Worker:
         self._lines: queue.Queue[str] = queue.Queue()
         self._threads: int | None = None
         self._served = 0  # jobs of this process
+        self._phase = ""
+        self._witness = Witness(0)
         self.began = 0  # when this process did, in nanoseconds since the epoch
         self.loaded = Loaded()  # by this process, as it last said
 
-    def run(self, settings: Settings, folder: Path, say: Callable[[str], None]) -> Row:
+    def run(self, settings: Settings, folder: Path, say: Say) -> Row:
         """Run one job; whatever happens to the worker, there is a row.
 
         Args:
@@ -59,28 +84,31 @@ class Worker:
         Raises:
             ConfigError: the worker found the input bad.
         """
-        if any(changed_since(path, self.began) for path in self.loaded.modules.values()):
-            self.stop()  # it runs what is no longer there
-        process = self._alive(settings.threads)
-        assert process.stdin is not None
         request = {"settings": asdict(settings), "folder": str(folder.absolute())}
+        job, memory = settings.job_time_limit or inf, settings.job_memory_limit
         try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            answer = self._answer(process, settings, folder, say)
-        except BrokenPipeError:
-            answer = None
-        except KeyboardInterrupt:
-            answer = self._interrupted(process, settings, folder, say)
-        if answer is None:
-            answer = {"row": self._death(process, settings, folder)}
-        self._served += 1
-        if "again" in answer:
-            return self.run(settings, folder, say)
-        if "bad" in answer:
-            raise ConfigError(answer["bad"])
-        row: Row = answer["row"]
-        return row
+            limits = _Limits(settings.time_limit + GRACE, job, memory)
+            answer = self._ask(request, settings.threads, limits, say)
+        except _Ended as end:
+            row = first_row(settings) | end.columns
+            row["extra"] |= end.extra
+            write_row(folder / "row.json", row)
+            return row
+        found: Row = answer["row"]
+        return found
+
+    def record(self, config: Mapping[str, Any], say: Say) -> str:
+        """Record a training step, as ``conf/record.yaml`` lays it out; returns what to tell.
+
+        Raises:
+            ConfigError: the worker found the input bad.
+            ExecutionError: it died.
+        """
+        try:
+            answer = self._ask({"record": dict(config)}, None, _Limits(), say)
+        except _Ended as end:
+            raise ExecutionError(str(end)) from None
+        return str(answer["told"])
 
     def stop(self) -> None:
         """End the worker process."""
@@ -89,6 +117,21 @@ class Worker:
             self._process.wait()
             self._process = None
 
+    def _ask(self, request: Message, threads: int | None, limits: _Limits, say: Say) -> Message:
+        """A request's answer, of another process where this one says that it is not fit for it."""
+        if any(changed_since(path, self.began) for path in self.loaded.modules.values()):
+            self.stop()  # it runs what is no longer there
+        request["cwd"] = os.getcwd()
+        while True:
+            process = self._alive(threads)
+            answer = self._talk(process, request, limits, say)
+            self._served += 1
+            if "bad" in answer:
+                raise ConfigError(answer["bad"])
+            if "again" not in answer:
+                return answer
+            self.stop()
+
     def _alive(self, threads: int | None) -> subprocess.Popen[str]:
         if self._process is not None and self._process.poll() is None and threads == self._threads:
             return self._process
@@ -96,126 +139,111 @@ class Worker:
         self._threads = threads
         self._log.seek(0)
         self._log.truncate()
-        counts = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         self.began, self.loaded = time_ns(), Loaded()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "rematbench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=os.environ | (counts if threads else {}) | {"PYTHONPATH": _path()},
-        )
+        counts = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _start()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=os.environ | (counts if threads else {}),
+            )
+        except OSError as error:
+            raise ConfigError(f"the worker process cannot be started: {error}") from None
         self._served = 0
         self._lines = queue.Queue()
+        self._witness = Witness(self._process.pid)
         listener = threading.Thread(target=_listen, args=(self._process, self._lines), daemon=True)
         listener.start()
         return self._process
 
-    def _answer(
-        self,
-        process: subprocess.Popen[str],
-        settings: Settings,
-        folder: Path,
-        say: Callable[[str], None],
-    ) -> dict[str, Any] | None:
-        """The worker's answer; None when it died."""
-        plan_ends, job_ends = inf, monotonic() + (settings.job_time_limit or inf)
+    def _talk(
+        self, process: subprocess.Popen[str], request: Message, limits: _Limits, say: Say
+    ) -> Message:
+        assert process.stdin is not None
+        self._phase = ""
+        self._witness.begin()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            return self._answer(process, limits, say)
+        except BrokenPipeError:
+            raise self._death(process) from None
+        except KeyboardInterrupt:
+            return self._interrupted(process, limits, say)
+
+    def _answer(self, process: subprocess.Popen[str], limits: _Limits, say: Say) -> Message:
+        """The worker's answer.
+
+        Raises:
+            _Ended: it died, or was stopped at a limit.
+        """
+        plan_ends, job_ends = inf, monotonic() + limits.job
         while True:
             left = min(plan_ends, job_ends) - monotonic()
             try:
                 line = self._lines.get(timeout=max(0.0, min(left, PATROL)))
             except queue.Empty:
-                too_large = self._too_large(process, settings)
+                held = self._witness.look()
+                if process.poll() is not None and self._lines.empty():
+                    raise self._death(process) from None  # its own children may hold the pipe
+                too_large = limits.memory is not None and held > limits.memory
                 if not too_large and left > PATROL:
                     continue
                 process.kill()
                 process.wait()
                 if too_large and self._served:  # of earlier jobs' leftovers, perhaps
                     return {"again": True}
-                return {"row": _stopped(settings, folder, too_large, plan_ends <= job_ends)}
+                raise _stopped(limits, too_large, plan_ends <= job_ends) from None
             if not line:
-                return None
-            message: dict[str, Any] = json.loads(line)
+                raise self._death(process)
+            message: Message = json.loads(line)
             if "loaded" in message:
                 self.loaded = Loaded(**message["loaded"])
             if "phase" not in message:
                 return message
-            say(message["phase"])
-            if message["phase"] == "plan":
-                plan_ends = monotonic() + settings.time_limit + GRACE
-            elif not message["phase"].startswith("plan:"):  # news from the planner
+            self._phase = message["phase"]
+            say(self._phase)
+            if self._phase == "plan":
+                plan_ends = monotonic() + limits.plan
+            elif not self._phase.startswith("plan:"):  # news from the planner
                 plan_ends = inf
 
-    @staticmethod
-    def _too_large(process: subprocess.Popen[str], settings: Settings) -> bool:
-        if settings.job_memory_limit is None:
-            return False
-        return resident_bytes(process.pid) > settings.job_memory_limit
-
-    def _interrupted(
-        self,
-        process: subprocess.Popen[str],
-        settings: Settings,
-        folder: Path,
-        say: Callable[[str], None],
-    ) -> dict[str, Any] | None:
-        """Ask an anytime planner for its best plan; any other worker dies of the question.
+    def _interrupted(self, process: subprocess.Popen[str], limits: _Limits, say: Say) -> Message:
+        """Ask an anytime planner for its best plan; any other worker is ended.
 
         Raises:
             KeyboardInterrupt: the worker had nothing, or the user asked again.
         """
         try:
-            process.send_signal(ASK)
-            answer = self._answer(process, settings, folder, say)
-        except KeyboardInterrupt:
-            answer = None
-        if answer is None:
-            self.stop()
-            raise KeyboardInterrupt
-        return answer
+            if self._phase.startswith("plan"):
+                process.send_signal(ASK)
+                return self._answer(process, limits, say)
+        except (KeyboardInterrupt, _Ended):
+            pass
+        self.stop()
+        raise KeyboardInterrupt
 
-    def _death(self, process: subprocess.Popen[str], settings: Settings, folder: Path) -> Row:
+    def _death(self, process: subprocess.Popen[str]) -> _Ended:
         code = process.wait()
-        self._log.seek(0)
-        tail = self._log.read().decode(errors="replace").split()[-40:]
-        said = f"; it last said: {' '.join(tail)}" if tail else ""
-        row = first_row(settings)
-        if code == -signal.SIGKILL:
-            reason = "the worker was killed, most likely because memory ran out"
-            row |= {"status": "out_of_memory", "reason": reason}
-        else:
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            row |= {"status": "failed", "reason": f"the worker died of {how}{said}"}
-        write_row(folder / "row.json", row)
-        return row
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL))
+        log = self._log.read().decode(errors="replace")
+        row = self._witness.verdict(code, log, self._phase)
+        return _Ended(row["status"], row["reason"])
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory that a process holds; 0 where it is gone."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _stopped(settings: Settings, folder: Path, too_large: bool, planning: bool) -> Row:
-    """The row of a job whose worker was stopped at one of its limits."""
-    row = first_row(settings)
+def _stopped(limits: _Limits, too_large: bool, planning: bool) -> _Ended:
+    """How a job ended whose worker was stopped at one of its limits."""
     if too_large:
-        reason = f"the job held more than job_memory_limit={settings.job_memory_limit} bytes"
-        row["status"] = "out_of_memory"
-    elif planning:
+        reason = f"the job held more than job_memory_limit={limits.memory} bytes"
+        return _Ended("out_of_memory", reason)
+    if planning:
         reason = f"the planner ran {GRACE:g} s past its time limit and was stopped without a plan"
-        row["status"] = "time_limit"
-    else:
-        reason = f"the job ran longer than job_time_limit={settings.job_time_limit:g} s"
-        row["status"] = "time_limit"
-        row["extra"]["job_limit"] = settings.job_time_limit
-    row["reason"] = reason
-    write_row(folder / "row.json", row)
-    return row
+        return _Ended("time_limit", reason)
+    reason = f"the job ran longer than job_time_limit={limits.job:g} s"
+    return _Ended("time_limit", reason, job_limit=limits.job)
 
 
 def _listen(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
@@ -226,9 +254,14 @@ def _listen(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
     lines.put("")
 
 
-def _path() -> str:
-    """The child's import path: this process's, so that a model beside the user is found."""
-    return os.pathsep.join(path or os.getcwd() for path in sys.path)
+def _start() -> str:
+    """What the child runs: it looks where we look, but into the current folder last.
+
+    There a file ``random.py`` beside somebody's model would else be what NumPy imports.
+    """
+    here = os.path.realpath(os.getcwd())
+    path = [place for place in sys.path if os.path.realpath(place or here) != here]
+    return f"import sys; sys.path[:] = {[*path, here]!r}; from rematbench.serve import main; main()"
 
 
 _worker: Worker | None = None
@@ -241,53 +274,3 @@ def the_worker() -> Worker:
         _worker = Worker()
         atexit.register(_worker.stop)
     return _worker
-
-
-def serve(requests: IO[str], answers: IO[str]) -> None:
-    """Answer requests until the parent closes the pipe."""
-
-    def answer(**message: Any) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
-
-    for line in requests:
-        request = json.loads(line)
-        settings = Settings(**request["settings"])
-        own = [settings.target, str(settings.model.get("target") or "")]
-
-        def say(phase: str, own: list[str] = own) -> None:
-            answer(phase=phase, **({"loaded": asdict(loaded(own))} if phase == "plan" else {}))
-
-        try:
-            row = run(settings, Path(request["folder"]), say)
-            answer(row=row, loaded=asdict(loaded(own)))
-        except RematbenchError as error:
-            answer(bad=one_line(error))
-
-
-def _leave_with(parent: int) -> None:
-    """End this process, in the middle of a job, when its parent was killed."""
-    while os.getppid() == parent:
-        sleep(PATROL)
-    os._exit(1)
-
-
-def main() -> None:
-    """Run as the child: requests on standard input, answers on standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    signal.signal(ASK, signal.default_int_handler)  # raises KeyboardInterrupt
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    with contextlib.suppress(OSError):  # where memory runs out, this is to go, and not the sweep
-        Path("/proc/self/oom_score_adj").write_text("800")
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints goes to the log
-    try:
-        serve(sys.stdin, answers)
-    except KeyboardInterrupt:
-        os._exit(130)  # without waiting for a solver's thread
-    except BrokenPipeError:
-        pass
-
-
-if __name__ == "__main__":
-    main()

@@ -169,16 +169,13 @@ def run_here(
     """Run a command in this process.
 
     Args:
-        modules: the folder has modules: the worker starts anew, and this process forgets them.
+        modules: the folder has modules: this process forgets them (the worker does so itself).
     """
-    from rematbench.worker import the_worker
-
     name, arguments = _words(command)
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     module, _, function = SCRIPTS[name].partition(":")
     before = set(sys.modules)
     if modules:
-        the_worker().stop()
         monkeypatch.syspath_prepend(os.getcwd())
     GlobalHydra.instance().clear()
     code: Any = 0
@@ -190,7 +187,6 @@ def run_here(
     finally:
         GlobalHydra.instance().clear()
         if modules:
-            the_worker().stop()
             for found in set(sys.modules) - before:
                 if str(getattr(sys.modules[found], "__file__", "")).startswith(os.getcwd()):
                     del sys.modules[found]

@@ -69,9 +69,9 @@ def test_python_models() -> None:
     with pytest.raises(CaptureError, match="scalar"):
         capture(make_python_model(f"{here}:no_loss"))
     for target, said in (
-        (f"{here}:odd", "returned str"),
-        (f"{here}:nix", "check the name"),
-        ("nix:nix", "No module named 'nix'"),
+        (f"{here}:odd", "returned a value of type str"),
+        (f"{here}:nix", "has no function 'nix'"),
+        ("nix:nix", "there is no module 'nix'"),
         (here, "give package.module:function"),
     ):
         with pytest.raises(ConfigError, match=said):

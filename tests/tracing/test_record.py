@@ -194,9 +194,9 @@ def test_the_command(
 def test_an_interrupted_recording_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupt(config: object) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "record_model", interrupt)
+    monkeypatch.setattr(command, "the_worker", interrupt)
     assert run_command(monkeypatch, f"out={tmp_path / 'x.log'}") == 130
     assert list(tmp_path.iterdir()) == []

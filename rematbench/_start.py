@@ -1,0 +1,35 @@
+"""What the commands do before they import anything else."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_COMMAND = "rematbench"
+
+
+def demote_current_folder() -> None:
+    """Look for modules in the current folder last, where one of our commands is starting.
+
+    ``python -m`` (and an empty entry of PYTHONPATH) puts it first, so that a file ``random.py``
+    beside somebody's model would be imported by NumPy. A program of somebody's own that imports
+    rematbench is left as it is.
+    """
+    if not _is_command():
+        return
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # it was removed
+        return
+    kept = [path for path in sys.path if os.path.realpath(path or here) != here]
+    if len(kept) < len(sys.path):
+        sys.path[:] = [*kept, here]
+
+
+def _is_command() -> bool:
+    name = sys.argv[0] if sys.argv else ""
+    if name == "-m":  # while Python looks for the module: its name stands behind the option
+        asked = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
+        return bool(asked) and (asked[0] + ".").startswith(f"{_COMMAND}.")
+    stem = os.path.basename(name).removesuffix(".exe").removesuffix("-script.py")
+    return stem == _COMMAND or stem.startswith(f"{_COMMAND}-")

@@ -12,8 +12,9 @@ def demote_current_folder() -> None:
     """Look for modules in the current folder last, where one of our commands is starting.
 
     ``python -m`` (and an empty entry of PYTHONPATH) puts it first, so that a file ``random.py``
-    beside somebody's model would be imported by NumPy. A program of somebody's own that imports
-    rematbench is left as it is.
+    beside somebody's model would be imported by NumPy; a console script does not look there at all,
+    so that somebody's own strategy beside it is not found. A program of somebody's own that
+    imports rematbench is left as it is.
     """
     if not _is_command():
         return
@@ -22,8 +23,7 @@ def demote_current_folder() -> None:
     except OSError:  # it was removed
         return
     kept = [path for path in sys.path if os.path.realpath(path or here) != here]
-    if len(kept) < len(sys.path):
-        sys.path[:] = [*kept, here]
+    sys.path[:] = [*kept, here]
 
 
 def _is_command() -> bool:

@@ -106,6 +106,7 @@ def command(name: str, hydra_main: Callable[[], Any]) -> None:
         hydra_main: the decorated task.
     """
     _mistakes.clear()
+    terminal.bad_jobs = 0
     try:
         register_strategies()
         register_resolvers()

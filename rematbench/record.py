@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain
-from rematbench.settings import TORCH_KINDS, whole
+from rematbench.settings import LARGEST_SEED, TORCH_KINDS, whole
 from rematbench.sources import make_workload
 from rematbench.streams.events import EventStream
 from rematbench.streams.log import write_log
@@ -50,7 +50,7 @@ def check(config: Mapping[str, Any]) -> None:
     for key in ("batch_size", "resolution"):
         if config[key] is not None and key not in model:
             raise ConfigError(f"{key}={config[key]}: model={model['name']} has no {key}")
-    whole("seed", config["seed"], 0)
+    whole("seed", config["seed"], 0, LARGEST_SEED)
     if config["threads"] is not None:
         whole("threads", config["threads"], 1)
 

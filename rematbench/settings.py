@@ -26,6 +26,8 @@ NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
 STREAM_KINDS = ("simrd_log", "toy_chain")
 _NUMBERS = {"batch_size": 1, "length": 1}
+# PyTorch's generators take 64 bits; a step draws with its seed and the next ones.
+LARGEST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     for key, least in _NUMBERS.items():
         if model.get(key) is not None:
             whole(f"model.{key}", model[key], least)
+    if model.get("lengths") is not None:
+        _lengths(model["lengths"])
     if model.get("path"):
         model["path"] = os.path.abspath(model["path"])
     options = dict(config["strategy"])
@@ -176,7 +180,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         device=one_of("device", device["name"], DEVICES),
         numerics={key: _flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
-        seed=whole("seed", config["seed"], 0),
+        seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
         cache=None if config["cache"] is None else os.path.abspath(config["cache"]),
@@ -211,11 +215,20 @@ def default_costs(kind: str) -> str:
     return "flops" if kind in TORCH_KINDS else "given"
 
 
-def whole(key: str, given: Any, least: int) -> int:
-    """``given``, a whole number of at least ``least``; or a ConfigError that names ``key``."""
+def whole(key: str, given: Any, least: int, most: int | None = None) -> int:
+    """``given``, a whole number from ``least`` to ``most``; or a ConfigError that names ``key``."""
     if type(given) is not int or given < least:
         raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
+    if most is not None and given > most:
+        raise ConfigError(f"{key}={given}: give at most {most}")
     return given
+
+
+def _lengths(given: Any) -> None:
+    if not isinstance(given, list) or not given or any(type(n) is not int or n < 0 for n in given):
+        raise ConfigError(
+            f"model.lengths={given}: give a list of whole numbers, 0 or more, such as [4,10,12]"
+        )
 
 
 def _flag(key: str, given: Any) -> bool:

@@ -48,10 +48,11 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         if home.is_another(request):
             answer({"again": True})
             return
-        # What a plan's process holds is told before it may be killed for its time, too.
-        say = lambda phase: answer(  # noqa: E731
-            {"phase": phase} | (_loaded(request) if phase == "plan" else {})
-        )
+
+        def say(phase: str, request: Message = request) -> None:
+            # What a plan's process holds is told before it may be killed for its time, too.
+            answer({"phase": phase} | (_loaded(request) if phase == "plan" else {}))
+
         message = done(request, say)
         answer(message | _loaded(request))
         home.note(request)

@@ -217,7 +217,7 @@ def _silent(threads: int, seed: int) -> highspy.Highs:
     highs = highspy.Highs()
     highs.silent()
     highs.setOptionValue("threads", threads)
-    highs.setOptionValue("random_seed", seed)
+    highs.setOptionValue("random_seed", seed % 2**31)  # what HiGHS takes
     return highs
 
 

@@ -1,0 +1,128 @@
+"""``strategy=chain_dp``: time-optimal persistent schedules of a graph's chain of stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.chain_dp.segments import Segments, segments_of
+from rematbench.strategies.chain_dp.table import Table, build
+
+# The simulator frees earlier than the model, so that plans for more than the budget may fit.
+_BEYOND = 1.5
+_CANDIDATES = 24
+# Longer chains take seconds to a minute: look less far beyond, and bound with fewer slots.
+_LONG = 100
+_BEYOND_LONG = 1.1
+
+
+@dataclass(frozen=True)
+class ChainDp:
+    """Optimal among persistent schedules on chains of unequal stages.
+
+    Attributes:
+        slots: units of memory where the exact program would take too long: sizes are rounded up
+            to whole units of budget / slots.
+        exact_steps: how many steps the exact program's staircases may have together; 0 rounds
+            always.
+        most_stages: stages of longer chains are merged.
+        retain: let what a stage saved outlive its input, as Chen's checkpoints do; False: the
+            paper's persistent schedules only.
+
+    Raises:
+        ConfigError: slots below 10, or negative steps, or fewer than two stages.
+    """
+
+    traits: ClassVar[Traits] = Traits("partly", "yes", "yes", budgeted=True)
+    slots: int = 500
+    exact_steps: int = 2_000_000
+    most_stages: int = 200
+    retain: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("slots", 10), ("exact_steps", 0), ("most_stages", 2)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ConfigError(
+                    f"strategy.{name}={value!r}: give a whole number, {least} or more"
+                )
+
+    def warm_up(self) -> None:
+        """Compile the program."""
+        self.plan(Problem(unit_chain(4)))
+
+    def plan(self, problem: Problem) -> Solution:
+        """The cheapest of the schedules at and above the budget whose simulated peak fits."""
+        parts = segments_of(problem.graph, self.most_stages)
+        chain = parts.chain
+        leanest = build(chain, chain.ample, retain=self.retain, least=True)
+        assert leanest is not None
+        least = int(leanest.steps()[0][0])
+        room = chain.ample if problem.budget is None else problem.budget - parts.fixed_bytes
+        beyond = _BEYOND if len(chain) <= _LONG else _BEYOND_LONG
+        top = min(chain.ample, max(int(beyond * room), least + least // 4))
+        table, unit = self._table(parts, max(room, least), top)
+        tried = [
+            (int(m) * unit, partial(_plan, parts, table, int(m)))
+            for m in _selection(table, room // unit)
+        ]
+        tried.append((least, partial(_plan, parts, leanest, least)))
+        found, plan, _, curve = cheapest_within(problem, tried)
+        facts = _facts(parts, table, unit, room) | {"planned_bytes": found + parts.fixed_bytes}
+        chosen = leanest if found == least else table
+        objective = chosen.time_within(found if chosen is leanest else found // unit)
+        return Solution(plan, objective=objective, details=facts | {"curve": curve})
+
+    def _table(self, parts: Segments, room: int, top: int) -> tuple[Table, int]:
+        """The exact table, or that in whole units, and the unit."""
+        if self.exact_steps:
+            table = build(parts.chain, top, retain=self.retain, most=self.exact_steps)
+            if table is not None:
+                return table, 1
+        unit = max(1, room // self.slots)
+        table = build(parts.chain.in_units(unit), top // unit, retain=self.retain)
+        if table is None:
+            raise Infeasible(f"{self.slots} slots are too many for this chain; give fewer")
+        return table, unit
+
+
+def _selection(table: Table, room: int) -> list[int]:
+    """Memories to plan for: some below, most above what is there."""
+    steps = table.steps()[0]
+    at = int(np.searchsorted(steps, room, side="right"))
+    below = steps[max(0, at - 4) : at]
+    above = steps[at:]
+    if len(above) > _CANDIDATES:
+        above = above[np.linspace(0, len(above) - 1, _CANDIDATES).astype(int)]
+    return [*below[::-1].tolist(), *above.tolist()]
+
+
+def _plan(parts: Segments, table: Table, memory: int) -> Plan:
+    return parts.plan(table.schedule(memory))
+
+
+def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any]:
+    """What the row says of the chain, and of what rounding may have lost."""
+    facts: dict[str, Any] = {
+        "stages": len(parts.forward) - 1,
+        "held_bytes": parts.fixed_bytes - parts.graph.resident_bytes,
+        "unit_bytes": unit,
+    }
+    if unit > 1:
+        facts["slots"] = room // unit
+        ours = table.time_within(room // unit)
+        coarse = unit if len(parts.chain) <= _LONG else 4 * unit
+        rounded, slots = parts.chain.in_units(coarse, up=False), -(-room // coarse)
+        lower = build(rounded, slots, retain=table.retain)
+        best = None if lower is None else lower.time_within(slots)
+        if ours is not None and best:
+            # Sizes rounded down bound the exact optimum from below.
+            facts["rounding_loss_at_most"] = ours / best - 1
+    return facts

@@ -1,0 +1,351 @@
+"""The dynamic program over a chain: the least time of every segment, for every memory.
+
+C(s, t, m) is the least time to turn the gradient after stage t into the one before stage s, with
+the input of s at hand and m bytes for all else (the recurrence of RR-9302, section 4). As a
+function of m it is a staircase; its steps are kept as two lists, from the least memory that
+suffices to the least time, so that sizes need no unit, and one table answers for every memory.
+
+Persistent schedules drop what a stage saved only by going back over it, and hold its input as long.
+With ``retain`` what a stage saved may also outlive its input, which is computed again: Chen's
+checkpoints, of use to the backward pass on both of their sides, are such. C1(s, t, m) is then C
+with what t saved at hand, besides the m bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numba
+import numpy as np
+
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.chain_dp.chain import Chain, FloatArray
+
+Kind = Literal["all", "plain", "base", "back"]
+"""Forward keeping all that backward reads; keeping the output only; right before going back (what
+backward reads only); backward. The loss is the last stage's ``back``."""
+
+# Times that differ by less are the same: sums of the same numbers in another order.
+_SAME = 1e-12
+
+
+@dataclass(frozen=True)
+class Table:
+    """The staircases of all segments of a chain.
+
+    Attributes:
+        chain: whose.
+        published: by the authors' recurrence?
+        retain: may what a stage saved outlive its input?
+        start, stop: per C and C1 and segment, (2 * n + s) * n + t or s * n + t, where its steps lie.
+        memory, time: of each step: the least memory, and the least time from there on.
+    """
+
+    chain: Chain
+    published: bool
+    retain: bool
+    start: IntArray
+    stop: IntArray
+    memory: IntArray
+    time: FloatArray
+
+    def steps(self) -> tuple[IntArray, FloatArray]:
+        """Memory (without the input of the chain) and time of the whole chain."""
+        whole = len(self.chain) - 1
+        part = slice(int(self.start[whole]), int(self.stop[whole]))
+        return self.memory[part], self.time[part]
+
+    def time_within(self, memory: int) -> float | None:
+        """The least time of the whole chain with ``memory`` bytes, its input included."""
+        memories, times = self.steps()
+        place = int(np.searchsorted(memories, memory - self.chain.input_bytes, side="right"))
+        return float(times[place - 1]) if place else None
+
+    def schedule(self, memory: int) -> Iterator[tuple[Kind, int]]:
+        """What to do with which stage, in the least time within ``memory``, input included.
+
+        ``memory`` is at least what the first of :meth:`steps` needs, and the input.
+        """
+        n, chain = len(self.chain), self.chain
+        kept, output = chain.kept.tolist(), chain.output.tolist()
+        arrays = (*chain.arrays(), self.published, self.retain)
+        arrays += (self.start, self.stop, self.memory, self.time)
+        pending = [(0, n - 1, memory - chain.input_bytes, False)]
+        while pending:
+            s, t, m, saved = pending.pop()
+            if t < s:  # the way back over a stage that was kept
+                yield "back", s
+                continue
+            if s == t:
+                if not saved and (chain.base_time[s] or chain.base_peak[s]):
+                    yield "base", s
+                yield "back", s
+                continue
+            cut = int(_choose(s, t, m, saved, *arrays))
+            if cut < 0:
+                yield "all", s
+                pending += [(s, -1, 0, False), (s + 1, t, m - kept[s], saved)]
+                continue
+            cut, retained = cut % n, cut >= n
+            yield from (("plain", stage) for stage in range(s, cut - retained))
+            left = m - (kept if retained else output)[cut - 1]
+            if retained:
+                yield "all", cut - 1
+            pending += [(s, cut - 1, left if retained else m, retained), (cut, t, left, saved)]
+
+
+def build(
+    chain: Chain,
+    memory: int,
+    *,
+    published: bool = False,
+    retain: bool = False,
+    most: int = 20_000_000,
+    least: bool = False,
+) -> Table | None:
+    """The table of a chain, for any memory up to ``memory``, the chain's input included.
+
+    Args:
+        published: by the authors' recurrence, which tests the forward of a kept stage with the
+            gradient after it instead of the one that is live.
+        retain: let what a stage saved outlive its input.
+        most: steps of all staircases together.
+        least: only the first step of each staircase, the least memory, exact for any sizes.
+
+    Returns:
+        None where there are more steps than that; round the sizes then.
+    """
+    room = max(-1, memory - chain.input_bytes)
+    found = _build(*chain.arrays(), room, published, retain, most, least)
+    enough, start, stop, memories, times = found
+    return Table(chain, published, retain, start, stop, memories, times) if enough else None
+
+
+@numba.njit(cache=True)
+def _grown(array, need):
+    if array.size >= need:
+        return array
+    larger = np.empty(max(need, 2 * array.size), dtype=array.dtype)
+    larger[: array.size] = array
+    return larger
+
+
+@numba.njit(cache=True)
+def _push(memory, time, count, m, value):
+    """Append a step, unless it saves no time; one at the same memory gives way."""
+    if count and value >= time[count - 1] - _SAME * abs(time[count - 1]):
+        return count
+    if count and memory[count - 1] == m:
+        count -= 1
+    memory[count] = m
+    time[count] = value
+    return count + 1
+
+
+@numba.njit(cache=True)
+def _sum(
+    memory, time, i, i_end, i_shift, j, j_end, j_shift, least, added, room, out_memory, out_time
+):  # fmt: skip
+    """The sum of two staircases, each shifted to the right, from ``least`` on."""
+    count = 0
+    m = max(max(memory[i] + i_shift, memory[j] + j_shift), least)
+    while m <= room:
+        while i + 1 < i_end and memory[i + 1] + i_shift <= m:
+            i += 1
+        while j + 1 < j_end and memory[j + 1] + j_shift <= m:
+            j += 1
+        count = _push(out_memory, out_time, count, m, time[i] + time[j] + added)
+        i_next, j_next = i + 1 < i_end, j + 1 < j_end
+        if i_next and (not j_next or memory[i + 1] + i_shift <= memory[j + 1] + j_shift):
+            m = memory[i + 1] + i_shift
+        elif j_next:
+            m = memory[j + 1] + j_shift
+        else:
+            break
+    return count
+
+
+@numba.njit(cache=True)
+def _lower(a_memory, a_time, a_count, b_memory, b_time, b_count, out_memory, out_time):
+    """The lower envelope of two staircases."""
+    i = j = count = 0
+    while i < a_count or j < b_count:
+        if j == b_count or (i < a_count and a_memory[i] <= b_memory[j]):
+            count = _push(out_memory, out_time, count, a_memory[i], a_time[i])
+            i += 1
+        else:
+            count = _push(out_memory, out_time, count, b_memory[j], b_time[j])
+            j += 1
+    return count
+
+
+@numba.njit(cache=True)
+def _at(memory, time, start, stop, m):
+    """The least time with m bytes of the staircase from ``start`` to ``stop``."""
+    low, high = start, stop
+    while low < high:
+        middle = (low + high) // 2
+        if memory[middle] <= m:
+            low = middle + 1
+        else:
+            high = middle
+    return time[low - 1] if low > start else np.inf
+
+
+@numba.njit(cache=True)
+def _whole_test(s, t, gradient, plain_peak, moved_peak):
+    """What the authors' recurrence asks of every choice: room to go from s to t."""
+    most = plain_peak[s]
+    for j in range(s + 1, t):
+        most = max(most, moved_peak[j])
+    return gradient[t] + most
+
+
+@numba.njit(cache=True)
+def _keep_test(s, t, published, gradient, kept_peak, plain_peak, moved_peak, base_peak, back_peak):
+    """Room to keep all of s, and to go back over it at the end."""
+    if published:
+        alone = max(gradient[s] + base_peak[s], back_peak[s])
+        return max(0, max(alone, _whole_test(s, t, gradient, plain_peak, moved_peak)))
+    return max(0, max(gradient[t] + kept_peak[s], back_peak[s]))
+
+
+@numba.njit(cache=True)
+def _build(
+    output, kept, saved, gradient, kept_time, kept_peak, plain_time, plain_peak, moved_peak,
+    base_time, base_peak, back_time, back_peak, room, published, retain, most, least,
+):  # fmt: skip
+    n = output.size
+    start, stop = np.zeros(2 * n * n, dtype=np.int64), np.zeros(2 * n * n, dtype=np.int64)
+    memory, time = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.float64)
+    best_m, best_t = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.float64)
+    next_m, next_t = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.float64)
+    sum_m, sum_t = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.float64)
+    used = 0
+    for length in range(n):
+        for s in range(n - length):
+            t = s + length
+            for with_saved in range(1 + (retain and base_time[t] > 0)):
+                segment = (with_saved * n + s) * n + t
+                count = 0
+                if length == 0:
+                    if with_saved:
+                        alone, spent = back_peak[s] - saved[s], back_time[s]
+                    else:
+                        alone = max(gradient[s] + base_peak[s], back_peak[s])
+                        spent = base_time[s] + back_time[s]
+                    if alone <= room:
+                        best_m[0], best_t[0] = max(0, alone), spent
+                        count = 1
+                else:
+                    # Keep all of s.
+                    test = _keep_test(
+                        s, t, published, gradient, kept_peak, plain_peak, moved_peak, base_peak,
+                        back_peak,
+                    )  # fmt: skip
+                    after = segment + n
+                    best_m = _grown(best_m, stop[after] - start[after] + 1)
+                    best_t = _grown(best_t, stop[after] - start[after] + 1)
+                    spent = kept_time[s] + back_time[s]
+                    for i in range(start[after], stop[after]):
+                        m = max(memory[i] + kept[s], test)
+                        if m <= room:
+                            count = _push(best_m, best_t, count, m, time[i] + spent)
+                    # Keep the input of s, go on to c, and keep its input, or all of c - 1.
+                    forward, test = 0.0, max(0, gradient[t] + plain_peak[s])
+                    if published:
+                        test = max(test, _whole_test(s, t, gradient, plain_peak, moved_peak))
+                    for c in range(s + 1, t + 1):
+                        right = (with_saved * n + c) * n + t
+                        for retained in range(1 + (retain and c - 1 > s and base_time[c - 1] > 0)):
+                            left = (retained * n + s) * n + c - 1
+                            if start[right] == stop[right] or start[left] == stop[left]:
+                                continue
+                            if retained:
+                                room_for = gradient[t] + output[c - 2] + kept_peak[c - 1]
+                                need, added = max(test, room_for), forward + kept_time[c - 1]
+                                shift = kept[c - 1]
+                            else:
+                                need, added = test, forward + plain_time[c - 1]
+                                if c - 1 > s:
+                                    need = max(need, gradient[t] + moved_peak[c - 1])
+                                shift = output[c - 1]
+                            left_shift = shift * retained
+                            first = max(memory[start[right]] + shift, need)
+                            first = max(first, memory[start[left]] + left_shift)
+                            fastest = time[stop[right] - 1] + time[stop[left] - 1] + added
+                            if first > room or _at(best_m, best_t, 0, count, first) <= fastest:
+                                continue
+                            size = stop[right] - start[right] + stop[left] - start[left] + 1
+                            sum_m, sum_t = _grown(sum_m, size), _grown(sum_t, size)
+                            found = _sum(
+                                memory, time, start[right], stop[right], shift, start[left],
+                                stop[left], left_shift, need, added, room, sum_m, sum_t,
+                            )  # fmt: skip
+                            next_m = _grown(next_m, count + found + 1)
+                            next_t = _grown(next_t, count + found + 1)
+                            count = _lower(
+                                best_m, best_t, count, sum_m, sum_t, found, next_m, next_t
+                            )
+                            best_m, next_m = next_m, best_m
+                            best_t, next_t = next_t, best_t
+                        forward += plain_time[c - 1]
+                        if c - 1 > s:
+                            test = max(test, gradient[t] + moved_peak[c - 1])
+                if least:
+                    count = min(count, 1)
+                if used + count > most:
+                    return False, start, stop, memory[:used], time[:used]
+                memory, time = _grown(memory, used + count), _grown(time, used + count)
+                memory[used : used + count] = best_m[:count]
+                time[used : used + count] = best_t[:count]
+                start[segment], stop[segment] = used, used + count
+                used += count
+    return True, start, stop, memory[:used], time[:used]
+
+
+@numba.njit(cache=True)
+def _choose(
+    s, t, m, with_saved, output, kept, saved, gradient, kept_time, kept_peak, plain_time,
+    plain_peak, moved_peak, base_time, base_peak, back_time, back_peak, published, retain, start,
+    stop, memory, time,
+):  # fmt: skip
+    """What to do with a segment: -1 to keep all of its first stage, c to cut before stage c.
+
+    c + n keeps what stage c - 1 saved as well. Equal times prefer the cut.
+    """
+    n = output.size
+    best, place = np.inf, -1
+    test = _keep_test(
+        s, t, published, gradient, kept_peak, plain_peak, moved_peak, base_peak, back_peak
+    )
+    if m >= test:
+        after = (with_saved * n + s + 1) * n + t
+        rest = _at(memory, time, start[after], stop[after], m - kept[s])
+        best = kept_time[s] + back_time[s] + rest
+    forward, test = 0.0, max(0, gradient[t] + plain_peak[s])
+    if published:
+        test = max(test, _whole_test(s, t, gradient, plain_peak, moved_peak))
+    for c in range(s + 1, t + 1):
+        right = (with_saved * n + c) * n + t
+        for retained in range(1 + (retain and c - 1 > s and base_time[c - 1] > 0)):
+            left = (retained * n + s) * n + c - 1
+            shift = output[c - 1]
+            need, added = test, forward + plain_time[c - 1]
+            if retained:
+                need = max(test, gradient[t] + output[c - 2] + kept_peak[c - 1])
+                shift, added = kept[c - 1], forward + kept_time[c - 1]
+            elif c - 1 > s:
+                need = max(test, gradient[t] + moved_peak[c - 1])
+            if m < need:
+                continue
+            total = added + _at(memory, time, start[right], stop[right], m - shift)
+            total += _at(memory, time, start[left], stop[left], m - shift * retained)
+            if total <= best + _SAME * abs(best) and total < np.inf:
+                best, place = total, c + n * retained
+        forward += plain_time[c - 1]
+        if c - 1 > s:
+            test = max(test, gradient[t] + moved_peak[c - 1])
+    return place

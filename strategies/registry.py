@@ -26,6 +26,7 @@ OURS = MappingProxyType(
         "ap_greedy": "rematbench.strategies.chen.ApGreedy",
         "ap_revolve": "rematbench.strategies.revolve.ApRevolve",
         "ap_sqrt": "rematbench.strategies.chen.ApSqrt",
+        "chain_dp": "rematbench.strategies.chain_dp.planner.ChainDp",
         "checkmate_d": "rematbench.strategies.checkmate_compared.CheckmateCompared",
         "checkmate_ilp": "rematbench.strategies.checkmate.ilp.CheckmateIlp",
         "checkmate_rounding": "rematbench.strategies.checkmate.rounding.CheckmateRounding",

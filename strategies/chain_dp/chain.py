@@ -76,7 +76,9 @@ class Chain:
         def rounded(sizes: IntArray) -> IntArray:
             return -(-sizes // unit) if up else sizes // unit
 
-        sizes = {f.name: rounded(getattr(self, f.name)) for f in fields(self)[1:] if _is_size(f)}
+        sizes: dict[str, Any] = {
+            f.name: rounded(getattr(self, f.name)) for f in fields(self)[1:] if _is_size(f)
+        }
         return replace(self, input_bytes=int(rounded(np.array(self.input_bytes))), **sizes)
 
 

@@ -59,7 +59,12 @@ class ChainDp:
         self.plan(Problem(unit_chain(4)))
 
     def plan(self, problem: Problem) -> Solution:
-        """The cheapest of the schedules at and above the budget whose simulated peak fits."""
+        """The cheapest of the schedules at and above the budget whose simulated peak fits.
+
+        Raises:
+            NotApplicable: no loss, or fewer than two stages before it.
+            Infeasible: no schedule tried fits; carries the smallest peak seen.
+        """
         parts = segments_of(problem.graph, self.most_stages)
         chain = parts.chain
         leanest = build(chain, chain.ample, retain=self.retain, least=True)
@@ -69,16 +74,13 @@ class ChainDp:
         beyond = _BEYOND if len(chain) <= _LONG else _BEYOND_LONG
         top = min(chain.ample, max(int(beyond * room), least + least // 4))
         table, unit = self._table(parts, max(room, least), top)
-        tried = [
-            (int(m) * unit, partial(_plan, parts, table, int(m)))
-            for m in _selection(table, room // unit)
-        ]
-        tried.append((least, partial(_plan, parts, leanest, least)))
+        chosen = {int(m) * unit: (table, int(m)) for m in _selection(table, room // unit)}
+        chosen.setdefault(least, (leanest, least))
+        tried = [(m, partial(_plan, parts, *place)) for m, place in chosen.items()]
         found, plan, _, curve = cheapest_within(problem, tried)
         facts = _facts(parts, table, unit, room) | {"planned_bytes": found + parts.fixed_bytes}
-        chosen = leanest if found == least else table
-        objective = chosen.time_within(found if chosen is leanest else found // unit)
-        return Solution(plan, objective=objective, details=facts | {"curve": curve})
+        best, memory = chosen[found]
+        return Solution(plan, objective=best.time_within(memory), details=facts | {"curve": curve})
 
     def _table(self, parts: Segments, room: int, top: int) -> tuple[Table, int]:
         """The exact table, or that in whole units, and the unit."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -117,86 +118,69 @@ class Segments:
     @cached_property
     def chain(self) -> Chain:
         """The stages in numbers."""
-        count = len(self.forward)
         gradients = self._gradients()
-        output = [self._bytes(out) for out in self.outputs]
-        kept = [self._bytes(a | b) for a, b in zip(self.outputs, self.saved, strict=True)]
-        peaks: dict[str, list[int]] = {}
-        for s in range(count):
-            before = self.outputs[s - 1] if s else set()
-            both, out, saved = self.outputs[s] | self.saved[s], self.outputs[s], self.saved[s]
-            after = gradients[s - 1] if s else {v for v in gradients[0] if self._leaves(v)}
-            loss = s == count - 1
-            back = (*self.forward[s], *self.back[s]) if loss else self.back[s]
-            start = gradients[s] if loss else gradients[s] | saved
-            for name, ops, live, kept_values, outer in (
-                ("kept", () if loss else self.kept_ops[s], set(), both, before),
-                ("plain", () if loss else self.plain_ops[s], set(), out, before),
-                ("moved", () if loss else self.plain_ops[s], before, out, set()),
-                ("base", () if loss else self.base_ops[s], set(), saved, before),
-                ("back", back, start, after, before),
-            ):
-                peaks.setdefault(name, []).append(self._peak(ops, live, kept_values, outer))
-        loss_cost = self._cost(self.forward[-1])
-        whole = {"int": np.int64, "float": np.float64}
-        as_int = {name: np.array(found, dtype=whole["int"]) for name, found in peaks.items()}
-        cost = {
-            name: np.array([*(self._cost(ops) for ops in lists[:-1]), 0.0])
-            for name, lists in (
-                ("kept", self.kept_ops),
-                ("plain", self.plain_ops),
-                ("base", self.base_ops),
-            )
+        kept = [out | saved for out, saved in zip(self.outputs, self.saved, strict=True)]
+        sizes = {
+            "output": [self._bytes(out) for out in self.outputs],
+            "kept": [self._bytes(both) for both in kept],
+            "saved": [self._bytes(saved) for saved in self.saved],
+            "gradient": [self._bytes(values) for values in gradients],
         }
-        back_cost = np.array([self._cost(ops) for ops in self.back])
-        back_cost[-1] += loss_cost
-        return Chain(
-            input_bytes=0,
-            output=np.array(output, dtype=np.int64),
-            kept=np.array(kept, dtype=np.int64),
-            saved=np.array([self._bytes(values) for values in self.saved], dtype=np.int64),
-            gradient=np.array([self._bytes(values) for values in gradients], dtype=np.int64),
-            kept_time=cost["kept"],
-            kept_peak=as_int["kept"],
-            plain_time=cost["plain"],
-            plain_peak=as_int["plain"],
-            moved_peak=as_int["moved"],
-            base_time=cost["base"],
-            base_peak=as_int["base"],
-            back_time=back_cost,
-            back_peak=as_int["back"],
-        )
+        last = len(self.forward) - 1
+        before: set[int] = set()
+        for s, out in enumerate(self.outputs):
+            after = gradients[s - 1] if s else self._ends
+            if s == last:  # its forward ops are part of going back over it
+                runs = dict.fromkeys(("kept", "plain", "moved", "base"), 0)
+                runs["back"] = self._peak((*self.forward[s], *self.back[s]), set(), after, before)
+            else:
+                runs = {
+                    "kept": self._peak(self.kept_ops[s], set(), kept[s], before),
+                    "plain": self._peak(self.plain_ops[s], set(), out, before),
+                    "moved": self._peak(self.plain_ops[s], before, out, set()),
+                    "base": self._peak(self.base_ops[s], set(), self.saved[s], before),
+                    "back": self._peak(self.back[s], gradients[s] | self.saved[s], after, before),
+                }
+            for name, peak in runs.items():
+                sizes.setdefault(f"{name}_peak", []).append(peak)
+            before = out
+        lists = {"kept": self.kept_ops, "plain": self.plain_ops, "base": self.base_ops}
+        times = {f"{name}_time": [*map(self._cost, ops[:-1]), 0.0] for name, ops in lists.items()}
+        loss = self._cost(self.forward[-1])
+        times["back_time"] = [*map(self._cost, self.back[:-1]), loss + self._cost(self.back[-1])]
+        arrays: dict[str, Any] = {
+            **{name: np.array(found, dtype=np.int64) for name, found in sizes.items()},
+            **{name: np.array(found, dtype=np.float64) for name, found in times.items()},
+        }
+        return Chain(input_bytes=0, **arrays)
 
-    def _leaves(self, value: int) -> bool:
-        return value in set(self.graph.tables.outputs.tolist())
+    @cached_property
+    def _ends(self) -> set[int]:
+        return set(self.graph.tables.outputs.tolist())
 
     def _cost(self, ops: Iterable[int]) -> float:
         return sum(self.graph.ops[op].cost for op in ops)
 
     def _gradients(self) -> list[set[int]]:
         """Values of loss and backward ops that are live before going back over each stage."""
-        count = len(self.forward)
         groups = [*self.back[:-1], (self.forward[-1][-1], *self.back[-1])]
-        needs: set[int] = set(self.graph.tables.outputs.tolist())
-        live: list[set[int]] = [set() for _ in range(count)]
-        read_later = [set(needs)]
-        for ops in self.back[:-1]:
-            needs = needs | {v for op in ops for v in self.reads[op]}
-            read_later.append(needs)
+        wanted = [self._ends]  # by the stages up to each
+        for ops in groups[:-1]:
+            wanted.append(wanted[-1] | {v for op in ops for v in self.reads[op]})
+        live: list[set[int]] = []
         written: set[int] = set()
-        for s in reversed(range(count)):
-            live[s] = written & read_later[min(s + 1, count - 1)]
+        for s in reversed(range(len(groups))):
+            live.append(written & wanted[min(s + 1, len(groups) - 1)])
             written = written | {v for op in groups[s] for v in self.writes[op]}
-        return live
+        return live[::-1]
 
     def _peak(self, ops: Sequence[int], live: set[int], kept: set[int], outer: set[int]) -> int:
         """Most bytes while ``ops`` run, from ``live`` to ``kept``; ``outer`` and held uncounted."""
         tables = self.graph.tables
-        size, ignored = tables.value_bytes, self.held | outer
+        ignored = self.held | outer
         last: dict[int, int] = {}
         for i, op in enumerate(ops):
             last |= dict.fromkeys((*self.reads[op], *self.writes[op]), i)
-        outputs = set(tables.outputs.tolist())
         now = {v for v in live if v in last or v in kept} - ignored
         total = peak = self._bytes(now)
         for i, op in enumerate(ops):
@@ -206,10 +190,10 @@ class Segments:
             now |= set(fresh)
             gone = [
                 v for v in {*self.reads[op], *fresh}
-                if v in now and last[v] == i and v not in kept and v not in outputs
+                if v in now and last[v] == i and v not in kept and v not in self._ends
             ]  # fmt: skip
             now -= set(gone)
-            total = sum(int(size[v]) for v in now) if fresh or gone else total
+            total += self._bytes(fresh) - self._bytes(gone)
         return peak
 
     def plan(self, schedule: Iterable[tuple[Kind, int]]) -> Plan:
@@ -302,20 +286,37 @@ def _cuts(graph: Graph, ops: Sequence[int]) -> tuple[list[int], frozenset[int]]:
             for i in range(place[int(tables.writer[v])], end):
                 crossing[i].append(v)
     small: dict[int, list[int]] = {}  # per small value, the cuts that it crosses
-    cuts: set[int] = set()
+    cuts: dict[int, int] = {}  # the value that goes on
     for i, values in enumerate(crossing):
         largest = max((size[v] for v in values), default=0)
         main = [v for v in values if size[v] > _SMALL * largest]
         if len(main) <= 1 or len(values) == 1:
-            cuts.add(i)
+            cuts[i] = (main or values or [-1])[0]
             for v in set(values) - set(main or values):
                 small.setdefault(v, []).append(i)
     for v, crossed in small.items():
         if len(crossed) >= _SHARED:
             held.add(v)
         else:
-            cuts -= set(crossed)
-    return sorted(cuts), frozenset(held)
+            cuts = {i: main for i, main in cuts.items() if i not in crossed}
+    return _useful(graph, cuts), frozenset(held)
+
+
+def _useful(graph: Graph, cuts: dict[int, int]) -> list[int]:
+    """Cuts without those at values to start again from only, next to one that is no larger.
+
+    What backward does not read (a batch norm's output before its ReLU) is better dropped at once.
+    """
+    tables = graph.tables
+    backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
+    read = {v for op in backward for v in tables.reads[int(tables.op_first[op])].tolist()}
+    places = sorted(cuts)
+    size = [int(tables.value_bytes[cuts[i]]) if cuts[i] >= 0 else 0 for i in places]
+    return [
+        i
+        for at, i in enumerate(places)
+        if cuts[i] in read or size[at] < min([*size[max(at - 1, 0) : at], *size[at + 1 : at + 2]])
+    ]
 
 
 def _assemble(
@@ -359,7 +360,9 @@ def _stage_of_backward(
     Inner values are there at their own stage only, an output as the next stage's input as well.
     """
     graph, last = parts.graph, len(parts.forward) - 1
-    ready, inner, crossing = last, set(), set()
+    ready = last
+    inner: set[int] = set()
+    crossing: set[int] = set()
     for v in parts.reads[op]:
         writer = int(graph.tables.writer[v])
         if writer in at:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numba
 import numpy as np
@@ -39,7 +40,7 @@ class Table:
         chain: whose.
         published: by the authors' recurrence?
         retain: may what a stage saved outlive its input?
-        start, stop: per C and C1 and segment, (2 * n + s) * n + t or s * n + t, where its steps lie.
+        start, stop: per segment, s * n + t for C and (n + s) * n + t for C1, where its steps lie.
         memory, time: of each step: the least memory, and the least time from there on.
     """
 
@@ -70,8 +71,9 @@ class Table:
         """
         n, chain = len(self.chain), self.chain
         kept, output = chain.kept.tolist(), chain.output.tolist()
-        arrays = (*chain.arrays(), self.published, self.retain)
-        arrays += (self.start, self.stop, self.memory, self.time)
+        found = (self.start, self.stop, self.memory, self.time)
+        kernel: Any = _choose
+        choose = partial(kernel, *chain.arrays(), self.published, self.retain, *found)
         pending = [(0, n - 1, memory - chain.input_bytes, False)]
         while pending:
             s, t, m, saved = pending.pop()
@@ -79,11 +81,11 @@ class Table:
                 yield "back", s
                 continue
             if s == t:
-                if not saved and (chain.base_time[s] or chain.base_peak[s]):
+                if not saved and s < n - 1:
                     yield "base", s
                 yield "back", s
                 continue
-            cut = int(_choose(s, t, m, saved, *arrays))
+            cut = int(choose(s, t, m, saved))
             if cut < 0:
                 yield "all", s
                 pending += [(s, -1, 0, False), (s + 1, t, m - kept[s], saved)]
@@ -118,7 +120,8 @@ def build(
         None where there are more steps than that; round the sizes then.
     """
     room = max(-1, memory - chain.input_bytes)
-    found = _build(*chain.arrays(), room, published, retain, most, least)
+    kernel: Any = _build
+    found = kernel(*chain.arrays(), room, published, retain, most, least)
     enough, start, stop, memories, times = found
     return Table(chain, published, retain, start, stop, memories, times) if enough else None
 
@@ -308,9 +311,9 @@ def _build(
 
 @numba.njit(cache=True)
 def _choose(
-    s, t, m, with_saved, output, kept, saved, gradient, kept_time, kept_peak, plain_time,
-    plain_peak, moved_peak, base_time, base_peak, back_time, back_peak, published, retain, start,
-    stop, memory, time,
+    output, kept, saved, gradient, kept_time, kept_peak, plain_time, plain_peak, moved_peak,
+    base_time, base_peak, back_time, back_peak, published, retain, start, stop, memory, time,
+    s, t, m, with_saved,
 ):  # fmt: skip
     """What to do with a segment: -1 to keep all of its first stage, c to cut before stage c.
 

@@ -9,7 +9,6 @@ hold it against the readable one, which runs this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,24 +84,24 @@ class Component:
 
     def root(self) -> Component:
         """What stands for the whole set; the path points at it afterwards."""
-        return self.find()[0]
-
-    def find(self) -> tuple[Component, int]:
-        """The root, and how many nodes lie on the way to it, both ends included."""
-        root, length = self, 1
+        if self.parent is None:
+            return self
+        root = self.parent
         while root.parent is not None:
-            root, length = root.parent, length + 1
+            root = root.parent
         node = self
         while node.parent is not None and node.parent is not root:
             node.parent, node = root, node.parent
-        return root, length
+        return root
+
+    def find(self) -> tuple[Component, int]:
+        """The root, and how many nodes lay on the way to it, both ends included."""
+        node, length = self, 1
+        while node.parent is not None:
+            node, length = node.parent, length + 1
+        return self.root(), length
 
     def absorb(self, other: Component) -> None:
         """Join the set of the root ``other`` to that of this root."""
         other.parent = self
         self.cost += other.cost
-
-
-def roots_of(components: Iterable[Component | None]) -> set[Component]:
-    """The sets that these nodes belong to, each once; None is in no set."""
-    return {component.root() for component in components if component is not None}

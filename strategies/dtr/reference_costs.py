@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rematbench.streams.eviction import Component, roots_of
+from rematbench.streams.eviction import Component
 
 _Direction = Literal["forward", "backward"]
 _BOTH: tuple[_Direction, _Direction] = ("forward", "backward")
@@ -183,7 +183,8 @@ class Components(Nothing):
     def cost(self, storage: StorageState) -> tuple[int, int, int]:
         neighbours, accesses = self.evicted_neighbours(storage)
         accesses += sum(other.find()[1] for other in neighbours)
-        return int(sum(root.cost for root in roots_of(neighbours))), accesses, storage.last
+        roots = {other.root() for other in neighbours}
+        return int(sum(root.cost for root in roots)), accesses, storage.last
 
     def evicted_neighbours(self, storage: StorageState) -> tuple[list[Component], int]:
         """Components of the evicted neighbours, and how many edges lead to neighbours."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.streams.eviction import HEURISTICS, Component, roots_of
+from rematbench.streams.eviction import HEURISTICS, Component
 from rematbench.tracing.storages import Geometry, storage_key
 from rematbench.training.online.profiles import Profile
 
@@ -328,4 +328,4 @@ def _beside(cell: Cell) -> list[Cell]:
 
 def _components(cells: Iterable[Cell]) -> set[Component]:
     """The components of the evicted ones of ``cells``."""
-    return roots_of(cell.component for cell in cells)
+    return {cell.component.root() for cell in cells if cell.component is not None}

@@ -139,7 +139,7 @@ def run(suite: Suite) -> list[Row]:
     with Planners(suite.planners) as planners:
         while coming or waiting:
             if coming and len(waiting) < AHEAD[suite.device] and monotonic() < deadline:
-                prepared = _prepared(suite, coming.popleft(), planners, deadline)
+                prepared = _prepared(coming.popleft(), planners, deadline)
                 waiting.extend([] if prepared is None else [prepared])
             elif waiting:
                 # An equal share of what is left, for models to come as for this one.
@@ -151,7 +151,7 @@ def run(suite: Suite) -> list[Row]:
     return publish(suite)
 
 
-def _prepared(suite: Suite, model: Model, planners: Planners, deadline: float) -> Prepared | None:
+def _prepared(model: Model, planners: Planners, deadline: float) -> Prepared | None:
     console.print(f"{model.folder.name}: capture and profile")
     _use_numerics(model)
     return prepare(model, planners, deadline)

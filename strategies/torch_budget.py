@@ -76,7 +76,7 @@ class TorchBudget:
     ) -> Iterator[tuple[tuple[float, str], Callable[[], Plan]]]:
         from rematbench.tracing.partition import partitioner
 
-        partition = partitioner(captured)
+        partition = partitioner(captured.workload, captured.device)
         solvers = SOLVERS if self.solver is None else (self.solver,)
         if self.ratio is not None:
             ratios = [self.ratio]

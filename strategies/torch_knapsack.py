@@ -81,7 +81,8 @@ class TorchKnapsack:
             again = recomputed(graph, found)
             if again not in seen:
                 seen.add(again)
-                codes = partitioner(captured).codes_by(graph, again)
+                parts = partitioner(captured.workload, captured.device)
+                codes = parts.codes_by(graph, again)
                 yield (share, again), lambda codes=codes: Plan.from_codes(graph, codes)
 
 

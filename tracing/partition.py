@@ -6,6 +6,7 @@ With :mod:`rematbench.tracing.trace` the only place that knows PyTorch's private
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -16,8 +17,8 @@ from torch.fx import GraphModule
 from rematbench.graphs.errors import ExecutionError, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import with_frees
-from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import trace_joint
+from rematbench.tracing.workload import Workload
 
 # Above 0, where no solver is asked, and below every ratio at which the partitioner is content.
 SMALLEST_RATIO = 1e-9
@@ -66,10 +67,10 @@ def knapsack_solver(recomputed: Collection[str], known: Collection[str]) -> Any:
 
 
 class Partitioner:
-    """PyTorch's partitioner on a captured model; traces it once."""
+    """PyTorch's partitioner on a model; traces it once."""
 
-    def __init__(self, captured: Captured) -> None:
-        self._joint = trace_joint(captured.workload, captured.device)
+    def __init__(self, workload: Workload, device: str) -> None:
+        self._joint = trace_joint(workload, device)
         self._known: dict[tuple[float, str], list[str]] = {}
         kinds = [type(d).__name__ for d in self._joint.graph.output_node().meta["desc"]]
         self._forward_outputs = sum(kind in _OUTPUTS for kind in kinds)
@@ -105,14 +106,10 @@ class Partitioner:
         return [n.name for part in parts for n in part.graph.nodes if n.op == "call_function"]
 
 
-_latest: list[tuple[object, Partitioner]] = []
-
-
-def partitioner(captured: Captured) -> Partitioner:
+@functools.lru_cache(maxsize=1)
+def partitioner(workload: Workload, device: str) -> Partitioner:
     """The latest model's is kept: a sweep of budgets asks it for the same ratios."""
-    if not _latest or _latest[0][0] is not captured.workload:
-        _latest[:] = [(captured.workload, Partitioner(captured))]
-    return _latest[0][1]
+    return Partitioner(workload, device)
 
 
 def _computes(graph: Graph, nodes: list[str]) -> IntArray:

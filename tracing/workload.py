@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rematbench.graphs.errors import ConfigError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """One training step, before it is captured.
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rematbench.costmodel.device import peak_of
 from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.training.online.profiles import Profiles
 from rematbench.training.online.runtime import DtrRuntime, OutOfBudget, Report
 from rematbench.zoo import make_model
 
@@ -287,3 +288,17 @@ def test_on_cuda(name: str) -> None:
     del found, expected
     reading = peak_of(lambda: job.online(budget, device="cuda"), "cuda")
     assert reading.peak_bytes <= budget - job.resident_bytes + before // 50
+
+
+def test_runs_share_what_they_learn_of_calls_or_not() -> None:
+    x = torch.randn(64, 64)
+
+    def learnt(profiles: Profiles) -> list[bool]:
+        with DtrRuntime(2**30, profiles=profiles):
+            x.mm(x)
+        return [profile.measured for profile in profiles.of("cpu").values()]
+
+    own = Profiles()
+    assert learnt(own) == [True]
+    assert learnt(own) == [True]
+    assert Profiles().of("cpu") == {}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ExecutionError
-from rematbench.tracing.alternatives.bits import mask_bytes, pack, planes
+from rematbench.tracing.alternatives.bits import pack, planes
 
 ROW = 256
 _BLOCK = 1 << 10  # rows at a time: temporaries stay below a few megabytes
@@ -118,13 +118,3 @@ def decoded(
     dense = DECODERS[encoding](parts, shape)
     filled = [dense if i in positions else a for i, a in enumerate(arguments)]
     return base(*filled, **options)
-
-
-def encoded_bytes(encoding: str, entries: int, density: float) -> int:
-    """Bytes of an encoding of ``entries`` single-precision numbers."""
-    room = capacity(entries, density)
-    if encoding == "fp16":
-        return 2 * entries
-    if encoding == "bitmap":
-        return mask_bytes(entries) + 4 * room
-    return 5 * room + 4 * (-(-entries // ROW) + 1)

@@ -19,8 +19,6 @@ from rematbench.costmodel.device import device_name, peak_of
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import Geometry, storage_key
 
-_known: dict[tuple[str, int], dict[Hashable, Profile]] = {}
-
 
 @dataclass(slots=True)
 class Profile:
@@ -39,9 +37,19 @@ class Profile:
     measured: bool = False
 
 
-def profiles_of(device: str) -> dict[Hashable, Profile]:
-    """The profiles of this process on ``device``; valid for one number of threads."""
-    return _known.setdefault((device_name(device), torch.get_num_threads()), {})
+class Profiles:
+    """What the runtimes that share this object have learnt of each kind of call."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, int], dict[Hashable, Profile]] = {}
+
+    def of(self, device: str) -> dict[Hashable, Profile]:
+        """Those on ``device``; valid for one number of threads."""
+        return self._tables.setdefault((device_name(device), torch.get_num_threads()), {})
+
+
+SHARED = Profiles()
+"""Of this process: what one step has learnt, the next one knows."""
 
 
 def rounded(size: int, device: str) -> int:

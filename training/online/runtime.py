@@ -28,7 +28,7 @@ from rematbench.training.online.calls import FirstCall, Session, key_of
 from rematbench.training.online.cells import Cell, CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import BelowAutograd, Engine, OutOfBudget
-from rematbench.training.online.profiles import profiles_of, stand_in
+from rematbench.training.online.profiles import SHARED, Profiles, stand_in
 from rematbench.training.online.tensor import Buffer, Remat, ordinary
 
 __all__ = ["DtrRuntime", "OutOfBudget", "Remat", "Report"]
@@ -86,6 +86,8 @@ class DtrRuntime(TorchDispatchMode):
         evict_gradients: evict what the backward pass makes, too. To repeat an op of it takes
             much of the forward pass, whose saved tensors autograd has let go by then.
         thrash_limit: give up when so many ops were repeated for each one that ran.
+        profiles: what is known of calls from earlier runs, and where this one adds to it; a new
+            :class:`Profiles` knows nothing.
 
     Raises:
         ConfigError: an unknown heuristic, device or costs, or a budget that is no positive integer.
@@ -104,6 +106,7 @@ class DtrRuntime(TorchDispatchMode):
         costs: str = "measured",
         evict_gradients: bool = False,
         thrash_limit: float = 50.0,
+        profiles: Profiles = SHARED,
     ) -> None:
         super().__init__()
         require(device)
@@ -117,7 +120,7 @@ class DtrRuntime(TorchDispatchMode):
             device=device,
             memory=self.memory,
             engine=self.engine,
-            profiles=profiles_of(device),
+            profiles=profiles.of(device),
             constants=self.constants,
             new_buffer=self._new_buffer,
             evict_gradients=evict_gradients,

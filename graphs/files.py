@@ -11,7 +11,8 @@ The formats are a contract, since other programs read and write them::
     {"format": "rematbench-plan", "version": 1, "graph": "net", "strategy": "chen_sqrt",
      "budget_bytes": null, "statements": [["compute", "f"], ["free", "y"]]}
 
-``resident`` and ``workspace_bytes`` are optional. An op with several implementations has
+``resident``, ``workspace_bytes`` and an op's ``scope`` (the module that it came from) are optional.
+An op with several implementations has
 ``implementations`` (name, reads, cost, workspace_bytes, overwrites) instead of reads, cost and
 workspace_bytes; a compute statement names the one that it runs as a third item.
 """
@@ -72,21 +73,22 @@ def _value(form: _Form, position: int, item: Any) -> Value:
 def _op(form: _Form, position: int, item: Any) -> Op:
     where = form.where("op", position, item)
     if isinstance(item, dict) and "implementations" in item:
-        form.keys(item, where, ("name", "phase", "writes", "implementations"))
+        form.keys(item, where, ("name", "phase", "writes", "implementations"), ("scope",))
         implementations = tuple(
             _implementation(form, f"{where}, {form.where('implementation', i, each)}", each)
             for i, each in enumerate(form.list(item, "implementations", where))
         )
     else:
         required = ("name", "phase", "reads", "writes", "cost")
-        form.keys(item, where, required, ("workspace_bytes",))
+        form.keys(item, where, required, ("workspace_bytes", "scope"))
         reads = form.names(item, "reads", where)
         workspace = item.get("workspace_bytes", 0)
         implementations = (Implementation(_DEFAULT, reads, item["cost"], workspace),)
     if item["phase"] not in list(Phase):
         raise form.error(f"{where}: phase is {item['phase']!r}; give forward, loss or backward")
     writes = form.names(item, "writes", where)
-    return Op(form.text(item, "name", where), Phase(item["phase"]), writes, implementations)
+    scope = form.text(item, "scope", where) if "scope" in item else ""
+    return Op(form.text(item, "name", where), Phase(item["phase"]), writes, implementations, scope)
 
 
 def _implementation(form: _Form, where: str, item: Any) -> Implementation:
@@ -123,6 +125,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
 
 def _op_document(op: Op) -> dict[str, Any]:
     head = {"name": op.name, "phase": op.phase.value, "writes": list(op.writes)}
+    head |= {"scope": op.scope} if op.scope else {}
     first = op.implementations[0]
     if len(op.implementations) == 1 and first.name == _DEFAULT and not first.overwrites:
         return head | {

@@ -72,12 +72,17 @@ class Op:
     """One computation, which reads values and writes new ones.
 
     ``implementations[0]`` is the default.
+
+    Attributes:
+        scope: qualified name of the module that it came from; "" where none is known. No planner's
+            answer depends on it but those of strategies by blocks, so that it is not hashed.
     """
 
     name: str
     phase: Phase
     writes: tuple[str, ...]
     implementations: tuple[Implementation, ...]
+    scope: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from torch.fx import Node
 from rematbench.graphs.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.tracing.captured import Call, Captured, Ref, Resident, TensorSpec, call_reads
+from rematbench.tracing.scopes import scope_of
 from rematbench.tracing.workload import Workload
 
 aten = torch.ops.aten
@@ -42,6 +43,7 @@ class _Draft:
     phase: Phase
     calls: list[Call]
     values: list[str]
+    scope: str = ""
 
 
 class Builder:
@@ -178,7 +180,7 @@ class Builder:
         phase = Phase.BACKWARD if backward else Phase.FORWARD
         for name, part in _split(node.name, call):
             values = list(dict.fromkeys(self.value_of[out] for out in part.outs if out))
-            draft = self.drafts[name] = _Draft(phase, [part], values)
+            draft = self.drafts[name] = _Draft(phase, [part], values, scope_of(node))
             self.owner.update(dict.fromkeys(values, draft))
 
     def _results(self, node: Node) -> dict[Any, str]:
@@ -292,7 +294,13 @@ class Builder:
             reads = {self.value_of[ref] for call in draft.calls for ref in call_reads(call)}
             own = tuple(v for v in self.bytes if v in reads and v not in draft.values)
             ops.append(
-                Op(name, draft.phase, tuple(draft.values), (Implementation("default", own, 1.0),))
+                Op(
+                    name,
+                    draft.phase,
+                    tuple(draft.values),
+                    (Implementation("default", own, 1.0),),
+                    draft.scope,
+                )
             )
         return Graph(self.workload.name, values, tuple(ops), outputs)
 

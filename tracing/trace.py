@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from rematbench.graphs.errors import CaptureError
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.joint import Builder
+from rematbench.tracing.scopes import marked_scopes
 from rematbench.tracing.workload import Workload
 
 
@@ -89,6 +90,7 @@ def trace_joint(workload: Workload, device: str) -> GraphModule:
     with contextlib.ExitStack() as stack:
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(marked_scopes(workload.module))
         joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
     torch.set_rng_state(state)
     return joint.graph_module

@@ -66,7 +66,7 @@ def done(request: Mapping[str, Any], say: Say) -> Message:
     """
     try:
         if "record" in request:
-            from rematbench.record import record_to_file
+            from rematbench.recording import record_to_file
 
             return {"told": record_to_file(request["record"], say)}
         from rematbench.job import run

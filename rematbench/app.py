@@ -1,39 +1,35 @@
-"""The Hydra application: one job is one row."""
+"""The ``rematbench`` command: one job is one row. What the commands with keys have in common."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from time import time
-from typing import Any
 
 # Hydra then passes its errors on, instead of printing a traceback and leaving.
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rematbench import cache, progress, terminal
+from rematbench import cache
+from rematbench.command_line import read_command_line
+from rematbench.commands import INTERRUPTED
 from rematbench.graphs.errors import RematbenchError
-from rematbench.mistakes import bad_row, explain
+from rematbench.mistakes import explain
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
-from rematbench.row import Row, format_row, marked, write_row
-from rematbench.settings import Settings, chosen, settings_from
-from rematbench.terminal import announce, working
+from rematbench.row import Row
+from rematbench.settings import Settings, flag
+from rematbench.task import Config, JobTask, Task
+from rematbench.terminal import working
 from rematbench.warm_starts import with_known_plans
 from rematbench.worker import the_worker
 
 BAD_CONFIGURATION = 2
-Work = Callable[[Mapping[str, Any], Settings, Path], Row]
-"""From (configuration, its settings, run directory) to a row, which it has also written."""
-_mistakes: list[Exception] = []
 
 
 def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
@@ -58,96 +54,65 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
     return row
 
 
-def task(config: DictConfig, work: Work) -> Row | None:
-    """Hydra's task: from a composed configuration to a row on disk and on the screen.
-
-    Args:
-        work: writes the row, and what belongs to it, into the run directory.
-    """
-    run = HydraConfig.get()
-    folder = Path(run.runtime.output_dir)
-    single = run.mode == RunMode.RUN
-    strategy = str(run.runtime.choices.strategy)
-    began = time()
-    try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        assert isinstance(plain, dict)
-        named = {str(k): v for k, v in plain.items()}
-        named["experiment"] = chosen(run.runtime.choices)
-        row = work(named, settings_from(named, strategy), folder)
-    except (RematbenchError, OmegaConfBaseException) as error:
-        if single:
-            mistake(error)
-            return None
-        model = OmegaConf.select(config, "model.name", throw_on_missing=False)
-        row = bad_row(model, strategy, explain(error))
-        group = OmegaConf.select(config, "group", throw_on_missing=False)
-        row["extra"] |= marked(chosen(run.runtime.choices), group)
-        write_row(folder / "row.json", row)
-    if single:
-        print(format_row(row))
-    else:
-        cached = bool(row["extra"].get("cached"))
-        sweep = Path(run.sweep.dir)
-        announce(row, progress.advance(sweep, folder.name, row["status"], cached, began))
-    return row
-
-
-def mistake(error: Exception) -> None:
-    """Let :func:`command` tell it: Hydra would add words of its own to an exception."""
-    _mistakes.append(error)
-
-
-def command(name: str, hydra_main: Callable[[], Any]) -> None:
-    """A command. Exits 2 for a bad configuration, with one line that says what.
+def command(name: str, config: str, task: Task) -> None:
+    """Run a command. Exits 2 for a bad configuration, with one line that says what.
 
     Args:
         name: of the command.
-        hydra_main: the decorated task.
+        config: its file in ``conf``.
+        task: what Hydra is to run.
     """
-    _mistakes.clear()
-    terminal.bad_jobs = 0
+    overrides: Sequence[str] = ()
     try:
         register_strategies()
         register_resolvers()
-        hydra_main()
-        if _mistakes:
-            raise _mistakes[0]
-    except (HydraException, OmegaConfBaseException, RematbenchError) as error:
-        print(f"{name}: {explain(error)}", file=sys.stderr)
+        given = read_command_line(sys.argv[1:])
+        overrides = given.overrides
+        decorate = hydra.main(
+            version_base="1.3", config_path="pkg://rematbench.conf", config_name=config
+        )
+        with _arguments(name, given.words):
+            decorate(task)()
+        if task.mistake is not None:
+            raise task.mistake
+    except BrokenPipeError:  # whoever reads the output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (HydraException, OmegaConfBaseException, RematbenchError, OSError) as error:
+        print(f"{name}: {explain(error, config, overrides)}", file=sys.stderr)
         sys.exit(BAD_CONFIGURATION)
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted; finished jobs are kept", file=sys.stderr)
-        sys.exit(130)
-    if terminal.bad_jobs:
+    except KeyboardInterrupt as interrupt:
+        print(f"{name}: {interrupt or 'interrupted'}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    if task.bad_jobs:
         sys.exit(BAD_CONFIGURATION)
 
 
-def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
-    return run_job(settings, folder, force=bool(config["force"]))
+@contextmanager
+def _arguments(name: str, words: Sequence[str]) -> Iterator[None]:
+    """Hydra reads the process's."""
+    before, sys.argv = sys.argv, [name, *words]
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
-def _job(config: DictConfig) -> Row | None:
-    return task(config, _work)
+def run_or_recall(config: Config, settings: Settings, folder: Path) -> Row:
+    """A job of ``rematbench``."""
+    return run_job(settings, folder, force=flag("force", config["force"]))
 
 
-def _finished(config: Mapping[str, Any], strategy: str, folder: Path) -> Row | None:
-    """A job's row from the cache, its files into ``folder``; None where the job has to run."""
-    if config["force"]:
+def recall(config: Config, settings: Settings, folder: Path) -> Row | None:
+    """Its row, where it is finished."""
+    if flag("force", config["force"]):
         return None
-    return cache.Kept(with_known_plans(settings_from(config, strategy), folder)).recall(folder)
-
-
-# The sweeper asks this before it launches a job.
-_job.finished = _finished  # type: ignore[attr-defined]
-_hydra_main = hydra.main(
-    version_base="1.3", config_path="pkg://rematbench.conf", config_name="config"
-)(_job)
+    return cache.Kept(with_known_plans(settings, folder)).recall(folder)
 
 
 def main() -> None:
     """The ``rematbench`` command."""
-    command("rematbench", _hydra_main)
+    command("rematbench", "config", JobTask(run_or_recall, recall))
 
 
 if __name__ == "__main__":

@@ -13,18 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import hydra
-from omegaconf import DictConfig
-
-from rematbench.app import command, run_job, task
+from rematbench.app import command, run_job
 from rematbench.cache import copy_files
 from rematbench.graphs.budget import parse_bytes
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import write_bytes
 from rematbench.max_batch import Question, answer
-from rematbench.row import Row, write_row
-from rematbench.settings import Settings, whole
+from rematbench.row import Row, format_row, write_row
+from rematbench.settings import Settings, flag, whole
 from rematbench.strategies.registry import entry
+from rematbench.task import JobTask
 from rematbench.terminal import size
 
 _ORDINARY = "checkpoint_all"
@@ -69,9 +67,7 @@ def wish(config: Mapping[str, Any], settings: Settings) -> Wish:
         raise ConfigError(
             f"reserve={config['reserve']} leaves nothing of memory={config['memory']}"
         )
-    largest = config["largest_batch"]
-    if not isinstance(largest, bool):
-        raise ConfigError(f"largest_batch={largest}: give true or false")
+    largest = flag("largest_batch", config["largest_batch"])
     names = config["strategies"]
     if not isinstance(names, list):
         raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,checkmate_ilp]")
@@ -184,23 +180,21 @@ for _ in range(3):
 
 
 def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
-    row = fit(wish(config, settings), settings, folder, force=bool(config["force"]))
+    row = fit(wish(config, settings), settings, folder, flag("force", config["force"]))
     row["extra"]["fit"]["code"] = str(folder / "train.py") if row["status"] == "ok" else None
     write_row(folder / "row.json", row)
     return row
 
 
-@hydra.main(version_base="1.3", config_path="pkg://rematbench.conf", config_name="fit")
-def _hydra_main(config: DictConfig) -> Row | None:
-    row = task(config, _work)
-    if row is not None and row["extra"].get("fit", {}).get("code"):
+def _show(row: Row) -> None:
+    print(format_row(row))
+    if row["extra"].get("fit", {}).get("code"):
         print(f"\n{Path(row['extra']['fit']['code']).read_text()}", end="")
-    return row
 
 
 def main() -> None:
     """The ``rematbench-fit`` command."""
-    command("rematbench-fit", _hydra_main)
+    command("rematbench-fit", "fit", JobTask(_work, show=_show))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from typing import Any
+
+from rematbench.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
 
 _WIDTH = 100
 _INDENT = 30
@@ -214,8 +214,8 @@ def _keys(told: Help, chosen: dict[str, str]) -> list[str]:
     """The choices, the keys, and the options of what is chosen."""
     assert told.config is not None
     names = [told.config, "job"] if "strategy" in told.groups else [told.config]
-    texts = [_text(f"{name}.yaml") for name in dict.fromkeys(names)]
-    defaults = {key: value for text in reversed(texts) for key, value in _defaults(text)}
+    texts = [conf_text(f"{name}.yaml") for name in dict.fromkeys(names)]
+    defaults = {key: value for text in reversed(texts) for key, value in chosen_groups(text)}
     parts = [_section("Choices", _table(_choices(told.groups, defaults)))]
     keys: dict[str, tuple[str, str]] = {}
     for text in texts:
@@ -234,51 +234,13 @@ def _choices(groups: Sequence[str], defaults: dict[str, str]) -> list[tuple[str,
     ]
 
 
-def choices_of(group: str) -> list[str]:
-    """What a group of the configuration can be.
-
-    >>> choices_of("device")
-    ['cpu', 'cuda', 'none']
-    """
-    if group == "strategy":
-        from rematbench.strategies.registry import names
-
-        return list(names())
-    folder = files("rematbench.conf") / group
-    if not folder.is_dir():
-        return []
-    found = (each.name for each in folder.iterdir())
-    return sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml"))
-
-
 def _options(group: str, name: str) -> str:
     """The options of a chosen strategy or model."""
     title = f"Options of {group}={name}"
     if name not in choices_of(group):
         return f"{title}: there is none of that name"
-    if group == "strategy":
-        from rematbench.strategies.registry import entry
-
-        rows = [
-            (f"strategy.{option.name}={_value(option.default)}", _plain(option.doc))
-            for option in entry(name).options
-        ]
-    else:
-        rows = _model_keys(_text(f"model/{name}.yaml"))
+    rows = [(f"{key}={default}", _plain(told)) for key, default, told in group_keys(group, name)]
     return _section(title, _table(rows) if rows else ["  none"])
-
-
-def _model_keys(text: str) -> list[tuple[str, str]]:
-    import yaml
-
-    rows = []
-    nested = yaml.safe_load(text).get("options") or {}
-    for key, default, told in read_keys(text):
-        if key == "options" and nested:
-            rows += [(f"model.options.{each}={_value(nested[each])}", "") for each in nested]
-        elif key not in ("kind", "name"):
-            rows.append((f"model.{key}={default}", told))
-    return rows
 
 
 def _plain(text: str) -> str:
@@ -287,43 +249,3 @@ def _plain(text: str) -> str:
     for python, ours in (("None", "null"), ("True", "true"), ("False", "false")):
         text = re.sub(rf"\b{python}\b", ours, text)
     return text
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
-
-
-def _text(name: str) -> str:
-    return files("rematbench.conf").joinpath(*name.split("/")).read_text(encoding="utf-8")
-
-
-def _defaults(text: str) -> list[tuple[str, str]]:
-    """The chosen groups of a file's ``defaults``."""
-    section = re.search(r"^defaults:.*\n((?:  .*\n)+)", text, re.MULTILINE)
-    found = re.findall(r"^  - (?:override )?(\w+): (\S+)", section[1] if section else "", re.M)
-    return [(group, value) for group, value in found]
-
-
-def read_keys(text: str) -> list[tuple[str, str, str]]:
-    """The top-level keys of a configuration file: key, default, and what its comments say."""
-    keys: list[list[str]] = []
-    for line in text.splitlines():
-        found = re.match(r"(\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$", line)
-        if found:
-            keys.append([found[1], found[2], found[3] or ""])
-            continue
-        inside = re.match(r"  (- )?([^#]*?)\s*(?:#\s*(.*))?$", line)
-        if keys and inside and line.startswith("  "):
-            _add(keys[-1], bool(inside[1]), inside[2], inside[3])
-    hidden = ("defaults", "hydra")
-    return [(key, value or "...", told) for key, value, told in keys if key not in hidden]
-
-
-def _add(key: list[str], item: bool, content: str, comment: str | None) -> None:
-    """A line below a key: an item of its list, or more of its comment."""
-    if item and (not key[1] or key[1].startswith("[")):
-        key[1] = f"{key[1].rstrip(']')}{',' if key[1] else '['}{content}]"
-    if comment and not content:
-        key[2] = f"{key[2]} {comment}".strip()

@@ -23,16 +23,14 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-import hydra
-from omegaconf import DictConfig
-
-from rematbench.app import command, run_job, task
+from rematbench.app import command, run_job
 from rematbench.cache import copy_files
 from rematbench.graphs.budget import parse_bytes
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
 from rematbench.row import Row, write_row
-from rematbench.settings import Settings, one_of, whole
+from rematbench.settings import Settings, flag, one_of, whole
+from rematbench.task import JobTask
 
 STEPS = {"batch_size": 1, "resolution": 32}
 _ROUNDING = 1 + 1e-9  # a plan that recomputes the whole forward pass is at the limit
@@ -285,17 +283,12 @@ def probe(asked: Question, settings: Settings, value: int, folder: Path, force: 
 
 
 def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
-    return answer(question(config, settings), settings, folder, force=bool(config["force"]))
-
-
-@hydra.main(version_base="1.3", config_path="pkg://rematbench.conf", config_name="max_batch")
-def _hydra_main(config: DictConfig) -> Row | None:
-    return task(config, _work)
+    return answer(question(config, settings), settings, folder, flag("force", config["force"]))
 
 
 def main() -> None:
     """The ``rematbench-max-batch`` command."""
-    command("rematbench-max-batch", _hydra_main)
+    command("rematbench-max-batch", "max_batch", JobTask(_work))
 
 
 if __name__ == "__main__":

@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf.errors import MissingMandatoryValue
 
+from rematbench.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
 from rematbench.graphs.blame import one_line as one_line
+from rematbench.graphs.budget import Budget, parse_budget
+from rematbench.graphs.errors import BudgetError
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row
+from rematbench.settings import model_label
+
+_GROUPS = ("model", "strategy", "costmodel", "device", "experiment", "launch", "cases")
 
 
-def failed_row(model: object, strategy: object, reason: str, **extra: Any) -> Row:
+def failed_row(config: Mapping[str, Any], strategy: object, reason: str, **extra: Any) -> Row:
     """The row of a job in a sweep that did not run.
 
     Args:
+        config: of the job, as far as it is known.
         extra: columns of ``extra``.
     """
+    model = config.get("model")
+    parts = model if isinstance(model, Mapping) else {}
+    known = {key: config.get(key) or parts.get(key) for key in ("batch_size", "resolution")}
+    budget = _budget(config.get("budget"))
     return make_row(
-        model=None if model is None else str(model),
+        model=_label(parts or {"name": model}),
+        batch_size=known["batch_size"] if isinstance(known["batch_size"], int) else None,
+        resolution=None if known["resolution"] is None else str(known["resolution"]),
         strategy=None if strategy is None else str(strategy),
+        budget_bytes=budget.bytes,
+        budget_fraction=budget.fraction,
         status="failed",
         reason=reason,
         versions=versions(),
@@ -31,24 +47,66 @@ def failed_row(model: object, strategy: object, reason: str, **extra: Any) -> Ro
     )
 
 
-def bad_row(model: object, strategy: object, reason: str) -> Row:
-    """The row of a job in a sweep whose configuration is bad."""
-    return failed_row(model, strategy, reason, bad_config=True)
+def _label(model: Mapping[str, Any]) -> str | None:
+    """The model's name, as far as it is known."""
+    given = {key: value for key, value in model.items() if value not in (None, "", "???")}
+    return model_label(given) if {"name", "path", "target"} & set(given) else None
 
 
-def explain(error: BaseException) -> str:
-    """One line for a user: what is wrong, the nearest valid name, the remedy."""
+def _budget(given: Any) -> Budget:
+    try:
+        return parse_budget(given)
+    except BudgetError:
+        return Budget()
+
+
+def explain(error: BaseException, config: str = "config", overrides: Sequence[str] = ()) -> str:
+    """One line for a user: what is wrong, the nearest valid name, the remedy.
+
+    Args:
+        config: the command's file in ``conf``.
+        overrides: what was given: they say which strategy's options there are.
+    """
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is missing; give {error.full_key}=..."
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}; check the folder, its rights and the disk's space"
     text = re.sub(r"^\w+ raised while resolving interpolation: ", "", one_line(error))
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)
     if key:
-        return f"{key['key']}: there is no such key; `rematbench ... --cfg job` lists them"
+        return unknown_key(key["key"], config, overrides)
     missing = re.search(r"Could not find '(?P<group>[^']+)/(?P<name>[^/']+)'", text)
     if missing:
         names = re.search(r"Available options in '[^']+':(?P<names>.*?)(?: Config search|$)", text)
         return _nearest(missing["group"], missing["name"], names["names"].split() if names else [])
+    several = re.match(r"Ambiguous value for argument '(?P<word>.*?)' 1\.", text)
+    if several:
+        key_, _, value = several["word"].partition("=")
+        return f"{several['word']}: several values; add -m for a sweep, or give {key_}=[{value}]"
     return re.split(r" full_key: | See https:", text)[0]
+
+
+def unknown_key(key: str, config: str, overrides: Sequence[str]) -> str:
+    """What to say of a key that there is not."""
+    texts = [conf_text(f"{config}.yaml")]
+    if "  - job\n" in texts[0]:
+        texts.append(conf_text("job.yaml"))
+    chosen = dict(pair for text in reversed(texts) for pair in chosen_groups(text))
+    chosen |= dict(word.split("=", 1) for word in overrides if "=" in word)
+    group = key.partition(".")[0]
+    name = chosen.get(group, "")
+    if "." in key and name in choices_of(group):
+        known = [each for each, *_ in group_keys(group, name)]
+        what = f"{group}={name} has no such option"
+        listed = f"its options are: {', '.join(each.partition('.')[2] for each in known) or 'none'}"
+    else:
+        known = [each for text in texts for each, *_ in read_keys(text)]
+        known += [each for each in chosen if each in _GROUPS]
+        what, listed = "there is no such key", "--help lists them"
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{key}: {what}; {hint}{listed}"
 
 
 def _nearest(group: str, name: str, names: list[str]) -> str:

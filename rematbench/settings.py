@@ -88,11 +88,7 @@ class Settings:
     @property
     def label(self) -> str:
         """The model's name for people: the configured one, or its file's or function's."""
-        model = self.model
-        if model.get("path"):
-            return Path(model["path"]).name.partition(".")[0]
-        name = str(model.get("target") or model["name"])
-        return f"{name}-{model['dtype']}" if model.get("dtype") else name
+        return model_label(self.model)
 
     @property
     def mark(self) -> dict[str, str]:
@@ -178,7 +174,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         costmodel=config["costmodel"]["name"] or default_costs(model["kind"]),
         preset=config["costmodel"]["preset"],
         device=one_of("device", device["name"], DEVICES),
-        numerics={key: _flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
+        numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
@@ -210,6 +206,14 @@ def chosen(choices: Mapping[str, Any]) -> str | None:
     return None if name in (None, "null") else str(name)
 
 
+def model_label(model: Mapping[str, Any]) -> str:
+    """A model's name for people: the configured one, or its file's or function's."""
+    if model.get("path"):
+        return Path(model["path"]).name.partition(".")[0]
+    name = str(model.get("target") or model["name"])
+    return f"{name}-{model['dtype']}" if model.get("dtype") else name
+
+
 def default_costs(kind: str) -> str:
     """The cost model when none is named."""
     return "flops" if kind in TORCH_KINDS else "given"
@@ -231,7 +235,8 @@ def _lengths(given: Any) -> None:
         )
 
 
-def _flag(key: str, given: Any) -> bool:
+def flag(key: str, given: Any) -> bool:
+    """``given``, true or false; or a ConfigError that names ``key``."""
     if not isinstance(given, bool):
         raise ConfigError(f"{key}={given}: give true or false")
     return given

@@ -17,23 +17,23 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import hydra
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.console import Console
 
-from rematbench.app import command, mistake
+from rematbench.app import command
 from rematbench.costmodel.device import device_name, require, use_numerics
 from rematbench.environment import environment, warnings
 from rematbench.fit import with_strategy
-from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import write_json
 from rematbench.row import Row, find_rows, write_leaderboard
-from rematbench.settings import settings_from, whole
+from rematbench.settings import flag, settings_from, whole
 from rematbench.suite_measure import measure_together
 from rematbench.suite_plan import Entry, Model, Planners, Prepared, prepare
 from rematbench.suite_summary import headlines, summarise, table
+from rematbench.task import Config, Task
 from rematbench.terminal import console
 
 EXPERIMENT = "suite"
@@ -89,7 +89,7 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
         device=device,
         seconds=float(config["seconds"]),
         planners=None if planners is None else whole("planners", planners, 1),
-        cuda_graphs=bool(config["cuda_graphs"]),
+        cuda_graphs=flag("cuda_graphs", config["cuda_graphs"]),
     )
 
 
@@ -189,24 +189,15 @@ def publish(suite: Suite) -> list[Row]:
     return rows
 
 
-@hydra.main(version_base="1.3", config_path="pkg://rematbench.conf", config_name="suite")
-def _hydra_main(config: DictConfig) -> None:
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    try:
-        named = {str(k): v for k, v in plain.items()}
-        named["group"] = HydraConfig.get().runtime.choices["cases"]
-        rows = run(suite_from(named))
-    except RematbenchError as error:
-        mistake(error)
-        return
+def _work(config: Config) -> None:
+    rows = run(suite_from({**config, "group": HydraConfig.get().runtime.choices["cases"]}))
     if rows:
         Console(width=None if console.is_terminal else 140).print(table(summarise(rows)))
 
 
 def main() -> None:
     """The ``rematbench-suite`` command."""
-    command("rematbench-suite", _hydra_main)
+    command("rematbench-suite", "suite", Task(_work))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ from rematbench.row import Row
 
 console = Console(stderr=True, highlight=False)
 _COLOURS = {"ok": "green", "infeasible": "yellow", "not_applicable": "dim", "failed": "red"}
-# Jobs of the latest sweep whose configuration was bad.
-bad_jobs = 0
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from importlib.metadata import version
 import pytest
 
 from rematbench import commands
-from rematbench.helps import HELPS, help_text, read_keys
+from rematbench.conf_keys import read_keys
+from rematbench.helps import HELPS, help_text
 from rematbench.strategies import registry
 
 NAMES = {name: name.removeprefix("rematbench").strip("-") or "rematbench" for name in HELPS}

@@ -7,18 +7,17 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from hydra_plugins.rematbench_sweeper import ExperimentSweeper, _Composer
 from rematbench.plugins import register_strategies
 from rematbench.report.figures import NAMES
 from rematbench.resolvers import register_resolvers
 from rematbench.settings import settings_from
+from rematbench.sweeps import Composer, jobs_of as sweep_jobs
 
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml"))
@@ -42,11 +41,9 @@ def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
     given = [f"experiment={name}", *overrides]
     master = compose(config, given, return_hydra_config=True)
     loader = GlobalHydra.instance().config_loader()
-    sweeper = ExperimentSweeper.__new__(ExperimentSweeper)  # Hydra has reloaded its base class
-    sweeper.sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
-    sweeper.hydra_context = SimpleNamespace(config_loader=loader)
-    jobs = sweeper._jobs(given)
-    composer = _Composer(loader, master)
+    sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
+    jobs = sweep_jobs(sweeps, given, loader)
+    composer = Composer(loader, master)
     for number, job in enumerate(jobs):
         choices = {override for override in job if override.partition("=")[0] in GROUPS}
         if number == 0 or not choices <= _composed:

@@ -202,7 +202,6 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rematbench-max-batch", *arguments])
-        monkeypatch.setattr(terminal, "bad_jobs", 0)
         monkeypatch.setattr(terminal, "console", terminal.Console(stderr=True, highlight=False))
         code = 0
         try:

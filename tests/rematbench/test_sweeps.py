@@ -176,8 +176,8 @@ def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> N
 
 
 def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hydra_plugins.rematbench_sweeper import ExperimentSweeper
     from rematbench.row import make_row, write_row
+    from rematbench.sweeps import Sweep
 
     class Losing:
         def launch(self, batch: list[list[str]], initial_job_idx: int) -> list[object]:
@@ -188,17 +188,16 @@ def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch
                 )
             raise RuntimeError("the node is down")
 
-    sweeper = ExperimentSweeper.__new__(ExperimentSweeper)  # Hydra may have reloaded its base class
-    sweeper.launcher = Losing()  # type: ignore[assignment]
     choices = {"experiment": "simrd_fig2"}
-    sweeper.config = OmegaConf.create({"hydra": {"runtime": {"choices": choices}}})
+    config = OmegaConf.create({"hydra": {"runtime": {"choices": choices}}})
+    sweep = Sweep([], None, None, config, Losing())  # type: ignore[arg-type]
     jobs = {4: ["model=unit_chain", "seed=1"], 7: ["model=unit_chain", "seed=2"]}
-    found = sweeper._launch(Path("runs"), jobs)
+    found = sweep.launch(Path("runs"), jobs)
     assert {number: row["status"] for number, row in found.items()} == {4: "ok", 7: "failed"}
     assert found[7]["reason"] == "the launcher lost it: the node is down"
     assert found[7]["extra"]["experiment"] == "simrd_fig2"
     with pytest.raises(ConfigError, match=r"no job came back from Losing: .* the node is down"):
-        sweeper._launch(Path("runs"), {1: ["seed=2"], 2: ["seed=3"]})
+        sweep.launch(Path("runs"), {1: ["seed=2"], 2: ["seed=3"]})
 
 
 def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,8 @@ MISTAKES = [
     (["model=unit_chain", "costmodel=flops"], "needs a captured model"),
     (["time_limit=-1"], "time_limit=-1: give a number of seconds"),
     (["seed=x"], "seed=x: give a whole number"),
-    (["strategy.colour=red"], "strategy.colour: there is no such key"),
-    (["budgte=1"], "budgte: there is no such key"),
+    (["strategy.colour=red"], "strategy.colour: strategy=checkpoint_all has no such option"),
+    (["budgte=1"], "budgte: there is no such key; did you mean budget?"),
     (["a=["], "a=[: cannot be read; check its commas, brackets and quotes"),
 ]
 

@@ -5,31 +5,17 @@ The log has simrd's format; ``rematbench model=simrd_log model.path=F.log.gz`` p
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-# Hydra then passes its errors on, instead of printing a traceback and leaving.
-os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-
-import hydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from rematbench.graphs.errors import ConfigError, RematbenchError
-from rematbench.mistakes import explain
+from rematbench.app import command
+from rematbench.graphs.errors import ConfigError
 from rematbench.settings import LARGEST_SEED, TORCH_KINDS, whole
+from rematbench.task import Config, Task
 from rematbench.terminal import working
 from rematbench.worker import the_worker
 
-BAD_CONFIGURATION = 2
-_mistakes: list[Exception] = []
 
-
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Config) -> None:
     """Look at a resolved configuration, as ``conf/record.yaml`` lays it out, before anything runs.
 
     Raises:
@@ -51,37 +37,16 @@ def check(config: Mapping[str, Any]) -> None:
         whole("threads", config["threads"], 1)
 
 
-def _task(config: DictConfig) -> None:
-    try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        assert isinstance(plain, dict)
-        given = {str(key): value for key, value in plain.items()}
-        check(given)
-        with working(f"record {given['model']['name']}") as say:
-            told = the_worker().record(given, say)
-        print(told)
-    except (RematbenchError, OmegaConfBaseException) as error:
-        _mistakes.append(error)  # told by main: Hydra would add words of its own to an exception
-
-
-_hydra_main = hydra.main(
-    version_base="1.3", config_path="pkg://rematbench.conf", config_name="record"
-)(_task)
+def _work(config: Config) -> None:
+    check(config)
+    with working(f"record {config['model']['name']}") as say:
+        told = the_worker().record(dict(config), say)
+    print(told)
 
 
 def main() -> None:
     """The command. Exits 2 for a bad configuration, with one line that says what."""
-    _mistakes.clear()
-    try:
-        _hydra_main()
-        if _mistakes:
-            raise _mistakes[0]
-    except (HydraException, OmegaConfBaseException, RematbenchError) as error:
-        print(f"rematbench-record: {explain(error)}", file=sys.stderr)
-        sys.exit(BAD_CONFIGURATION)
-    except KeyboardInterrupt:
-        print("rematbench-record: interrupted; nothing was written", file=sys.stderr)
-        sys.exit(130)
+    command("rematbench-record", "record", Task(_work))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_nothing_fits(call: Call) -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("memory=lots", "memory=lots: give bytes"),
+        ("memory=lots", "give bytes such as"),
         ("reserve=9GiB", "leaves nothing of memory=8GiB"),
         ("budget=0.5", "budget=0.5: give memory"),
         ("strategies=[magic]", "strategies: magic: unknown; it may be one of"),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.graphs.errors import CaptureError, is_out_of_memory
 from rematbench.streams.events import (
     Annotate,
     Call,
@@ -33,6 +33,7 @@ from rematbench.streams.events import (
 )
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import Geometry, geometry_of, storage_key, written_by
+from rematbench.tracing.trouble import cannot, check_loss
 from rematbench.tracing.workload import Workload
 
 aten = torch.ops.aten
@@ -185,12 +186,7 @@ def record(
 
     def step(recorder: Recorder | None) -> None:
         found = module(*batch) if loss is None else loss(module, *batch)
-        if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
-            what = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise CaptureError(
-                f"the loss is {what}, not a scalar tensor that needs a gradient; "
-                "give the model a loss that ends in a mean or a sum"
-            )
+        check_loss(name or type(module).__name__, found)
         if recorder is not None:
             recorder.events.append(Annotate("BACKWARD"))
         found.backward()
@@ -222,12 +218,10 @@ def record_workload(workload: Workload, device: str = "cpu", seed: int = 0) -> E
         return record(workload.module, batch, workload.loss, name=workload.name)
     except CaptureError:
         raise
-    except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise CaptureError(
-            f"model {workload.name!r} cannot be recorded: {type(error).__name__}: "
-            f"{reason[0] if reason else ''}; check that its training step runs by itself"
-        ) from error
+    except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise
+        raise cannot("recorded", workload.name, error) from error
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.graphs.errors import CaptureError, is_out_of_memory
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.joint import Builder
 from rematbench.tracing.scopes import marked_scopes
+from rematbench.tracing.trouble import cannot, check_leaves, check_loss, check_types
 from rematbench.tracing.workload import Workload
 
 
@@ -29,16 +30,10 @@ class _Step(nn.Module):
         super().__init__()
         self.model = workload.module
         self.loss = workload.loss
+        self.name = workload.name
 
     def forward(self, *batch: Tensor) -> Tensor:
-        loss = self.loss(self.model, *batch)
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            what = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise CaptureError(
-                f"the loss is {what}, not a scalar tensor that needs a gradient; "
-                "give the model a loss that ends in a mean or a sum"
-            )
-        return loss.reshape(())
+        return check_loss(self.name, self.loss(self.model, *batch)).reshape(())
 
 
 def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> Captured:
@@ -62,12 +57,11 @@ def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> C
         nodes = _trace(workload, device)
     except CaptureError:
         raise
-    except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise CaptureError(
-            f"model {workload.name!r} cannot be traced: {type(error).__name__}: "
-            f"{reason[0] if reason else ''}; data-dependent control flow and .item() must go"
-        ) from error
+    except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise
+        raise cannot("traced", workload.name, error) from error
+    check_types(workload.name, nodes)
     return Builder(workload, device, nodes).build()
 
 
@@ -93,4 +87,6 @@ def trace_joint(workload: Workload, device: str) -> GraphModule:
         stack.enter_context(marked_scopes(workload.module))
         joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
     torch.set_rng_state(state)
+    inputs = joint._aot_state.fw_metadata.input_info
+    check_leaves(workload.name, joint.graph_module.graph.nodes, inputs)
     return joint.graph_module

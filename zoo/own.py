@@ -250,6 +250,8 @@ def _check_batch(where: str, batch: Sequence[Any]) -> None:
             raise ConfigError(f"{what} is {kind}; give a dense tensor: to_dense() makes one")
         if item.is_meta:
             raise ConfigError(f"{what} is on the meta device, without data; give a real tensor")
+        if item.requires_grad and item.is_leaf:
+            raise ConfigError(f"{what} needs a gradient; only parameters get one: detach() it")
         if item.grad_fn is not None:
             raise ConfigError(
                 f"{what} hangs on a computation of its own ({item.grad_fn.name()}); detach() it"

@@ -26,7 +26,7 @@ from rematbench.graphs.errors import (
     InvalidPlan,
     PlanError,
 )
-from rematbench.graphs.files import read_plan, write_plan
+from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy
@@ -34,6 +34,7 @@ from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
+from rematbench.training.choice import plan_or_strategy
 from rematbench.training.gradients import announce, deliver, unwrap
 from rematbench.training.signature import Conditions, Look, Place, batch_looks, check_batch
 from rematbench.validator.codegen import generate
@@ -187,7 +188,7 @@ def apply(
     model: nn.Module,
     loss: Loss | None,
     example: Any,
-    plan: Plan | Strategy | str | Path,
+    plan: Plan | Strategy | type[Strategy] | str | Path,
     budget: Any = None,
     *,
     reserve: Any = None,
@@ -204,7 +205,8 @@ def apply(
         loss: ``loss(model, *batch)`` is the scalar loss; None: ``model(*batch)`` is.
         example: a batch (a tuple of tensors); only what it looks like counts, apart from the
             check.
-        plan: a plan, the path of a plan file, or a strategy that makes one.
+        plan: a plan, the path of a plan file, or a strategy that makes one: its name, such as
+            ``"ap_greedy"`` (where no file has that name), an object, or a class.
         budget: of the peak (parameters, buffers, batch, activations, gradients, workspaces):
             bytes, ``"8GiB"``, a fraction of ordinary training's peak, or None.
         reserve: bytes of the budget for what the step does not see: optimizer state, and, when
@@ -221,16 +223,15 @@ def apply(
         ExecutionError: the check failed.
         ConfigError, BudgetError: an argument is bad.
     """
+    chosen = plan_or_strategy(plan)
     looks = batch_looks(example)
     captured = _capture(unwrap(model)[0], loss, looks)
     graph = costs.apply(costmodel, captured.graph, captured, device=captured.device)
     allowed = _allowed(budget, reserve, simulate(graph, program_order(graph)).peak_bytes)
-    if isinstance(plan, (str, Path)):
-        plan = read_plan(plan)
-    if not isinstance(plan, Plan):
-        plan = _planned(plan, captured, graph, allowed, time_limit, seed)
-    _check_plan(plan, graph, allowed)
-    step = Step(model, captured, graph, plan)
+    if not isinstance(chosen, Plan):
+        chosen = _planned(chosen, captured, graph, allowed, time_limit, seed)
+    _check_plan(chosen, graph, allowed)
+    step = Step(model, captured, graph, chosen)
     step._looks = looks
     if check:
         _check_loss(step, (example,) if isinstance(example, Tensor) else tuple(example))
@@ -282,18 +283,13 @@ def _allowed(budget: Any, reserve: Any, base: int) -> int | None:
 
 
 def _planned(
-    strategy: Any,
+    strategy: Strategy,
     captured: Captured,
     graph: Graph,
     allowed: int | None,
     time_limit: float,
     seed: int,
 ) -> Plan:
-    if not isinstance(strategy, Strategy):
-        raise ConfigError(
-            f"{strategy!r} is no plan; give a Plan, the path of a plan file, or a strategy such "
-            "as rematbench.strategies.chen.ApGreedy()"
-        )
     made = strategy.plan(Problem(graph, allowed, time_limit, seed, captured)).plan
     if made is None:
         raise PlanError(f"{type(strategy).__name__} judges itself and makes no plan to train with")

@@ -30,6 +30,7 @@ from rematbench.graphs.errors import (
     NotApplicable,
     PlanError,
 )
+from rematbench.graphs.files import write_plan
 from rematbench.graphs.plan import Plan
 from rematbench.strategies.checkpoint_all import CheckpointAll
 from rematbench.strategies.chen import LinearizedGreedy, LinearizedSqrt
@@ -104,6 +105,11 @@ def twins(make: Callable[[], nn.Module] = Net) -> tuple[nn.Module, nn.Module]:
     torch.manual_seed(0)
     ours = make()
     return ours, copy.deepcopy(ours)
+
+
+class Wanting(LinearizedGreedy):
+    def __init__(self, wanted: int) -> None:
+        super().__init__()
 
 
 def planned(model: nn.Module, budget: Any = 0.6, **options: Any) -> training.Step:
@@ -427,12 +433,31 @@ def test_bad_input(tmp_path: Path) -> None:
         step(*batch(), gradient=torch.ones(2))
 
 
+def test_a_strategy_by_name_and_by_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, Any] = {"loss": loss, "example": batch(), "costmodel": "flops"}
+    model = Net(depth=3)
+    by_object = rematbench.apply(model, plan=LinearizedGreedy(), budget=0.7, **given).plan
+    for name in ("linearized_greedy", LinearizedGreedy):
+        assert rematbench.apply(model, plan=name, budget=0.7, **given).plan == by_object
+    nothing = "did you mean linearized_greedy.*nor is there a plan file of that name"
+    with pytest.raises(ConfigError, match=nothing):
+        rematbench.apply(model, plan="linearised_greedy", **given)
+    with pytest.raises(PlanError, match="cannot be read"):
+        rematbench.apply(model, plan="linearized_greedy.json", **given)
+    with pytest.raises(ConfigError, match="Wanting cannot be made without arguments"):
+        rematbench.apply(model, plan=Wanting, **given)
+    # A file goes before a strategy of its name.
+    write_plan("linearized_greedy", by_object)
+    assert rematbench.apply(model, plan="linearized_greedy", **given).plan == by_object
+
+
 def test_a_model_that_branches_on_data() -> None:
     class Branching(Net):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x if x.sum() > 0 else -x)
 
-    with pytest.raises(CaptureError, match="data-dependent control flow"):
+    with pytest.raises(CaptureError, match="depends on the values of its tensors"):
         planned(Branching())
 
 

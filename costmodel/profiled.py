@@ -33,7 +33,7 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
-from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError, UnwritableError
 from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kernels import digest
@@ -113,9 +113,8 @@ def _read(path: Path) -> dict[str, list[float]]:
 def _write(path: Path, known: dict[str, list[float]]) -> None:
     try:
         write_json(path, {key: found for key, found in known.items() if key[:1] != _FLEETING})
-    except OSError as error:
-        why = error.strerror or error
-        _told.warning("%s: cannot be written (%s): op profiles are not kept", path, why)
+    except UnwritableError as error:
+        _told.warning("op profiles are not kept: %s", error)
 
 
 def _measured(

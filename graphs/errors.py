@@ -98,6 +98,27 @@ class ExecutionError(RematbenchError):
     """A plan could not be executed on the device."""
 
 
+class UnwritableError(RematbenchError, OSError):
+    """A file or folder cannot be written: the disk is full, or a file is where a folder must be."""
+
+    def __init__(self, path: object, error: OSError) -> None:
+        super().__init__(f"{path}: cannot be written ({_reason(error)}); {WRITABLE}")
+
+
+WRITABLE = "free space, or give a folder that can be written"
+
+
+def tell_os_error(error: OSError) -> str:
+    """What the system says of a file, for a user."""
+    if isinstance(error, UnwritableError) or error.filename is None:
+        return str(error)
+    return f"{error.filename}: cannot be read or written ({_reason(error)}); {WRITABLE}"
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
 # What libraries say instead of raising an error of their own; cuDNN, whose engines all lack memory
 # for their workspaces, says that it finds none.
 _NO_MEMORY = (

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.errors import ConfigError, RematbenchError, UnwritableError
 
 
 def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> Any:
@@ -67,17 +67,25 @@ def write_json(path: str | Path, document: Any, indent: int | None = None) -> No
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file by atomic rename, making its folder where needed."""
+    """Write a file by atomic rename, making its folder where needed.
+
+    Raises:
+        UnwritableError: the system refuses; says why.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         os.chmod(draft, 0o666 & ~_umask())
         os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
+    except BaseException as error:
+        if draft is not None:
+            Path(draft).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UnwritableError(path, error) from None
         raise
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.errors import ConfigError, RematbenchError, UnwritableError
 from rematbench.graphs.files import read_json, write_bytes, write_json
 from rematbench.manifest import HOUSE, Loaded, Manifest, house, manifest, read_manifest
 from rematbench.row import COLUMNS, LASTING, Row, unmarked, write_row
@@ -84,11 +84,8 @@ class Kept:
         }
         try:
             write_json(place / f"{made.id}.json", entry)
-        except OSError as error:
-            _warn_once(f"cache={self.settings.cache}: cannot be written ({error.strerror})", _KEEPS)
-
-
-_KEEPS = "finished jobs are not kept; free or repair it, or give another folder"
+        except UnwritableError as error:
+            _warn_once(f"cache={self.settings.cache}: finished jobs are not kept", str(error))
 
 
 @dataclass(frozen=True)
@@ -167,6 +164,13 @@ def copy_files(source: Path, target: Path) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove what an earlier job left: none of its files may stand beside another's row."""
+    """Remove what an earlier job left: none of its files may stand beside another's row.
+
+    Raises:
+        UnwritableError: the system refuses.
+    """
     for name in ("row.json", *FILES):
-        (folder / name).unlink(missing_ok=True)
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UnwritableError(folder / name, error) from None

@@ -57,6 +57,13 @@ def run(name: str, module: str) -> None:
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has gone
+        raise
+    except OSError as error:
+        from rematbench.graphs.errors import tell_os_error
+
+        print(f"{name}: {tell_os_error(error)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def rematbench() -> None:

@@ -22,6 +22,7 @@ from rematbench.graphs.errors import (
     InvalidPlan,
     NotApplicable,
     RematbenchError,
+    UnwritableError,
     is_out_of_memory,
 )
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
@@ -119,6 +120,8 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
         row["peak_bytes"] = error.smallest_peak_found
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
+    except UnwritableError:
+        raise  # no strategy's fault
     except Exception as error:
         if executing and not is_out_of_memory(error) and own_place(error):
             raise CaptureError(f"model {settings.label!r} raised {accuse(error)}") from error

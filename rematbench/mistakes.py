@@ -12,7 +12,7 @@ from omegaconf.errors import MissingMandatoryValue
 from rematbench.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
 from rematbench.graphs.blame import one_line as one_line
 from rematbench.graphs.budget import Budget, parse_budget
-from rematbench.graphs.errors import BudgetError
+from rematbench.graphs.errors import BudgetError, tell_os_error
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row
 from rematbench.settings import model_label
@@ -69,9 +69,8 @@ def explain(error: BaseException, config: str = "config", overrides: Sequence[st
     """
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is missing; give {error.full_key}=..."
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}; check the folder, its rights and the disk's space"
+    if isinstance(error, OSError):
+        return tell_os_error(error)
     text = re.sub(r"^\w+ raised while resolving interpolation: ", "", one_line(error))
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)
     if key:

@@ -59,19 +59,22 @@ def advance(folder: Path, job: str, status: str, cached: bool, began: float) -> 
         began: when it did, in seconds since the epoch.
 
     Returns:
-        How far the sweep is; None where no sweep began.
+        How far the sweep is; None where no sweep began, or its folder is full.
     """
     path = folder / NAME
     if not path.exists():
         return None
     line = f"{job},{status},{int(cached)},{began:.3f},{time():.3f}\n"
-    # One write at the end of the file: lines of concurrent processes do not mix.
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        os.write(handle, line.encode())
-    finally:
-        os.close(handle)
-    return read(folder)
+        # One write at the end of the file: lines of concurrent processes do not mix.
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(handle, line.encode())
+        finally:
+            os.close(handle)
+        return read(folder)
+    except OSError:  # the job is done all the same
+        return None
 
 
 def read(folder: Path) -> Progress:

@@ -94,8 +94,10 @@ class Sweep:
         ordered = [rows[number] for number in sorted(rows)]
         if isinstance(self.task, JobTask):
             self.task.swept(ordered)
-        write_leaderboard(folder / "leaderboard.csv", ordered)
-        terminal.summarise(ordered, f"{folder / 'leaderboard.csv'}: {len(ordered)} rows")
+        try:
+            write_leaderboard(folder / "leaderboard.csv", ordered)
+        finally:
+            terminal.summarise(ordered, f"{folder / 'leaderboard.csv'}: {len(ordered)} rows")
 
     def _run_into(self, rows: dict[int, Row], folder: Path, jobs: Sequence[Job]) -> None:
         compose = Composer(self.loader, self.config)
@@ -171,7 +173,8 @@ class Sweep:
         except (HydraException, OmegaConfBaseException) as error:
             name = str(self.config.hydra.job.config_name)
             row = self._failed(job, explain(error, name, job), bad_config=True)
-            write_row(place / "row.json", row)
+            with contextlib.suppress(OSError):  # then it stands in the leaderboard alone
+                write_row(place / "row.json", row)
         except (RematbenchError, OSError):
             return None  # the job itself says what is wrong
         if row is not None:

@@ -56,9 +56,13 @@ def parse_budget(given: Any) -> Budget:
     raise BudgetError(f"budget={given}: not a budget; {_REMEDY}")
 
 
+def _told(given: Any) -> str:
+    return given if isinstance(given, str) else shown(given)
+
+
 def _allowed(given: Any, size: Number) -> Number:
     if size > MOST_BYTES:
-        raise BudgetError(f"budget={shown(given)}: too large; {BYTES_TOLD}")
+        raise BudgetError(f"budget={_told(given)}: too large; {BYTES_TOLD}")
     return size
 
 
@@ -77,6 +81,6 @@ def parse_bytes(key: str, given: Any) -> int:
         found = None
     if found is None:
         raise ConfigError(
-            f"{key}={shown(given)}: give bytes such as 17179869184 or 16GiB; {BYTES_TOLD}"
+            f"{key}={_told(given)}: give bytes such as 17179869184 or 16GiB; {BYTES_TOLD}"
         )
     return found

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from rematbench.costmodel.costs import with_costs
 from rematbench.graphs.ir import Graph, Implementation, Op
-from rematbench.tracing.captured import Call, Captured, TensorSpec, call_reads, filled
+from rematbench.tracing.captured import Captured, TensorSpec, TorchCall, call_reads, filled
 
 
 def spec_bytes(spec: TensorSpec) -> int:
@@ -25,13 +25,13 @@ def spec_bytes(spec: TensorSpec) -> int:
     return math.prod(spec.shape) * int(spec.dtype.itemsize)
 
 
-def bytes_moved(captured: Captured, call: Call) -> int:
+def bytes_moved(captured: Captured, call: TorchCall) -> int:
     """Bytes that a call reads and writes."""
     names: Iterable[str | None] = [*call_reads(call), *call.outs]
     return sum(spec_bytes(captured.tensors[name]) for name in names if name is not None)
 
 
-def call_flops(captured: Captured, call: Call) -> float | None:
+def call_flops(captured: Captured, call: TorchCall) -> float | None:
     """Floating-point operations of a call by PyTorch's formulas, or None."""
     formula = flop_registry.get(getattr(call.target, "overloadpacket", None))
     if formula is None:

@@ -40,10 +40,10 @@ from rematbench.graphs.kernels import digest
 from rematbench.graphs.limits import MOST_BYTES
 from rematbench.graphs.places import code_hashes
 from rematbench.tracing.captured import (
-    Call,
     Captured,
     Ref,
     TensorSpec,
+    TorchCall,
     call_reads,
     filled,
     target_name,
@@ -182,7 +182,7 @@ def _place(device: str) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _key(captured: Captured, call: Call) -> str:
+def _key(captured: Captured, call: TorchCall) -> str:
     def describe(argument: Any) -> str:
         if isinstance(argument, Ref):
             spec = captured.tensors[argument.name]
@@ -213,7 +213,7 @@ def _code_of(target: Callable[..., Any]) -> str:
     return f"{digest(module, file)} "
 
 
-def _profile(captured: Captured, call: Call, device: str) -> tuple[float, int]:
+def _profile(captured: Captured, call: TorchCall, device: str) -> tuple[float, int]:
     """Median seconds and workspace bytes of one call on stand-in tensors."""
     run, given = _stand_in(captured, call, device)
     run()  # warms caches, and lets cuDNN and oneDNN choose their algorithms
@@ -249,7 +249,7 @@ def _new_bytes(result: Any, given: Iterable[Tensor]) -> int:
 
 
 def _stand_in(
-    captured: Captured, call: Call, device: str
+    captured: Captured, call: TorchCall, device: str
 ) -> tuple[Callable[[], Any], Iterable[Tensor]]:
     """(the call on stand-in tensors, these tensors)."""
     tensors = _encoded(captured, call, device)
@@ -269,7 +269,7 @@ def _stand_in(
     return run, tensors.values()
 
 
-def _encoded(captured: Captured, call: Call, device: str) -> dict[str, Tensor]:
+def _encoded(captured: Captured, call: TorchCall, device: str) -> dict[str, Tensor]:
     """Stand-ins for sparse encodings: random bytes would be no encoding, and empty ones free."""
     made: dict[str, Tensor] = {}
     for name in sorted({*call_reads(call), *filter(None, call.outs)}):
@@ -312,7 +312,7 @@ def _random(spec: TensorSpec, bound: int, device: str) -> Tensor:
     return flat.as_strided(spec.shape, spec.stride)
 
 
-def _index_bound(captured: Captured, call: Call) -> int:
+def _index_bound(captured: Captured, call: TorchCall) -> int:
     """One more than the largest index that is valid in the integer arguments of ``call``."""
 
     def shape(position: int) -> tuple[int, ...]:

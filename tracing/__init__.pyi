@@ -2,11 +2,11 @@ from .alternatives import (
     with_alternatives as with_alternatives,
 )
 from .captured import (
-    Call as Call,
     Captured as Captured,
     Ref as Ref,
     Resident as Resident,
     TensorSpec as TensorSpec,
+    TorchCall as TorchCall,
 )
 from .recorder import (
     Recorder as Recorder,

@@ -18,13 +18,13 @@ from rematbench.tracing.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor by name, as an argument of a :class:`Call`."""
+    """A tensor by name, as an argument of a :class:`TorchCall`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TorchCall:
     """One call: ``outs = target(*args, **kwargs)``.
 
     Attributes:
@@ -88,8 +88,8 @@ class Captured:
     graph: Graph
     workload: Workload
     device: str
-    code: Mapping[str, Mapping[str, tuple[Call, ...]]]
-    prologue: tuple[Call, ...]
+    code: Mapping[str, Mapping[str, tuple[TorchCall, ...]]]
+    prologue: tuple[TorchCall, ...]
     tensors: Mapping[str, TensorSpec]
     value_of: Mapping[str, str]
     residents: tuple[Resident, ...]
@@ -119,18 +119,18 @@ def target_name(target: Callable[..., Any]) -> str:
     return str(target)
 
 
-def call_names(call: Call) -> list[str]:
+def call_names(call: TorchCall) -> list[str]:
     """Names of the tensors that a call reads, in order, repeats included."""
     leaves = pytree.tree_iter((call.args, dict(call.kwargs)))
     return [leaf.name for leaf in leaves if isinstance(leaf, Ref)]
 
 
-def call_reads(call: Call) -> set[str]:
+def call_reads(call: TorchCall) -> set[str]:
     """Names of the tensors that a call reads."""
     return set(call_names(call))
 
 
-def filled(call: Call, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def filled(call: TorchCall, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a call, positional and by key, with ``tensor(name)`` for each tensor."""
     found: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
         Ref, lambda ref: tensor(ref.name), (call.args, dict(call.kwargs))

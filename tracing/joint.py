@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from rematbench.graphs.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.tracing.captured import Call, Captured, Ref, Resident, TensorSpec, call_reads
+from rematbench.tracing.captured import Captured, Ref, Resident, TensorSpec, TorchCall, call_reads
 from rematbench.tracing.scopes import scope_of
 from rematbench.tracing.workload import Workload
 
@@ -41,7 +41,7 @@ class _Draft:
     """An op under construction: its root call, then the views of what it makes."""
 
     phase: Phase
-    calls: list[Call]
+    calls: list[TorchCall]
     values: list[str]
     scope: str = ""
 
@@ -60,7 +60,7 @@ class Builder:
         self.tensors: dict[str, TensorSpec] = {}
         self.residents: list[Resident] = []
         self.constants: dict[str, Tensor] = {}
-        self.prologue: list[Call] = []
+        self.prologue: list[TorchCall] = []
         self.drafts: dict[str, _Draft] = {}
         self.owner: dict[str, _Draft] = {}  # value -> the op that makes it
         self.first_name = _first_names(workload.module)
@@ -143,7 +143,7 @@ class Builder:
             for i, fake in enumerate(fakes if unpack else [fakes])
         )
         self.name[node] = outs if unpack else node.name
-        call = Call(
+        call = TorchCall(
             node.target,
             pytree.tree_map(self._argument, node.args),
             dict(pytree.tree_map(self._argument, node.kwargs)),
@@ -161,7 +161,7 @@ class Builder:
         # The trace is functional, so a copy of equal layout can share the original's storage.
         return bool(node.meta["val"].stride() == source.meta["val"].stride())
 
-    def _place(self, node: Node, call: Call, fakes: list[Any]) -> None:
+    def _place(self, node: Node, call: TorchCall, fakes: list[Any]) -> None:
         """Make ``call`` an op of its own, or attach it, as a view, to the op of its storage."""
         known = {self.value_at.get(_storage(f)) for f in fakes if isinstance(f, Tensor)}
         for name, fake in zip(call.outs, fakes, strict=True):
@@ -192,7 +192,8 @@ class Builder:
                 results[description] = name
         return results
 
-    def _assemble(self, results: dict[Any, str]) -> Captured:
+    def _sort(self, results: dict[Any, str]) -> tuple[str, dict[str, list[str]], dict[str, str]]:
+        """The loss, the parts of each parameter's gradient, and the new value of each buffer."""
         parts: dict[str, list[str]] = {}
         updates: dict[str, str] = {}
         loss = ""
@@ -214,6 +215,10 @@ class Builder:
                     f"the step changes buffer {name}, which is {self.first_name[name]} too; "
                     "register it under one name"
                 )
+        return loss, parts, updates
+
+    def _assemble(self, results: dict[Any, str]) -> Captured:
+        loss, parts, updates = self._sort(results)
         gradients = {name: self._sum(tensors) for name, tensors in parts.items()}
         ends = list(dict.fromkeys([loss, *gradients.values(), *updates.values()]))
         self._prune(ends)
@@ -248,7 +253,7 @@ class Builder:
                 torch.empty_strided(s.shape, s.stride, dtype=s.dtype, device="meta") for s in specs
             ]
             name = f"tied_{part}"
-            call = Call(aten.add.Tensor, (Ref(total), Ref(part)), {}, (name,), False)
+            call = TorchCall(aten.add.Tensor, (Ref(total), Ref(part)), {}, (name,), False)
             out = like[0] + like[1]
             self.bytes[name], self.value_of[name] = int(out.untyped_storage().nbytes()), name
             self.tensors[name] = TensorSpec(tuple(out.shape), tuple(out.stride()), out.dtype)
@@ -265,7 +270,7 @@ class Builder:
         """Drop ops and views that nothing needs; ops that draw random numbers stay in the draw."""
         wanted = set(ends)
         for name, draft in reversed(list(self.drafts.items())):
-            kept: list[Call] = []
+            kept: list[TorchCall] = []
             for call in reversed(draft.calls):
                 root = call is draft.calls[0]
                 if (root and (kept or _draws(call))) or wanted.intersection(call.outs):
@@ -305,11 +310,11 @@ class Builder:
         return Graph(self.workload.name, values, tuple(ops), outputs)
 
 
-def _draws(call: Call) -> bool:
+def _draws(call: TorchCall) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(call.target, "tags", ())
 
 
-def _split(name: str, call: Call) -> list[tuple[str, Call]]:
+def _split(name: str, call: TorchCall) -> list[tuple[str, TorchCall]]:
     """Split a convolution's backward into parameter and input gradients (output_mask)."""
     if call.target is not aten.convolution_backward.default:
         return [(name, call)]
@@ -321,5 +326,5 @@ def _split(name: str, call: Call) -> list[tuple[str, Call]]:
     calls = []
     for part, kept in parts.items():
         args = (*call.args[:-1], [out is not None for out in kept])
-        calls.append((f"{name}_{part}", Call(call.target, args, call.kwargs, kept, True)))
+        calls.append((f"{name}_{part}", TorchCall(call.target, args, call.kwargs, kept, True)))
     return calls

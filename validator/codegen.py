@@ -19,7 +19,7 @@ from rematbench.graphs.errors import ExecutionError
 from rematbench.graphs.kinds import Way, ways_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.tracing.captured import Call, Captured, Ref, target_name
+from rematbench.tracing.captured import Captured, Ref, TorchCall, target_name
 
 _WORD = re.compile(r"\W+")
 
@@ -136,7 +136,7 @@ class _Writer:
             return None
         return self.captured.graph.op_index[traits.replays]
 
-    def _call(self, call: Call) -> str:
+    def _call(self, call: TorchCall) -> str:
         target = self._target(call.target)
         arguments = [self._literal(a) for a in call.args]
         arguments += [f"{key}={self._literal(a)}" for key, a in call.kwargs.items()]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from rematbench.tracing.captured import Call, filled
+from rematbench.tracing.captured import TorchCall, filled
 
 
-def run_call(call: Call, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def run_call(call: TorchCall, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors that a call makes, by name.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.utils._pytree as pytree
 
-from rematbench.tracing import Call, Ref
+from rematbench.tracing import Ref, TorchCall
 from rematbench.tracing.captured import call_names, call_reads, filled
 from rematbench.tracing.nested import mapped, tensors_in
 
@@ -36,7 +36,7 @@ def test_the_fast_walk_is_pytree(nested: Any) -> None:
 
 def test_the_tensors_of_a_call() -> None:
     args = (Ref("x"), [Ref("y"), None, (Ref("x"), 2)], torch.float32)
-    call = Call(torch.add, args, {"out": {"deep": Ref("z")}, "dim": None}, ("o",), False)
+    call = TorchCall(torch.add, args, {"out": {"deep": Ref("z")}, "dim": None}, ("o",), False)
     assert call_names(call) == ["x", "y", "x", "z"]
     assert call_reads(call) == {"x", "y", "z"}
     positional, keywords = filled(call, str.upper)

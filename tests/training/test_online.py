@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from rematbench.costmodel.device import peak_of
 from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.training.online.cells import CellPool
+from rematbench.training.online.constants import Constants
 from rematbench.training.online.profiles import Profiles
 from rematbench.training.online.runtime import DtrRuntime, OutOfBudget, Report
 from rematbench.zoo import make_model
@@ -302,3 +304,21 @@ def test_runs_share_what_they_learn_of_calls_or_not() -> None:
     assert learnt(own) == [True]
     assert learnt(own) == [True]
     assert Profiles().of("cpu") == {}
+
+
+def test_constants_that_died_are_swept() -> None:
+    memory = CellPool(2**30, "lru")
+    constants = Constants(memory, "cpu", lambda leaf: None)
+    tensors = [torch.zeros(4) for _ in range(1025)]
+    for tensor in tensors:
+        constants.cell(tensor)
+    assert tensors[0][1:] in constants  # a view: the same storage
+    assert (memory.live, constants.due) == (1025 * 16, True)
+    kept = tensors.pop()
+    del tensor, tensors
+    assert constants.sweep(owned=())
+    assert memory.live == 16
+    constants.rest()
+    assert not constants.due
+    assert constants.cell(kept).data is kept  # its bytes were never let go
+    assert not constants.sweep(owned=())

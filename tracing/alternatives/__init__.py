@@ -65,7 +65,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import convolution_rules, cudnn, norm_rules, pointwise_rules
 from rematbench.tracing.alternatives.encoding_rules import encodings_of
 from rematbench.tracing.alternatives.scene import Declined, Extra, Offer, Rule, Scene, entries
-from rematbench.tracing.captured import Call, Captured, call_reads
+from rematbench.tracing.captured import Captured, TorchCall, call_reads
 
 __all__ = ["ImplementationTraits", "Kind", "Refusal", "kinds_of", "with_alternatives"]
 
@@ -150,7 +150,7 @@ class _Builder:
         for extra in extras:
             after.setdefault(extra.after, []).append(extra)
         ops: list[Op] = []
-        code: dict[str, Mapping[str, tuple[Call, ...]]] = {}
+        code: dict[str, Mapping[str, tuple[TorchCall, ...]]] = {}
         for op in self.captured.graph.ops:
             ops.append(self._with_offers(op, value_of))
             code[op.name] = self._code(op)
@@ -179,7 +179,7 @@ class _Builder:
         }
         return [extra for extra in self.extras.values() if wanted.intersection(extra.outs)]
 
-    def _code(self, op: Op) -> dict[str, tuple[Call, ...]]:
+    def _code(self, op: Op) -> dict[str, tuple[TorchCall, ...]]:
         calls = self.captured.code[op.name]["default"]
         offers = self.offers.get(op.name, {})
         return {"default": calls} | {

@@ -27,7 +27,7 @@ from rematbench.tracing.alternatives.scene import (
     one_out,
     out_of,
 )
-from rematbench.tracing.captured import Call, TensorSpec
+from rematbench.tracing.captured import TensorSpec, TorchCall
 
 aten = torch.ops.aten
 
@@ -155,7 +155,7 @@ def _fast(shape: Shape) -> Iterator[str]:
         yield "winograd"
 
 
-def convolution(scene: Scene, op: Op, call: Call) -> Found:
+def convolution(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Algorithms of the forward convolution."""
     x, w, b, stride, padding, dilation, transposed, _, groups = call.args
     out = out_of(call)
@@ -186,7 +186,7 @@ def convolution(scene: Scene, op: Op, call: Call) -> Found:
             yield offer("conv:winograd", *estimate, algorithms.winograd, size)
 
 
-def convolution_backward(scene: Scene, op: Op, call: Call) -> Found:
+def convolution_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Algorithms of either gradient, and input gradients that do not ask for the input."""
     transposed, wanted = call.args[7], call.args[10]
     if wanted[0] and any(wanted[1:]):
@@ -197,7 +197,7 @@ def convolution_backward(scene: Scene, op: Op, call: Call) -> Found:
         yield from _weight_gradient(scene, call)
 
 
-def _input_gradient(scene: Scene, call: Call, transposed: bool) -> Found:
+def _input_gradient(scene: Scene, call: TorchCall, transposed: bool) -> Found:
     grad, x, w, _, stride, padding, dilation, _, extra, groups, _ = call.args
     out = call.outs[0]
     assert out is not None
@@ -253,7 +253,7 @@ def _input_algorithms(shape: Shape, grad: Any, w: Any, out: str, extra: list[int
             yield offer("conv:winograd", *estimate, algorithms.input_winograd, size)
 
 
-def _weight_gradient(scene: Scene, call: Call) -> Found:
+def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
     grad, x, w, _, stride, padding, dilation, _, _, groups, wanted = call.args
     shape = _shape(scene, x.name, w.name, grad.name, (stride, padding, dilation, groups))
     if reason := shape.why_not():
@@ -262,7 +262,7 @@ def _weight_gradient(scene: Scene, call: Call) -> Found:
     geometry, wanted, plain = shape.geometry, list(wanted), shape.flops
 
     def offer(name: str, workspace: int, target: Any, *args: Any) -> Offer:
-        root = Call(target, (grad, x, w, geometry, *args), {}, call.outs, call.unpack)
+        root = TorchCall(target, (grad, x, w, geometry, *args), {}, call.outs, call.unpack)
         return Offer(name, root, _traits(plain), int(workspace))
 
     layout = algorithms.weight_channels_last

@@ -31,7 +31,7 @@ from rematbench.tracing.alternatives.scene import (
     one_out,
     out_of,
 )
-from rematbench.tracing.captured import Call
+from rematbench.tracing.captured import TorchCall
 
 aten = torch.ops.aten
 
@@ -106,7 +106,7 @@ def convolve(
     return y if b is None else y.add_(b.view(1, -1, 1, 1))
 
 
-def offers(scene: Scene, op: Op, call: Call) -> Found:
+def offers(scene: Scene, op: Op, call: TorchCall) -> Found:
     """cuDNN's plans for a forward convolution captured on CUDA."""
     if scene.captured.device != "cuda" or call.target is not aten.convolution.default:
         return

@@ -21,7 +21,7 @@ from rematbench.tracing.alternatives.scene import (
     entries,
     plain,
 )
-from rematbench.tracing.captured import Call, Ref, TensorSpec, call_reads
+from rematbench.tracing.captured import Ref, TensorSpec, TorchCall, call_reads
 
 aten = torch.ops.aten
 
@@ -91,12 +91,12 @@ def _decodable(scene: Scene, op: Op, value: str) -> bool:
     return names == {value} and value not in nested
 
 
-def _is_product(call: Call) -> bool:
+def _is_product(call: TorchCall) -> bool:
     return call.target in (aten.mm.default, aten.bmm.default, aten.mul.Tensor)
 
 
 def _nested(argument: Any) -> set[str]:
-    return call_reads(Call(print, (argument,), {}, (), False))
+    return call_reads(TorchCall(print, (argument,), {}, (), False))
 
 
 def _available(scene: Scene, value: str) -> list[str]:
@@ -129,7 +129,7 @@ def _encode(scene: Scene, value: str, after: Op) -> Iterator[Extra]:
         parts = _parts(scene, value, encoding)
         density = 1.0 if encoding == "fp16" else scene.density[value]
         room = () if encoding == "fp16" else (encodings.capacity(size, density),)
-        call = Call(
+        call = TorchCall(
             targets[encoding], (Ref(value), *room), {}, tuple(parts), unpack=encoding != "fp16"
         )
         workspace = {"fp16": 0, "bitmap": size, "csr": 24 * min(size, 1 << 18)}[encoding]
@@ -145,7 +145,7 @@ def _offers(scene: Scene, op: Op, value: str) -> Found:
     for encoding in _available(scene, value):
         parts = [Ref(name) for name in _parts(scene, value, encoding)]
         rest = [None if i in positions else a for i, a in enumerate(call.args)]
-        root = Call(
+        root = TorchCall(
             encodings.decoded,
             (call.target, encoding, positions, shape, parts, rest),
             call.kwargs,

@@ -19,7 +19,7 @@ from rematbench.tracing.alternatives.scene import (
     inplace_offer,
     like,
 )
-from rematbench.tracing.captured import Call
+from rematbench.tracing.captured import TorchCall
 
 aten = torch.ops.aten
 
@@ -48,7 +48,7 @@ def _why_not_from_output(scene: Scene, weight: Any, bias: Any) -> str | None:
     return None
 
 
-def batch_norm(scene: Scene, op: Op, call: Call) -> Found:
+def batch_norm(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Batch norm into its input, and again by its saved statistics (recomputation only)."""
     x, weight, bias, mean, var, training, momentum, eps = call.args
     if not training or None in call.outs[:5]:
@@ -65,7 +65,7 @@ def batch_norm(scene: Scene, op: Op, call: Call) -> Found:
     yield inplace_offer(scene, call, x.name, "statistics+inplace", root, saved)
 
 
-def batch_norm_backward(scene: Scene, op: Op, call: Call) -> Found:
+def batch_norm_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """From the output; the default reads the input."""
     grad, x, weight, _, _, _, invstd, training, _, wanted = call.args
     made = None if invstd is None else scene.maker(invstd.name)
@@ -83,7 +83,7 @@ def batch_norm_backward(scene: Scene, op: Op, call: Call) -> Found:
     yield Offer("output", root, ImplementationTraits(OUTPUT_TOLERANCE))
 
 
-def layer_norm_backward(scene: Scene, op: Op, call: Call) -> Found:
+def layer_norm_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """From the output; the default reads the input."""
     grad, x, shape, _, invstd, weight, bias, wanted = call.args
     made = scene.maker(invstd.name)

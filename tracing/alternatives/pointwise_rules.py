@@ -25,7 +25,7 @@ from rematbench.tracing.alternatives.scene import (
     out_of,
     plain,
 )
-from rematbench.tracing.captured import Call, Ref
+from rematbench.tracing.captured import Ref, TorchCall
 
 aten = torch.ops.aten
 
@@ -49,20 +49,20 @@ def mask_op(
     return extra, Ref(name)
 
 
-def _layout(scene: Scene, call: Call) -> str | None:
+def _layout(scene: Scene, call: TorchCall) -> str | None:
     out = out_of(call)
     if out is None or not contiguous(scene.spec(out)):
         return "its gradient is not contiguous"
     return None
 
 
-def _planes(scene: Scene, call: Call) -> int:
+def _planes(scene: Scene, call: TorchCall) -> int:
     """Workspace of reading a mask plane by plane."""
     out = out_of(call)
     return 0 if out is None else 2 * bits.mask_bytes(entries(scene.spec(out)))
 
 
-def threshold_backward(scene: Scene, op: Op, call: Call) -> Found:
+def threshold_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """ReLU: from its input or a mask; the default reads its output."""
     grad, result, threshold = call.args[:3]
     made = scene.maker(result.name)
@@ -83,7 +83,7 @@ def threshold_backward(scene: Scene, op: Op, call: Call) -> Found:
     )
 
 
-def hardtanh_backward(scene: Scene, op: Op, call: Call) -> Found:
+def hardtanh_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Hardtanh and ReLU6: from the output or a mask; the default reads the input."""
     grad, source, low, high = call.args[:4]
     made = scene.forward_of(source.name, aten.hardtanh.default, (low, high), (-1, 1))
@@ -105,7 +105,7 @@ def hardtanh_backward(scene: Scene, op: Op, call: Call) -> Found:
     )
 
 
-def leaky_relu_backward(scene: Scene, op: Op, call: Call) -> Found:
+def leaky_relu_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Leaky ReLU: from the output (slope 0 or more) or a mask; the default reads the input."""
     grad, source, slope, is_result = call.args[:4]
     made = scene.forward_of(source.name, aten.leaky_relu.default, (slope,), (0.01,))
@@ -130,7 +130,7 @@ def leaky_relu_backward(scene: Scene, op: Op, call: Call) -> Found:
     )
 
 
-def _smooth_backward(scene: Scene, kind: str, target: Any, call: Call) -> Found:
+def _smooth_backward(scene: Scene, kind: str, target: Any, call: TorchCall) -> Found:
     grad, source = call.args[:2]
     name = "output:side_bits"
     made = next(
@@ -163,18 +163,18 @@ def _smooth_backward(scene: Scene, kind: str, target: Any, call: Call) -> Found:
     )
 
 
-def silu_backward(scene: Scene, op: Op, call: Call) -> Found:
+def silu_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """SiLU: from the output and one side bit; the default reads the input."""
     yield from _smooth_backward(scene, "silu", aten.silu.default, call)
 
 
-def gelu_backward(scene: Scene, op: Op, call: Call) -> Found:
+def gelu_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """GELU, either form: from the output and one side bit; the default reads the input."""
     kind = call.kwargs.get("approximate", "none")
     yield from _smooth_backward(scene, kind, aten.gelu.default, call)
 
 
-def dropout_backward(scene: Scene, op: Op, call: Call) -> Found:
+def dropout_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Dropout: a packed mask, or the seed; the default reads a boolean per entry."""
     grad, mask, scale = call.args[:3]
     made = scene.maker(mask.name)
@@ -205,7 +205,7 @@ def dropout_backward(scene: Scene, op: Op, call: Call) -> Found:
     )
 
 
-def max_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
+def max_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Max-pool: from its indices alone, or from window offsets of one or half a byte."""
     grad, source, *geometry = call.args
     kernel, stride, padding, dilation, ceil_mode, indices = geometry
@@ -245,7 +245,7 @@ def max_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
         yield Offer(name, code, workspace_bytes=32 * share)
 
 
-def average_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
+def average_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Average-pool: the default asks for the input and only looks at its shape."""
     grad, source, *geometry = call.args
     spec = scene.spec(source.name)
@@ -255,13 +255,13 @@ def average_pool_backward(scene: Scene, op: Op, call: Call) -> Found:
     yield Offer("shape", like(call, pools.average_backward, grad, list(spec.shape), *geometry))
 
 
-def relu(scene: Scene, op: Op, call: Call) -> Found:
+def relu(scene: Scene, op: Op, call: TorchCall) -> Found:
     """ReLU into its input."""
     (x,) = call.args[:1]
     yield inplace_offer(scene, call, x.name, "inplace", like(call, bits.relu_inplace, x))
 
 
-def hardtanh(scene: Scene, op: Op, call: Call) -> Found:
+def hardtanh(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Hardtanh (ReLU6) into its input."""
     x = call.args[0]
     limits = (*call.args[1:], *(-1, 1)[len(call.args) - 1 :])
@@ -269,14 +269,14 @@ def hardtanh(scene: Scene, op: Op, call: Call) -> Found:
     yield inplace_offer(scene, call, x.name, "inplace", root)
 
 
-def leaky_relu(scene: Scene, op: Op, call: Call) -> Found:
+def leaky_relu(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Leaky ReLU into its input."""
     x, slope = (*call.args, 0.01)[:2]
     root = like(call, bits.leaky_inplace, x, slope)
     yield inplace_offer(scene, call, x.name, "inplace", root)
 
 
-def add(scene: Scene, op: Op, call: Call) -> Found:
+def add(scene: Scene, op: Op, call: TorchCall) -> Found:
     """A sum into its first or second term."""
     alpha = call.kwargs.get("alpha", 1)
     if len(call.args) != 2 or not all(isinstance(a, Ref) for a in call.args):

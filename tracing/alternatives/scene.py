@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rematbench.graphs.ir import Op, Phase
 from rematbench.graphs.kinds import ImplementationTraits
-from rematbench.tracing.captured import Call, Captured, Ref, TensorSpec, call_names
+from rematbench.tracing.captured import Captured, Ref, TensorSpec, TorchCall, call_names
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ class Offer:
     """
 
     name: str
-    root: Call
+    root: TorchCall
     traits: ImplementationTraits = field(default_factory=ImplementationTraits)
     workspace_bytes: int = 0
     needs: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Extra:
 
     name: str
     after: str
-    call: Call
+    call: TorchCall
     outs: Mapping[str, TensorSpec]
     workspace_bytes: int = 0
     traits: ImplementationTraits = field(default_factory=ImplementationTraits)
@@ -66,7 +66,7 @@ class Declined:
 
 
 Found = Iterator[Offer | Extra | Declined]
-Rule = Callable[["Scene", Op, Call], Found]
+Rule = Callable[["Scene", Op, TorchCall], Found]
 
 
 def entries(spec: TensorSpec) -> int:
@@ -84,7 +84,7 @@ def contiguous(spec: TensorSpec) -> bool:
     return True
 
 
-def out_of(call: Call) -> str | None:
+def out_of(call: TorchCall) -> str | None:
     """A call's first output."""
     return call.outs[0] if call.outs else None
 
@@ -105,7 +105,7 @@ class Scene:
         """What a tensor looks like."""
         return self.captured.tensors[name]
 
-    def root(self, op: str) -> Call:
+    def root(self, op: str) -> TorchCall:
         """The call that does an op's work."""
         return self.captured.code[op]["default"][0]
 
@@ -137,7 +137,7 @@ class Scene:
         """The parameter behind a tensor, if it is one as a whole."""
         return self._parameters.get(name)
 
-    def maker(self, name: str) -> tuple[Op, Call] | None:
+    def maker(self, name: str) -> tuple[Op, TorchCall] | None:
         """The op whose root call returns the tensor ``name``, with that call."""
         op = self.writer.get(self.captured.value_of[name])
         if op is None or name not in self.root(op.name).outs:
@@ -145,8 +145,8 @@ class Scene:
         return op, self.root(op.name)
 
     @cached_property
-    def _by_first_argument(self) -> dict[str, list[tuple[Op, Call]]]:
-        table: dict[str, list[tuple[Op, Call]]] = {}
+    def _by_first_argument(self) -> dict[str, list[tuple[Op, TorchCall]]]:
+        table: dict[str, list[tuple[Op, TorchCall]]] = {}
         for op in self.captured.graph.ops:
             call = self.root(op.name)
             if call.args and isinstance(call.args[0], Ref):
@@ -155,7 +155,7 @@ class Scene:
 
     def forward_of(
         self, name: str, target: Any, given: tuple[Any, ...], defaults: tuple[Any, ...]
-    ) -> tuple[Op, Call] | None:
+    ) -> tuple[Op, TorchCall] | None:
         """The forward op ``target(name, *given)``, such as the ReLU6 of its input.
 
         ``defaults`` stand for what the forward call leaves out.
@@ -166,12 +166,12 @@ class Scene:
                 return op, call
         return None
 
-    def forward_calls(self, name: str) -> list[tuple[Op, Call]]:
+    def forward_calls(self, name: str) -> list[tuple[Op, TorchCall]]:
         """The forward ops that read the tensor ``name`` first."""
         found = self._by_first_argument.get(name, ())
         return [(op, call) for op, call in found if op.phase is not Phase.BACKWARD]
 
-    def why_not_overwritten(self, name: str, call: Call) -> str | None:
+    def why_not_overwritten(self, name: str, call: TorchCall) -> str | None:
         """Why ``call`` may not take over the storage of the tensor ``name``; None: it may.
 
         Whether the value is still needed depends on the plan: a later read of it is an invalid
@@ -195,10 +195,10 @@ class Scene:
 
 def inplace_offer(
     scene: Scene,
-    call: Call,
+    call: TorchCall,
     overwritten: str,
     name: str,
-    root: Call,
+    root: TorchCall,
     needs: tuple[str, ...] = (),
 ) -> Offer | Declined:
     """``root`` as an in-place implementation of ``call``, or why it cannot be."""
@@ -209,14 +209,14 @@ def inplace_offer(
     return Offer(name, root, needs=needs, overwrites=(value,))
 
 
-def like(call: Call, target: Callable[..., Any], *args: Any) -> Call:
+def like(call: TorchCall, target: Callable[..., Any], *args: Any) -> TorchCall:
     """``call`` with another target and arguments, the same results."""
-    return Call(target, args, {}, call.outs, call.unpack)
+    return TorchCall(target, args, {}, call.outs, call.unpack)
 
 
-def one_out(name: str, target: Callable[..., Any], *args: Any) -> Call:
+def one_out(name: str, target: Callable[..., Any], *args: Any) -> TorchCall:
     """A call with a single result."""
-    return Call(target, args, {}, (name,), False)
+    return TorchCall(target, args, {}, (name,), False)
 
 
 def plain(shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec:

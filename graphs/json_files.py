@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import tempfile
 import zlib
@@ -54,6 +55,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _reject(constant: str) -> Any:
     raise ValueError(f"holds {constant}, which is not JSON; give a finite number or null")
+
+
+def without_infinities(document: Any) -> tuple[Any, list[str]]:
+    """A document of dictionaries and lists with null for each NaN and infinity, which JSON lacks.
+
+    Returns:
+        The new document, and where they stood: ``bound``, ``incumbents.0.1``, ...
+    """
+    lost: list[str] = []
+
+    def clean(value: Any, where: tuple[str, ...]) -> Any:
+        if isinstance(value, dict):
+            return {key: clean(item, (*where, str(key))) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [clean(item, (*where, str(i))) for i, item in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            lost.append(".".join(where))
+            return None
+        return value
+
+    return clean(document, ()), lost
 
 
 def write_json(path: str | Path, document: Any, indent: int | None = None) -> None:

@@ -30,7 +30,7 @@ from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.provenance import commit, now, versions
-from rematbench.row import Row, make_row, write_row
+from rematbench.row import Row, finite, make_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import banishing_peak, load, load_stream
 from rematbench.strategies.base import (
@@ -127,6 +127,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
             raise CaptureError(f"model {settings.label!r} raised {accuse(error)}") from error
         row |= failure(error)
     row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
+    row = finite(row)
     write_row(folder / "row.json", row)
     return row
 

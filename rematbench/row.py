@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.graphs.files import read_json, write_bytes, write_json
+from rematbench.graphs.json_files import (
+    read_json,
+    without_infinities,
+    write_bytes,
+    write_json,
+)
 
 COLUMNS = (
     # what was planned for
@@ -113,9 +118,18 @@ def read_row(path: Path) -> Row:
     return row
 
 
+def finite(row: Row) -> Row:
+    """The row with null for each NaN and infinity; ``extra.not_finite`` names them."""
+    clean, lost = without_infinities(row)
+    if lost:
+        clean["extra"]["not_finite"] = lost
+    found: Row = clean
+    return found
+
+
 def write_row(path: Path, row: Row) -> None:
-    """Write a ``row.json``, by atomic rename."""
-    write_json(path, row, indent=1)
+    """Write a ``row.json``, by atomic rename; what is not finite is null, see :func:`finite`."""
+    write_json(path, finite(row), indent=1)
 
 
 def find_rows(folders: Iterable[Path]) -> list[Row]:

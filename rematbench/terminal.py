@@ -108,7 +108,6 @@ def summarise(rows: list[Row], title: str) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("gradients", no_wrap=True)
     for row in sorted(rows, key=_rank):
-        exact = {True: "bitwise", False: f"{row['gradient_max_error']} off"}
         table.add_row(
             _input(row),
             str(row["strategy"]),
@@ -118,10 +117,23 @@ def summarise(rows: list[Row], title: str) -> None:
             size(row["peak_bytes"]),
             _percent(row["measured_overhead"]),
             size(row["measured_peak_bytes"]),
-            exact.get(row["gradient_bitwise"], ""),
+            _gradients(row),
         )
     wide = None if console.is_terminal else 140
     Console(highlight=False, width=wide).print(table)
+
+
+def _gradients(row: Row) -> str:
+    """How the gradients compare with eager training's."""
+    error, rounding = row["gradient_max_error"], row["extra"].get("rounding") or {}
+    verdict = row["extra"].get("verdict")
+    if row["gradient_bitwise"]:
+        return "bitwise"
+    if verdict == "rounding" and rounding.get("float64_error") is not None:
+        return f"{rounding['float64_error']:.1g} off in float64"
+    if verdict == "lossy" and error is not None:
+        return f"lossy, {error:.1g} off"
+    return "" if error is None else f"{error:.1g} off"
 
 
 def _rank(row: Row) -> tuple[object, ...]:

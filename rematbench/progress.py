@@ -1,16 +1,22 @@
-"""How far a sweep is: a file with a line per finished job, which any process may add to."""
+"""How far a sweep is: a file with a line per finished job, which any process may add to.
+
+A line ``sweep,NAME,JOBS`` begins a sweep; several, one after the other or at once, may share a
+folder and its file.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from time import time
+from time import time, time_ns
 
 from rematbench.graphs.files import write_bytes
 
 NAME = "progress.csv"
-_HEADER = "job,status,cached,began,ended"
+_HEADER = "job,status,cached,began,ended,sweep"
+# The environment variable that tells a sweep's jobs, wherever they run, which it is.
+_SWEEP = "REMATBENCH_SWEEP"
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,13 @@ def duration(seconds: float) -> str:
 
 
 def start(folder: Path, jobs: int) -> None:
-    """A sweep of so many jobs begins."""
-    write_bytes(folder / NAME, f"{_HEADER},{jobs}\n".encode())
+    """A sweep of so many jobs begins; what this process and its children finish is its own."""
+    sweep = f"{os.getpid()}-{time_ns()}"
+    os.environ[_SWEEP] = sweep
+    path = folder / NAME
+    if not path.exists():
+        write_bytes(path, f"{_HEADER}\n".encode())
+    _append(path, f"sweep,{sweep},{jobs}\n")
 
 
 def advance(folder: Path, job: str, status: str, cached: bool, began: float) -> Progress | None:
@@ -64,26 +75,36 @@ def advance(folder: Path, job: str, status: str, cached: bool, began: float) -> 
     path = folder / NAME
     if not path.exists():
         return None
-    line = f"{job},{status},{int(cached)},{began:.3f},{time():.3f}\n"
+    sweep = os.environ.get(_SWEEP, "")
     try:
-        # One write at the end of the file: lines of concurrent processes do not mix.
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(handle, line.encode())
-        finally:
-            os.close(handle)
+        _append(path, f"{job},{status},{int(cached)},{began:.3f},{time():.3f},{sweep}\n")
         return read(folder)
     except OSError:  # the job is done all the same
         return None
 
 
+def _append(path: Path, line: str) -> None:
+    # One write at the end of the file: lines of concurrent processes do not mix.
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(handle, line.encode())
+    finally:
+        os.close(handle)
+
+
 def read(folder: Path) -> Progress:
-    """How far a sweep is, now."""
-    header, *lines = (folder / NAME).read_text(encoding="utf-8").splitlines()
-    total = int(header.rpartition(",")[2])
+    """How far this process's sweep is, now; others may share its folder."""
+    lines = (folder / NAME).read_text(encoding="utf-8").splitlines()[1:]
     cells = [line.split(",") for line in lines]
-    cells = [each for each in cells if len(each) == 5]  # others are cut off: still being written
-    ran = [float(began) for _, _, cached, began, _ in cells if cached == "0"]
+    begins = {each[1]: i for i, each in enumerate(cells) if each[0] == "sweep" and len(each) == 3}
+    own = os.environ.get(_SWEEP, "")
+    if own not in begins:  # a launcher's process that lacks our environment
+        own = next(reversed(begins), "")
+    since = cells[begins.get(own, 0) :]
+    # Lines of another length are cut off: still being written.
+    jobs = {each[0]: each for each in since if len(each) == 6 and each[5] in (own, "")}
+    ran = [float(began) for _, _, cached, began, *_ in jobs.values() if cached == "0"]
     pace = (time() - min(ran)) / len(ran) if ran else None
-    left = None if pace is None else pace * (total - len(cells))
-    return Progress(len(cells), total, left)
+    total = int(cells[begins[own]][2]) if own in begins else 0
+    left = None if pace is None else pace * (total - len(jobs))
+    return Progress(len(jobs), total, left)

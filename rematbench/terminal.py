@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 
 from rich.console import Console
 from rich.table import Table
@@ -15,34 +17,56 @@ from rematbench.progress import Progress
 from rematbench.row import Row
 
 console = Console(stderr=True, highlight=False)
+# Seconds between two lines where there is no terminal.
+PERIOD = 10.0
 _COLOURS = {"ok": "green", "infeasible": "yellow", "not_applicable": "dim", "failed": "red"}
 
 
 @contextmanager
+def _telling(first: str) -> Iterator[Callable[[str], None]]:
+    """A spinner beside the latest text; without a terminal, now and then a plain line of it."""
+    if console.is_terminal:
+        with console.status(first) as status:
+            yield status.update
+        return
+    latest, over, began = [first], threading.Event(), monotonic()
+
+    def tell() -> None:
+        while not over.wait(PERIOD):
+            print(f"{monotonic() - began:4.0f} s  {latest[-1]}", file=sys.stderr, flush=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield latest.append
+    finally:
+        over.set()
+        teller.join()
+
+
+@contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with the phase of the running job (nothing where there is no terminal)."""
-    with console.status(f"{what}: start") as status:
-        yield lambda phase: status.update(f"{what}: {phase}")
+    """Tell which phase a job is in."""
+    with _telling(f"{what}: start") as tell:
+        yield lambda phase: tell(f"{what}: {phase}")
 
 
 @contextmanager
 def following(folder: Path) -> Iterator[None]:
-    """A spinner with the progress of a sweep whose jobs run elsewhere."""
+    """Tell how far a sweep is whose jobs run elsewhere."""
     over = threading.Event()
+    with _telling(str(progress.read(folder))) as tell:
 
-    def follow() -> None:
-        with console.status(str(progress.read(folder))) as status:
+        def follow() -> None:
             while not over.wait(1.0):
-                status.update(str(progress.read(folder)))
+                tell(str(progress.read(folder)))
 
-    follower = threading.Thread(target=follow, daemon=True)
-    if console.is_terminal:
+        follower = threading.Thread(target=follow, daemon=True)
         follower.start()
-    try:
-        yield
-    finally:
-        over.set()
-        if console.is_terminal:
+        try:
+            yield
+        finally:
+            over.set()
             follower.join()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rematbench import progress
+from rematbench import progress, terminal
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.plan import program_order
@@ -210,6 +210,38 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / progress.NAME).open("a") as file:
         file.write("3,ok,0,70")  # cut off
     assert progress.read(tmp_path).done == 3
+
+
+def test_progress_of_two_sweeps_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress.start(tmp_path, 3)
+    progress.advance(tmp_path, "0", "ok", True, 1.0)
+    first = dict(os.environ)
+    progress.start(tmp_path, 2)  # another sweep, or the same once more
+    assert str(progress.read(tmp_path)) == "0/2"
+    for _ in range(2):  # a job that ran twice is one job
+        progress.advance(tmp_path, "1", "ok", True, 1.0)
+    assert str(progress.advance(tmp_path, "0", "ok", True, 1.0)) == "2/2"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "environ", first)
+        assert str(progress.advance(tmp_path, "1", "ok", True, 1.0)) == "2/3"
+    # On a machine of a cluster nobody may have told which sweep it is: the latest.
+    monkeypatch.delenv("REMATBENCH_SWEEP")
+    assert str(progress.read(tmp_path)) == "2/2"
+
+
+def test_progress_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "PERIOD", 0.01)
+    said = ""
+    with terminal.working("net greedy") as say:
+        say("plan")
+        deadline = time.monotonic() + 30
+        while "net greedy: plan\n" not in said and time.monotonic() < deadline:
+            said += capsys.readouterr().err
+    assert said.endswith("   0 s  net greedy: plan\n")
 
 
 @pytest.mark.parametrize(

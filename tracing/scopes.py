@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from torch.fx import Node
 from torch.fx.traceback import annotate, preserve_node_meta
 
 _KEY = "scope"
+_STEP = re.compile(r"^L\['\w+'\]\.model\.?")  # the step, and the model in it
 
 
 @contextmanager
@@ -44,4 +46,10 @@ def marked_scopes(module: nn.Module) -> Iterator[None]:
 
 def scope_of(node: Node) -> str:
     """The qualified name of the submodule that a node came from; "" where none is known."""
-    return str(node.meta.get("custom", {}).get(_KEY, ""))
+    marked = node.meta.get("custom", {}).get(_KEY)
+    if marked is not None:
+        return str(marked)
+    # Dynamo's own: from the outermost to the innermost, as it would be written in Python.
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    paths = [path for path, _ in modules.values()]
+    return _STEP.sub("", paths[-1]) if paths else ""

@@ -2,7 +2,9 @@
 
 The adapter to PyTorch's private APIs: ``aot_export_joint_with_descriptors`` traces forward and
 backward into one functional ATen graph, with real parameters and fake activations, so that a
-batch of any size costs no memory.
+batch of any size costs no memory. Two front ends lead there: the step as it is, run on fake
+tensors, and TorchDynamo's reading of its Python (:mod:`rematbench.tracing.dynamo`). What both take
+becomes the same graph, to the names of its ops.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 
-from rematbench.graphs.errors import CaptureError, is_out_of_memory
+from rematbench.graphs.errors import CaptureError, ConfigError, is_out_of_memory
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.joint import Builder
 from rematbench.tracing.scopes import marked_scopes
 from rematbench.tracing.trouble import cannot, check_leaves, check_loss, check_types
 from rematbench.tracing.workload import Workload
+
+FRONTS = ("auto", "trace", "dynamo")
 
 
 class _Step(nn.Module):
@@ -36,7 +40,9 @@ class _Step(nn.Module):
         return check_loss(self.name, self.loss(self.model, *batch)).reshape(())
 
 
-def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> Captured:
+def capture(
+    workload: Workload, device: str = "cpu", *, train: bool = True, front: str = "auto"
+) -> Captured:
     """Trace one training step of ``workload`` (forward, loss, backward).
 
     Args:
@@ -44,29 +50,47 @@ def capture(workload: Workload, device: str = "cpu", *, train: bool = True) -> C
             ``device``; the batch is only imitated.
         device: ``cpu`` or ``cuda``.
         train: put the module into training mode; False leaves each submodule in its own.
+        front: ``trace``, ``dynamo``, or ``auto``: Dynamo where the plain trace fails.
 
     Raises:
         CaptureError: there is no scalar loss, or the step cannot be traced; says why.
+        ConfigError: an unknown front end.
     """
+    if front not in FRONTS:
+        raise ConfigError(f"capture.front={front}: unknown; use one of {', '.join(FRONTS)}")
     workload.module.to(device)
     if train:
         workload.module.train()
     if not any(p.requires_grad for p in workload.module.parameters()):
         raise CaptureError(f"model {workload.name!r} has no parameter to train")
     try:
-        nodes = _trace(workload, device)
+        nodes = _trace(workload, device, "trace" if front == "auto" else front)
     except CaptureError:
         raise
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
-        raise cannot("traced", workload.name, error) from error
+        failed = cannot("traced", workload.name, error)
+        failed.__cause__ = error
+        if front != "auto":
+            raise failed  # noqa: B904 (it has its cause)
+        nodes = _by_dynamo(workload, device, failed)
     check_types(workload.name, nodes)
     return Builder(workload, device, nodes).build()
 
 
-def _trace(workload: Workload, device: str) -> list[Node]:
-    joint = trace_joint(workload, device)
+def _by_dynamo(workload: Workload, device: str, failed: CaptureError) -> list[Node]:
+    """The step's nodes by Dynamo, where the plain trace failed; where both do, its error."""
+    try:
+        return _trace(workload, device, "dynamo")
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise failed from error
+
+
+def _trace(workload: Workload, device: str, front: str) -> list[Node]:
+    joint = trace_joint(workload, device, front)
     nodes = list(joint.graph.nodes)
     for node in nodes:
         if node.op == "get_attr":
@@ -74,8 +98,12 @@ def _trace(workload: Workload, device: str) -> list[Node]:
     return nodes
 
 
-def trace_joint(workload: Workload, device: str) -> GraphModule:
-    """Forward and backward as one functional ATen graph; ops have the names of their nodes."""
+def trace_joint(workload: Workload, device: str, front: str = "trace") -> GraphModule:
+    """Forward and backward as one functional ATen graph; ops have the names of their nodes.
+
+    Args:
+        front: ``trace`` or ``dynamo``.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
         batch = workload.make_batch()
     # oneDNN's fused LSTM has no trace on the CPU.
@@ -84,8 +112,13 @@ def trace_joint(workload: Workload, device: str) -> GraphModule:
     with contextlib.ExitStack() as stack:
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
-        stack.enter_context(marked_scopes(workload.module))
-        joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
+        if front == "dynamo":
+            from rematbench.tracing.dynamo import joint_by_dynamo
+
+            joint = joint_by_dynamo(stack, workload.name, _Step(workload), batch)
+        else:
+            stack.enter_context(marked_scopes(workload.module))
+            joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
     torch.set_rng_state(state)
     inputs = joint._aot_state.fw_metadata.input_info
     check_leaves(workload.name, joint.graph_module.graph.nodes, inputs)

@@ -1,0 +1,63 @@
+"""The second front end: TorchDynamo reads the step's Python before autograd is traced.
+
+The plain trace (:mod:`rematbench.tracing.trace`) runs the step on fake tensors, and ends where
+Python looks at a tensor's data. Dynamo interprets the bytecode instead: what depends on shapes and
+types only is decided once, and what depends on data is a graph break, which names its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.functional_export import dynamo_graph_capture_for_export
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._guards import tracing
+
+from rematbench.graphs.blame import one_line, own, shown
+from rematbench.graphs.errors import CaptureError
+
+
+def joint_by_dynamo(
+    stack: contextlib.ExitStack, name: str, step: nn.Module, batch: Sequence[Tensor]
+) -> Any:
+    """Forward and backward of ``step(*batch)`` as one functional ATen graph.
+
+    Args:
+        stack: keeps what the export patched until its graph has been read.
+        name: of the model, for errors.
+        step: its forward returns the scalar loss.
+        batch: fake tensors; parameters and buffers may be real or fake.
+
+    Returns:
+        As ``aot_export_joint_with_descriptors`` does.
+
+    Raises:
+        CaptureError: Dynamo cannot make one graph of the step; names the line.
+    """
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        # Side effects on Python objects (a collector of hidden states) do not belong to the step.
+        warnings.filterwarnings("ignore", "While compiling, we found certain side effects")
+        try:
+            captured = dynamo_graph_capture_for_export(step)(*batch)
+        except TorchDynamoException as error:
+            raise CaptureError(f"model {name!r} is not one graph: {_told(error)}") from error
+    stack.enter_context(tracing(captured.meta["tracing_context"]))
+    mode = stack.enter_context(captured.meta["fake_mode"])
+    fakes = tuple(mode.from_tensor(item) for item in batch)
+    return aot_export_joint_with_descriptors(stack, captured, fakes)
+
+
+def _told(error: TorchDynamoException) -> str:
+    """What broke the graph, and the innermost line of the user's, or of a library's."""
+    frames = [frame for frame in getattr(error, "real_stack", None) or () if frame.filename]
+    mine = [frame for frame in frames if own(frame.filename)] or frames
+    where = f" at {shown(mine[-1].filename)}:{mine[-1].lineno} in {mine[-1].name}" if mine else ""
+    reason = one_line(error).partition(" Developer debug context:")[0].partition(" Hint:")[0]
+    return f"{type(error).__name__}{where}: {reason}"

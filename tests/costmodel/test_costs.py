@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -80,8 +81,15 @@ def test_profiles_are_kept_and_used_again(conv: Captured, tmp_path: Path) -> Non
     "damage", [b"", b"{", b"[1]", b'{"a": 1}', b'{"a": [-1, 0]}', b'{"a": ["x", 0]}']
 )
 def test_damaged_profiles_go_with_one_warning(
-    conv: Captured, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+    conv: Captured,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: bytes,
 ) -> None:
+    # A command that Hydra ran in this process before may have switched it off.
+    monkeypatch.setattr(logging.getLogger("rematbench.user"), "disabled", False)
+    caplog.set_level(logging.WARNING, "rematbench.user")
     costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
     (path,) = (tmp_path / "profiles").iterdir()
     whole = set(json.loads(path.read_text()))

@@ -38,7 +38,7 @@ from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kernels import digest
 from rematbench.graphs.limits import MOST_BYTES
-from rematbench.graphs.places import code_hashes
+from rematbench.graphs.places import FOR_THE_USER, code_hashes
 from rematbench.tracing.captured import (
     Captured,
     Ref,
@@ -51,7 +51,7 @@ from rematbench.tracing.captured import (
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)
-_told = logging.getLogger("rematbench.user")
+_told = logging.getLogger(FOR_THE_USER)
 # Namespaces of ops that come with PyTorch.
 _OF_TORCH = frozenset(("aten", "prims"))
 # What the key of a profile begins with that is not kept on disk.

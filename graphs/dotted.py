@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,9 @@ def find(path: str, where: str) -> Any:
 
 def _module(name: str, where: str) -> Any:
     name = _ours(name)
+    writes = sys.dont_write_bytecode
+    # Python takes a *.pyc for a file that has changed within its second without changing its size.
+    sys.dont_write_bytecode = writes or not name.startswith("rematbench.")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -69,6 +73,8 @@ def _module(name: str, where: str) -> Any:
         ) from None
     except Exception as error:
         raise _failed(name, where, error) from error
+    finally:
+        sys.dont_write_bytecode = writes
 
 
 def _ours(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Places of files: installed packages, and where to keep what can be made again."""
+"""Places: installed packages, where to keep what can be made again, whom to tell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from rematbench.graphs.code_hash import CodeHashes
+
+FOR_THE_USER = "rematbench.user"
+"""The logger whose warnings the commands print, whichever process they arise in."""
 
 
 def is_installed_file(path: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from typing import IO, Any
 
 from rematbench.graphs.blame import accuse, one_line, own, place
 from rematbench.graphs.errors import RematbenchError, is_out_of_memory
+from rematbench.graphs.places import FOR_THE_USER
 
 # What tells the worker that the user wants to stop.
 ASK = signal.SIGUSR1
@@ -43,8 +45,10 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         answers.flush()
 
     home = _World()
+    logging.getLogger(FOR_THE_USER).addHandler(_Forward(answer))
     for line in requests:
         request = json.loads(line)
+        _forgo_bytecode(request)
         if home.is_another(request):
             answer({"again": True})
             return
@@ -56,6 +60,27 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         message = done(request, say)
         answer(message | _loaded(request))
         home.note(request)
+
+
+class _Forward(logging.Handler):
+    """Warnings for the user go to the parent, which has a screen."""
+
+    def __init__(self, answer: Callable[[Message], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._answer = answer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._answer({"warning": record.getMessage()})
+
+
+def _forgo_bytecode(request: Message) -> None:
+    """Write no ``*.pyc`` of somebody's own modules.
+
+    Python takes one for a module that has changed within the same second without changing its size.
+    """
+    strategy = str(request.get("settings", {}).get("target", ""))
+    if _model(request).get("target") or not strategy.startswith("rematbench."):
+        sys.dont_write_bytecode = True
 
 
 def done(request: Mapping[str, Any], say: Say) -> Message:

@@ -202,6 +202,9 @@ class Worker:
             message: Message = json.loads(line)
             if "loaded" in message:
                 self.loaded = Loaded(**message["loaded"])
+            if "warning" in message:
+                print(f"rematbench: {message['warning']}", file=sys.stderr)
+                continue
             if "phase" not in message:
                 return message
             self._phase = message["phase"]

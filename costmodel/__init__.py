@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.graphs.ir import Graph
 
 if TYPE_CHECKING:
+    from rematbench.graphs.ir import Graph
     from rematbench.tracing.captured import Captured
 
 NAMES = ("given", "unit", "flops", "roofline", "profiled")

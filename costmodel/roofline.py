@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rematbench.costmodel.costs import with_costs
 from rematbench.costmodel.flops import arithmetic, bytes_moved, estimated_workspace
+from rematbench.costmodel.machines import MACHINES
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph
 from rematbench.tracing.captured import Captured
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A device by its data sheet.
-
-    Attributes:
-        name: as sold.
-        flops: peak single-precision floating-point operations per second, no tensor cores.
-        bandwidth: memory bandwidth in bytes per second.
-        memory_bytes: of the card.
-    """
-
-    name: str
-    flops: float
-    bandwidth: float
-    memory_bytes: int
-
-
-MACHINES = {
-    "v100": Machine("NVIDIA V100 SXM2 16GB", 15.7e12, 900e9, 16 * 2**30),
-    "p100": Machine("NVIDIA P100 SXM2 16GB", 10.6e12, 732e9, 16 * 2**30),
-    "titan_v": Machine("NVIDIA Titan V", 14.9e12, 653e9, 12 * 2**30),
-    "rtx_2080_ti": Machine("NVIDIA RTX 2080 Ti", 13.4e12, 616e9, 11 * 2**30),
-    "a100": Machine("NVIDIA A100 SXM 80GB", 19.5e12, 2039e9, 80 * 2**30),
-    "h100": Machine("NVIDIA H100 SXM 80GB", 67e12, 3350e9, 80 * 2**30),
-}
 
 
 def roofline(captured: Captured, preset: str) -> Graph:

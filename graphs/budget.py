@@ -10,7 +10,12 @@ from typing import Any, TypeVar
 from rematbench.graphs.errors import BudgetError, ConfigError
 from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, shown
 
-_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_UNITS = {
+    **{"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
+    **{"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
+}
+_LEAST_SCIENTIFIC = 1000.0
+"""Whole floats from here on are bytes: ``1e3``. Below, one is likelier a fraction gone wrong."""
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
 Number = TypeVar("Number", int, float)
 _REMEDY = (
@@ -39,16 +44,23 @@ def parse_budget(given: Any) -> Budget:
     8589934592
     >>> parse_budget(0.5).fraction
     0.5
+    >>> parse_budget(1e3).bytes
+    1000
 
     Raises:
-        BudgetError: anything but null, a fraction, or a positive number of bytes.
+        BudgetError: anything but null, a fraction, or a positive number of bytes; or the integer
+            1, which may mean either.
     """
     if given is None:
         return Budget()
+    if type(given) is int and given == 1:
+        raise BudgetError("budget=1: one byte, or everything? give 1B or 1.0")
     if isinstance(given, int) and not isinstance(given, bool) and given > 0:
         return Budget(bytes=_allowed(given, given))
     if isinstance(given, float) and math.isfinite(given) and 0 < given <= 1:
         return Budget(fraction=given)
+    if isinstance(given, float) and given.is_integer() and given >= _LEAST_SCIENTIFIC:
+        return Budget(bytes=int(_allowed(given, given)))
     if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
         factor = _UNITS.get(match["unit"].lower())
         if factor and (size := float(match["number"]) * factor) >= 1:
@@ -76,7 +88,7 @@ def parse_bytes(key: str, given: Any) -> int:
         ConfigError: it is none; names ``key``.
     """
     try:
-        found = parse_budget(given).bytes
+        found = given if type(given) is int and given == 1 else parse_budget(given).bytes
     except BudgetError:
         found = None
     if found is None:

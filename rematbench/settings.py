@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rematbench.accounting import NAMES as ACCOUNTINGS
+from rematbench.costmodel import NAMES as COSTMODELS
+from rematbench.costmodel.machines import MACHINES
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.code_hash import content_hash
 from rematbench.graphs.errors import ConfigError
@@ -26,6 +30,8 @@ NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
 STREAM_KINDS = ("simrd_log", "toy_chain")
 _NUMBERS = {"batch_size": 1, "length": 1}
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_RESOLUTION = re.compile(r"[1-9]\d*(x[1-9]\d*)?")
 # PyTorch's generators take 64 bits; a step draws with its seed and the next ones.
 LARGEST_SEED = 2**63 - 1
 
@@ -143,7 +149,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         ConfigError: a value is missing or out of range; names its key.
         BudgetError: the budget is malformed.
     """
-    model = dict(config["model"])
+    model, device, costs = (_group(config, key) for key in ("model", "device", "costmodel"))
     for alias in ("batch_size", "resolution"):
         if config.get(alias) is not None:
             if alias not in model:
@@ -158,12 +164,12 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
             whole(f"model.{key}", model[key], least)
     if model.get("lengths") is not None:
         _lengths(model["lengths"])
+    _check_model(model)
     if model.get("path"):
-        model["path"] = os.path.abspath(model["path"])
-    options = dict(config["strategy"])
-    target = options.pop("_target_")
+        model["path"] = _path("model.path", model["path"])
+    options = _group(config, "strategy")
+    target = str(options.pop("_target_"))
     _check_options(strategy, target, options)
-    device = dict(config["device"])
     settings = Settings(
         model=model,
         strategy=strategy,
@@ -171,15 +177,15 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         options=options,
         budget=config["budget"],
         time_limit=_seconds("time_limit", config["time_limit"]),
-        costmodel=config["costmodel"]["name"] or default_costs(model["kind"]),
-        preset=config["costmodel"]["preset"],
+        costmodel=_costs(costs, model["kind"]),
+        preset=one_of("costmodel.preset", costs["preset"], tuple(MACHINES)),
         device=one_of("device", device["name"], DEVICES),
         numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
-        cache=None if config["cache"] is None else os.path.abspath(config["cache"]),
+        cache=_or_none(_path, "cache", config),
         job_time_limit=_or_none(_seconds, "job_time_limit", config),
         job_memory_limit=_or_none(_memory, "job_memory_limit", config),
         experiment=config.get("experiment"),
@@ -192,6 +198,31 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
             "be executed; use device=none"
         )
     return settings
+
+
+def _group(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = config[key]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{key}={found}: choose one by name; --help lists them")
+    return dict(found)
+
+
+def _check_model(model: Mapping[str, Any]) -> None:
+    """The keys of a model that every kind has alike."""
+    target, options = model.get("target"), model.get("options")
+    if target is not None and not _TARGET.fullmatch(str(target)):
+        raise ConfigError(f"model.target={target}: give package.module:function")
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"model.options={options}: give a mapping such as {{hidden:64}}")
+    resolution = model.get("resolution")
+    if resolution is not None and not _RESOLUTION.fullmatch(str(resolution)):
+        raise ConfigError(f"model.resolution={resolution}: give 224, or 416x608 (height x width)")
+    flag("model.backward", model.get("backward", True))
+
+
+def _costs(costs: Mapping[str, Any], kind: str) -> str:
+    name = costs["name"]
+    return default_costs(kind) if name is None else one_of("costmodel.name", name, COSTMODELS)
 
 
 def _check_options(strategy: str, target: str, options: Mapping[str, Any]) -> None:
@@ -242,6 +273,12 @@ def flag(key: str, given: Any) -> bool:
     return given
 
 
+def _path(key: str, given: Any) -> str:
+    if not isinstance(given, (str, int, float)) or isinstance(given, bool):
+        raise ConfigError(f"{key}={given}: give a path")
+    return os.path.abspath(os.path.expanduser(str(given)))
+
+
 def _seconds(key: str, given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
         raise ConfigError(f"{key}={given}: give a number of seconds above 0")
@@ -268,5 +305,7 @@ def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, An
 def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
     """``given``, one of ``names``; or a ConfigError that names ``key``."""
     if given not in names:
-        raise ConfigError(f"{key}={given}: unknown; use one of {', '.join(names)}")
+        near = difflib.get_close_matches(str(given), names, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(f"{key}={given}: unknown; {hint}use one of {', '.join(names)}")
     return str(given)

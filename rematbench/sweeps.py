@@ -32,7 +32,7 @@ from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain, failed_row, one_line
 from rematbench.row import Row, marked, read_row, write_leaderboard, write_row
 from rematbench.settings import chosen
-from rematbench.task import JobTask
+from rematbench.task import JobTask, plain
 
 Job = list[str]
 """A job's overrides."""
@@ -53,7 +53,7 @@ class Sweep:
     """
 
     sweeps: Sequence[Mapping[str, Any]]
-    loader: ConfigLoader
+    loader: ConfigLoaderImpl
     task: TaskFunction
     config: DictConfig
     launcher: Launcher
@@ -70,7 +70,9 @@ class Sweep:
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=context, task_function=task, config=config
         )
-        return cls(sweeps, context.config_loader, task, config, launcher)
+        loader = context.config_loader
+        assert isinstance(loader, ConfigLoaderImpl)
+        return cls(sweeps, loader, task, config, launcher)
 
     def run(self, arguments: list[str]) -> None:
         """Run all jobs that are not finished; ends with ``leaderboard.csv`` and a table.
@@ -250,7 +252,7 @@ class Composer:
         """
         parsed = self._parser.parse_overrides(job)
         values = [o for o in parsed if o.key_or_group not in self._groups and o.package is None]
-        choices = tuple(o.input_line for o in parsed if o not in values)
+        choices = tuple(str(o.input_line) for o in parsed if o not in values)
         if choices not in self._known:
             config = self._loader.load_sweep_config(self._master, list(choices))
             strategy = str(config.hydra.runtime.choices.strategy)
@@ -260,9 +262,7 @@ class Composer:
         config, strategy = self._known[choices]
         config = copy.deepcopy(config)
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        named = {str(key): value for key, value in plain.items()}
-        return named | {"experiment": chosen(self._master.hydra.runtime.choices)}, strategy
+        return plain(config) | {"experiment": chosen(self._master.hydra.runtime.choices)}, strategy
 
 
 def _as_override(value: Any) -> str:

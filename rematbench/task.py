@@ -87,7 +87,7 @@ class JobTask(Task):
     def __call__(self, config: DictConfig) -> Row | None:
         """Run one job: a row on disk and on the screen."""
         run = HydraConfig.get()
-        folder, strategy = Path(run.runtime.output_dir), str(run.runtime.choices.strategy)
+        folder, strategy = Path(run.runtime.output_dir), str(run.runtime.choices["strategy"])
         experiment = chosen(run.runtime.choices)
         if run.mode == RunMode.RUN:
             try:

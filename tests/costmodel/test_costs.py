@@ -15,7 +15,7 @@ from torch import nn
 from rematbench import costmodel
 from rematbench.costmodel import profiled
 from rematbench.costmodel.device import peak_of, require, seconds_of, spread
-from rematbench.costmodel.roofline import MACHINES
+from rematbench.costmodel.machines import MACHINES
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.tracing.alternatives import norms

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.graphs.ir import Graph, Value
+
+if TYPE_CHECKING:
+    from rematbench.graphs.ir import Graph
 
 NAMES = ("full", "activations", "checkmate")
 
@@ -52,5 +55,5 @@ def account(
 
 
 def _resized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    values = tuple(Value(v.name, sizes.get(v.name, v.bytes), v.resident) for v in graph.values)
+    values = tuple(replace(v, bytes=sizes.get(v.name, v.bytes)) for v in graph.values)
     return replace(graph, values=values)

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rematbench.graphs.errors import ConfigError, RematbenchError, UnwritableError
-from rematbench.graphs.files import read_json, write_bytes, write_json
+from rematbench.graphs.json_files import read_json, write_bytes, write_json
 from rematbench.manifest import HOUSE, Loaded, Manifest, house, manifest, read_manifest
 from rematbench.row import COLUMNS, LASTING, Row, unmarked, write_row
 from rematbench.settings import Settings

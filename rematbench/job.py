@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import inspect
 import io
-import os
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from rematbench.first_row import first_row
 from rematbench.graphs import dotted
 from rematbench.graphs.blame import accuse, one_line, own_place, place
 from rematbench.graphs.errors import (
@@ -29,8 +29,7 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.provenance import commit, now, versions
-from rematbench.row import Row, finite, make_row, write_row
+from rematbench.row import Row, finite, write_row
 from rematbench.settings import Settings
 from rematbench.sources import banishing_peak, load, load_stream
 from rematbench.strategies.base import (
@@ -47,29 +46,6 @@ if TYPE_CHECKING:
     from rematbench.validator import Measurement
 
 Say = Callable[[str], None]
-
-
-def first_row(settings: Settings) -> Row:
-    """What is known of a row before anything ran."""
-    budget = settings.parsed_budget()
-    resolution = settings.model.get("resolution")
-    named = ("length", "lengths", "options")
-    details = {key: settings.model[key] for key in named if settings.model.get(key)}
-    return make_row(
-        model=settings.label,
-        batch_size=settings.model.get("batch_size"),
-        resolution=None if resolution is None else str(resolution),
-        strategy=settings.strategy,
-        budget_bytes=budget.bytes,
-        budget_fraction=budget.fraction,
-        costmodel=settings.costmodel,
-        seed=settings.seed,
-        threads=settings.threads or os.cpu_count(),
-        versions=versions(),
-        commit=commit(),
-        utc=now(),
-        extra={**settings.mark, "accounting": settings.accounting, **details},
-    )
 
 
 def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time, time_ns
 
-from rematbench.graphs.files import write_bytes
+from rematbench.graphs.json_files import write_bytes
 
 NAME = "progress.csv"
 _HEADER = "job,status,cached,began,ended,sweep"

@@ -10,7 +10,6 @@ from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
-from rich.table import Table
 
 from rematbench import progress
 from rematbench.progress import Progress
@@ -125,6 +124,8 @@ def _percent(ratio: float | None) -> str:
 
 def summarise(rows: list[Row], title: str) -> None:
     """The table at the end of a sweep: simulated and measured figures in columns of their own."""
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     for name in ("model", "strategy", "budget", "status"):
         table.add_column(name, no_wrap=True)

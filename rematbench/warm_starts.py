@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError
-from rematbench.job import first_row, make_strategy
 from rematbench.row import Row, read_row
 from rematbench.settings import Settings
-from rematbench.strategies.base import SupportsWarmStart
 
 SWEEP = "sweep"
 _SAME = ("model", "batch_size", "resolution", "strategy", "costmodel", "threads")
@@ -29,6 +28,10 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
     """
     if settings.options.get("known") != SWEEP:
         return settings
+    # Not before: planners take compilers and solvers with them.
+    from rematbench.graphs.planning import SupportsWarmStart
+    from rematbench.job import make_strategy
+
     settings = replace(settings, options=settings.options | {"known": []})
     strategy = make_strategy(settings)
     if not isinstance(strategy, SupportsWarmStart):

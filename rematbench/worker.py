@@ -21,8 +21,8 @@ from pathlib import Path
 from time import monotonic, time_ns
 from typing import IO, Any
 
+from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.job import first_row
 from rematbench.manifest import Loaded, changed_since
 from rematbench.postmortem import Witness
 from rematbench.row import Row, write_row

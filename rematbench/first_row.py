@@ -1,0 +1,32 @@
+"""What is known of a job's row before anything runs."""
+
+from __future__ import annotations
+
+import os
+
+from rematbench.provenance import commit, now, versions
+from rematbench.row import Row, make_row
+from rematbench.settings import Settings
+
+
+def first_row(settings: Settings) -> Row:
+    """What is known of a row before anything ran."""
+    budget = settings.parsed_budget()
+    resolution = settings.model.get("resolution")
+    named = ("length", "lengths", "options")
+    details = {key: settings.model[key] for key in named if settings.model.get(key)}
+    return make_row(
+        model=settings.label,
+        batch_size=settings.model.get("batch_size"),
+        resolution=None if resolution is None else str(resolution),
+        strategy=settings.strategy,
+        budget_bytes=budget.bytes,
+        budget_fraction=budget.fraction,
+        costmodel=settings.costmodel,
+        seed=settings.seed,
+        threads=settings.threads or os.cpu_count(),
+        versions=versions(),
+        commit=commit(),
+        utc=now(),
+        extra={**settings.mark, "accounting": settings.accounting, **details},
+    )

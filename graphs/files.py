@@ -214,7 +214,8 @@ class _Form:
         self.path, self.kind = path, kind
 
     def error(self, message: str) -> RematbenchError:
-        return self.kind(f"{self.path}: {message}")
+        # A part's own error, caught with those of the whole, names the file already.
+        return self.kind(f"{self.path}: {message.removeprefix(f'{self.path}: ')}")
 
     def document(
         self, name: str, *, required: tuple[str, ...], optional: tuple[str, ...]

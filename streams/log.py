@@ -61,6 +61,8 @@ def read_log(path: str | Path) -> EventStream:
         for event in reader.events():
             events.append(event)
             lines.append(reader.event_line)
+    if not events:
+        raise GraphError(f"{path}: no event follows START; is the file truncated?")
     return EventStream(tuple(events), name, path=str(path), lines=tuple(lines))
 
 
@@ -107,15 +109,20 @@ class _Reader:
                 self.fail(f"INSTRUCTION is {kind!r}; give one of {', '.join(_PARSERS)}")
             self.event_line = self.number
             yield parse(self, line)
+        if not self.number:
+            raise GraphError(f"{self.path}: the file is empty; record the log again")
         if not started:
             self.fail('the log has no START; put {"ANNOTATION":"START",...} before its first event')
 
     def line(self) -> dict[str, Any] | None:
         """The next line's object; None at the end."""
         raw = self.file.readline(_LONGEST_LINE)
+        self.number += bool(raw)
+        while raw and not raw.strip():  # a blank line, such as an editor's at the end
+            raw = self.file.readline(_LONGEST_LINE)
+            self.number += bool(raw)
         if not raw:
             return None
-        self.number += 1
         if len(raw) == _LONGEST_LINE:
             self.fail(f"longer than {_LONGEST_LINE} bytes; give one JSON object per line")
         try:

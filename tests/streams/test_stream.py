@@ -42,7 +42,7 @@ def test_what_stands_before_start_is_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "line", "told"),
     [
-        ([], 0, "the log has no START"),
+        (["{}"], 1, "the log has no START"),
         ([START, *X, '{"INSTR'], 4, "is the file truncated"),
         ([START, *X, CALL, MEMORY], 5, "the log ends where ALIAS of 'y' must follow"),
         ([START, *X, CALL, ALIAS], 5, "where MEMORY of 'y' must follow"),
@@ -62,6 +62,16 @@ def test_bad_logs(lines: list[str], line: int, told: str, tmp_path: Path) -> Non
     assert str(caught.value).startswith(f"{path}: line {line}: ")
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_logs_without_events_and_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    for text, told in (("", "the file is empty"), (START, "no event follows START")):
+        path.write_text(text)
+        with pytest.raises(GraphError, match=told):
+            read_log(path)
+    path.write_text("\n".join([START, *X, CALL, MEMORY, "", ALIAS, "", " ", ""]))
+    assert resolve(read_log(path)).names == ("x", "y")
 
 
 def test_truncated_gzip_and_missing_file(tmp_path: Path) -> None:

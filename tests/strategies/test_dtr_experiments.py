@@ -13,7 +13,6 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from hydra_plugins.rematbench_sweeper import _as_override
 from rematbench.graphs.errors import ConfigError, GraphError, Stopped
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
@@ -31,6 +30,7 @@ from rematbench.strategies.revolve import Revolve
 from rematbench.streams.convert import graph_of_stream
 from rematbench.streams.eviction import HEURISTICS
 from rematbench.streams.synthetic import toy_chain
+from rematbench.sweeps import _as_override
 
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("simrd_*.yaml"))

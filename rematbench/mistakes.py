@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue
 
 from rematbench.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
@@ -69,7 +70,7 @@ def explain(error: BaseException, config: str = "config", overrides: Sequence[st
     """
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is missing; give {error.full_key}=..."
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
         return tell_os_error(error)
     text = re.sub(r"^\w+ raised while resolving interpolation: ", "", one_line(error))
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)

@@ -29,6 +29,7 @@ _ORDER = (
     "gist",
     "torch_budget",
     "torch_checkpoint",
+    "kusumoto",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {

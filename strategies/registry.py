@@ -38,6 +38,7 @@ OURS = MappingProxyType(
         "feng_huang": "rematbench.strategies.feng_huang.planner.FengHuang",
         "gist": "rematbench.strategies.gist.Gist",
         "join_dp": "rematbench.strategies.joins.planner.JoinDp",
+        "kusumoto": "rematbench.strategies.kusumoto.planner.Kusumoto",
         "linearized_greedy": "rematbench.strategies.chen.LinearizedGreedy",
         "linearized_sqrt": "rematbench.strategies.chen.LinearizedSqrt",
         "monet": "rematbench.strategies.monet.planner.Monet",

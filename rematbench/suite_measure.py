@@ -14,7 +14,8 @@ from rematbench.terminal import announce
 from rematbench.validator import Judgement, Program, generate
 from rematbench.validator.replay import replayed_seconds
 
-# Of the time for a model: a plan runs twice to be judged, and a few times to be timed.
+# Of the time for a model: a plan runs twice to be judged (one with inexact implementations also in
+# float64, and they one by one), and a few times to be timed.
 JUDGING = 0.4
 TOO_LATE: Row = {
     "status": "time_limit",

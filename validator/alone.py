@@ -79,7 +79,7 @@ class _Walk:
                 before = dict(self.tensors)
                 if op.name in captured.random_ops:
                     self.rng.record(number)
-                self.tensors |= self._run(op, "default", before)
+                self.tensors |= self.run(op, "default", before)
                 if op.name in self.ways:
                     yield from self._compared(op, before)
                 for name in [n for n in self.tensors if captured.value_of[n] in unread]:
@@ -102,10 +102,21 @@ class _Walk:
             needed -= {*op.writes}
         return order[::-1]
 
-    def _run(self, op: Op, implementation: str, given: Tensors) -> Tensors:
+    def run(
+        self, op: Op, implementation: str, given: Tensors, source: str | None = None
+    ) -> Tensors:
+        """What an implementation makes.
+
+        Args:
+            source: the random op whose draws it repeats.
+        """
         made: Tensors = {}
+        if source is not None:
+            self.rng.replay(self.graph.op_index[source])
         for call in self.captured.code[op.name][implementation]:
             made |= run_call(call, given | made)
+        if source is not None:
+            self.rng.resume()
         return made
 
     def _compared(self, op: Op, before: Tensors) -> Iterator[Alone]:
@@ -127,16 +138,7 @@ class _Walk:
         given = {n: t.clone() if value_of[n] in way.overwrites else t for n, t in given.items()
                  if value_of[n] in way.reads}  # fmt: skip
         source = traits.replays or (op.name if op.name in self.captured.random_ops else None)
-        if source is None:
-            return self._run(op, way.name, given)
-        return self.replayed(source, op, way.name, given)
-
-    def replayed(self, source: str, op: Op, implementation: str, given: Tensors) -> Tensors:
-        """Run with the random draws of the op ``source``."""
-        self.rng.replay(self.graph.op_index[source])
-        made = self._run(op, implementation, given)
-        self.rng.resume()
-        return made
+        return self.run(op, way.name, given, source)
 
     def _judged(
         self,
@@ -179,31 +181,37 @@ class _Walk:
 class _Rounding:
     """How large the terms are that a default implementation's results are made of.
 
-    Where large terms leave little of each other, its own rounding tells: the difference from
-    the same in double precision is a unit in the last place of the terms.
+    Where large terms leave little of each other, rounding tells: single and double precision
+    differ by a unit in the last place of the terms.
     """
 
     def __init__(self, walk: _Walk, op: Op, before: Tensors) -> None:
         self.walk, self.op, self.before = walk, op, before
 
     @cached_property
-    def _in_double(self) -> Tensors:
+    def _other(self) -> Tensors:
+        """The results in double precision; of a step in double precision, those in single."""
         op, captured = self.op, self.walk.captured
         reads = op.implementations[0].reads
         given = {n: t for n, t in self.before.items() if captured.value_of[n] in reads}
+        is_double = any(t.dtype is torch.float64 for t in given.values())
+        source = op.name if op.name in captured.random_ops else None
         try:
+            if is_double:
+                single = {n: t.float() if t.dtype is torch.float64 else t for n, t in given.items()}
+                return self.walk.run(op, "default", single, source)
             with in_double():
-                if op.name in captured.random_ops:
-                    return self.walk.replayed(op.name, op, "default", doubled(given))
-                return self.walk._run(op, "default", doubled(given))
-        except (RuntimeError, NotImplementedError):  # it has no double precision
+                return self.walk.run(op, "default", doubled(given), source)
+        except (RuntimeError, NotImplementedError):  # it has no such precision
             return {}
 
     def terms(self, name: str) -> float:
         """About the largest of them, 0 where nothing is known."""
         ours = self.walk.tensors[name]
-        if name not in self._in_double or not ours.is_floating_point():
+        other = self._other.get(name)
+        if other is None or not ours.is_floating_point():
             return 0.0
-        error = difference(ours.double(), self._in_double[name], 1.0)
-        epsilon = TF32_EPSILON if self.walk.tf32 else torch.finfo(ours.dtype).eps
+        error = difference(ours.double(), other.double(), 1.0)
+        coarser = max((ours.dtype, other.dtype), key=lambda dtype: torch.finfo(dtype).eps)
+        epsilon = TF32_EPSILON if self.walk.tf32 else torch.finfo(coarser).eps
         return 0.0 if isinstance(error, str) else error / epsilon

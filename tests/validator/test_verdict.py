@@ -16,11 +16,12 @@ from rematbench import validator
 from rematbench.graphs.ir import Op
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.plan import Compute, Plan, program_order
-from rematbench.tracing.alternatives import with_alternatives
+from rematbench.tracing.alternatives import cudnn, with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator import Judgement, StepResult, Validator, Verdict, compare
+from rematbench.validator.alone import compare_alone
 
 
 class Bottleneck(nn.Module):
@@ -378,3 +379,55 @@ def test_comparing() -> None:
     zero = {"a.weight": torch.tensor([1.0]), "a.bias": torch.tensor([1e-15])}
     off = {**zero, "a.bias": torch.tensor([-1e-15])}
     assert not compare(result(**off), result(**zero), tolerance=1e-8, floor=1e-3).reason
+
+
+class Mixed(nn.Module):
+    """Every inexact rule has a say, and a bias whose gradient is 0 but for rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.body = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.one, self.two = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+        self.up, self.norm = nn.ConvTranspose2d(8, 6, 3, 2), nn.LayerNorm(6)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.one(self.stem(x)))
+        x = self.up(F.silu(x + self.two(self.body(x))))
+        return self.head(self.norm(F.gelu(x.mean((2, 3))))).square().mean()
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
+def test_every_precision(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    workload = Workload("mixed", Mixed(), lambda: (torch.randn(6, 3, 12, 12),), lambda m, x: m(x))
+    captured = with_alternatives(capture(workload.cast(dtype)))
+    checker = Validator(captured, "cpu", 0)
+    ways = [(op.name, way.name) for op in captured.graph.ops for way in op.implementations[1:]]
+    found = compare_alone(checker.bench, ways, exact=True)
+    assert len(found) == len(ways) > 15
+    assert [alone for alone in found.values() if alone.reason is not None] == []
+    assert any(alone.error for alone in found.values())
+    inexact = {op: way for op, way in ways if captured.traits[op, way].tolerance > 0}
+    lossy = any(Kind.LOSSY in kinds_of(way) for way in inexact.values())
+    judgement = judged(checker, captured, inexact)
+    assert judgement.verdict is (Verdict.LOSSY if lossy else Verdict.ROUNDING)
+    assert judgement.rounding.float64_error < 1e-10
+
+
+def test_what_has_no_double_precision_is_replaced_and_said(
+    network: Captured, checker: Validator
+) -> None:
+    op = op_with(network, "conv:chunk2", "convolution_").name
+    traits = replace(network.traits[op, "conv:chunk2"], float64=False)
+    given = replace(
+        network, traits={**network.traits, (op, "conv:chunk2"): traits}, code={**network.code}
+    )
+    found = judged(checker, given, {op: "conv:chunk2"})
+    assert found.verdict is Verdict.ROUNDING
+    assert f"{op} conv:chunk2 has no float64; PyTorch's own ran" in found.rounding.float64_reason
+    x, w = torch.randn(2, 3, 5, 5).double(), torch.randn(4, 3, 3, 3).double()
+    own = cudnn.convolve(x, w, None, ([1, 1], [1, 1], [1, 1]), [2, 4, 5, 5], 0)
+    assert torch.equal(own, F.conv2d(x, w, padding=1))

@@ -26,6 +26,7 @@ from rematbench.tracing.alternatives.scene import (
     entries,
     one_out,
     out_of,
+    rounded,
 )
 from rematbench.tracing.captured import TensorSpec, TorchCall
 
@@ -111,8 +112,8 @@ def _chunk_counts(shape: Shape) -> Iterator[int]:
             yield chunks
 
 
-def _traits(flops: float) -> ImplementationTraits:
-    return ImplementationTraits(TOLERANCE, flops=flops)
+def _traits(shape: Shape, flops: float) -> ImplementationTraits:
+    return ImplementationTraits(rounded(TOLERANCE, shape.x.dtype), flops=flops)
 
 
 def _im2col_counts(shape: Shape) -> Iterator[tuple[str, int]]:
@@ -169,7 +170,7 @@ def convolution(scene: Scene, op: Op, call: TorchCall) -> Found:
 
     def offer(name: str, flops: float, workspace: int, target: Any, *args: Any) -> Offer:
         root = one_out(out, target, x, w, b, geometry, *args)
-        return Offer(name, root, _traits(flops), int(workspace))
+        return Offer(name, root, _traits(shape, flops), int(workspace))
 
     plain = shape.flops
     yield offer("conv:channels_last", plain, shape.copy_bytes, algorithms.channels_last, groups)
@@ -207,7 +208,9 @@ def _input_gradient(scene: Scene, call: TorchCall, transposed: bool) -> Found:
             grad, w, None, stride, padding, dilation, False, [0] * len(stride), groups,
         )  # fmt: skip
         # oneDNN may pick another kernel than for the gradient; not so in the other direction.
-        yield Offer("shape", root, ImplementationTraits(SHAPE_TOLERANCE))
+        yield Offer(
+            "shape", root, ImplementationTraits(rounded(SHAPE_TOLERANCE, scene.spec(out).dtype))
+        )
         return
     x_spec, w_spec, y_spec = (scene.spec(t.name) for t in (x, w, grad))
     extra = [
@@ -231,7 +234,7 @@ def _input_algorithms(shape: Shape, grad: Any, w: Any, out: str, extra: list[int
 
     def offer(name: str, flops: float, workspace: int, target: Any, *args: Any) -> Offer:
         root = one_out(out, target, grad, w, geometry, *args)
-        return Offer(name, root, _traits(flops), int(workspace))
+        return Offer(name, root, _traits(shape, flops), int(workspace))
 
     layout = algorithms.input_channels_last
     yield offer("conv:channels_last", plain, shape.copy_bytes, layout, extra, shape.groups)
@@ -263,7 +266,7 @@ def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
 
     def offer(name: str, workspace: int, target: Any, *args: Any) -> Offer:
         root = TorchCall(target, (grad, x, w, geometry, *args), {}, call.outs, call.unpack)
-        return Offer(name, root, _traits(plain), int(workspace))
+        return Offer(name, root, _traits(shape, plain), int(workspace))
 
     layout = algorithms.weight_channels_last
     yield offer("conv:channels_last", shape.copy_bytes, layout, groups, wanted)

@@ -95,7 +95,10 @@ def _strides(size: tuple[int, ...]) -> list[int]:
 def convolve(
     x: Tensor, w: Tensor, b: Tensor | None, geometry: Any, out: list[int], plan: int
 ) -> Tensor:
-    """A convolution by cuDNN's plan number ``plan``."""
+    """A convolution by cuDNN's plan number ``plan``; in double precision, PyTorch's own."""
+    if x.dtype is torch.float64:
+        own: Tensor = aten.convolution.default(x, w, b, *geometry, False, [0, 0], 1)
+        return own
     sizes = (tuple(x.shape), tuple(w.shape), tuple(out))
     tf32 = torch.backends.cudnn.allow_tf32
     graph, x_, w_, y_, _ = _graph(sizes, *(tuple(part) for part in geometry), tf32)
@@ -133,5 +136,5 @@ def offers(scene: Scene, op: Op, call: TorchCall) -> Found:
         root = one_out(
             out, convolve, x, w, b, (stride, padding, dilation), list(specs[2].shape), plan
         )
-        traits = ImplementationTraits(TOLERANCE, flops=flops)
+        traits = ImplementationTraits(TOLERANCE, flops=flops, float64=False)
         yield Offer(f"conv:cudnn{plan}", root, traits, max(1, int(workspace)))

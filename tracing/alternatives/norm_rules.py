@@ -18,6 +18,7 @@ from rematbench.tracing.alternatives.scene import (
     Scene,
     inplace_offer,
     like,
+    rounded,
 )
 from rematbench.tracing.captured import TorchCall
 
@@ -46,6 +47,10 @@ def _why_not_from_output(scene: Scene, weight: Any, bias: Any) -> str | None:
     if shift is not None and bool((shift.abs() > norms.LARGEST_BIAS * size).any()):
         return f"some |bias| is more than {norms.LARGEST_BIAS:g} times its |weight|"
     return None
+
+
+def _traits(scene: Scene, output: str) -> ImplementationTraits:
+    return ImplementationTraits(rounded(OUTPUT_TOLERANCE, scene.spec(output).dtype))
 
 
 def batch_norm(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -80,7 +85,7 @@ def batch_norm_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     root = like(
         call, norms.batch_norm_backward, grad, type(x)(y), weight, bias, invstd, list(wanted)
     )
-    yield Offer("output", root, ImplementationTraits(OUTPUT_TOLERANCE))
+    yield Offer("output", root, _traits(scene, y))
 
 
 def layer_norm_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -101,7 +106,12 @@ def layer_norm_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         grad, type(x)(y), list(shape), invstd, weight, bias, list(wanted),
     )  # fmt: skip
     size = scene.bytes[scene.captured.value_of[y]]
-    yield Offer("output", root, ImplementationTraits(OUTPUT_TOLERANCE), workspace_bytes=size)
+    yield Offer(
+        "output",
+        root,
+        _traits(scene, y),
+        workspace_bytes=size,
+    )
 
 
 RULES: dict[Any, Rule] = {

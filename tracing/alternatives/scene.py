@@ -89,6 +89,17 @@ def out_of(call: TorchCall) -> str | None:
     return call.outs[0] if call.outs else None
 
 
+def rounded(tolerance: float, dtype: torch.dtype) -> float:
+    """A tolerance stated for single precision, as it is for another type.
+
+    Half precision rounds products of single precision once, to a few units in the last place.
+    """
+    epsilon, single = torch.finfo(dtype).eps, torch.finfo(torch.float32).eps
+    if dtype is torch.float64:
+        return float(tolerance * epsilon / single)
+    return float(max(tolerance, 4 * epsilon)) if epsilon > single else tolerance
+
+
 @dataclass(frozen=True)
 class Scene:
     """A captured step with the look-ups that rules need.

@@ -120,6 +120,7 @@ def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> R
     }
     row = row | {"extra": row["extra"] | {"fit": facts}}
     write_row(folder / "row.json", row)
+    (folder / "train.py").unlink(missing_ok=True)  # of an earlier run
     if row["status"] == "ok":
         write_bytes(folder / "train.py", code(asked, settings, row, folder / "plan.json").encode())
     return row

@@ -21,7 +21,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
-from rematbench.strategies.checkmate.paper import PaperModel, integrality_gap
+from rematbench.strategies.checkmate.paper_model import PaperModel, integrality_gap
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
 from rematbench.strategies.scheduling.space import Space
 

@@ -5,11 +5,11 @@ The types are in :mod:`rematbench.graphs.planning`; here is what planners share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
 from typing import Any
 
-from rematbench.graphs.errors import Infeasible
+from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import (
     BoundOf,
@@ -37,6 +37,8 @@ __all__ = [
     "Traits",
     "Verdict",
     "cheapest_within",
+    "check_choice",
+    "check_share",
     "fitted",
 ]
 
@@ -88,3 +90,25 @@ def fitted(problem: Problem, plan: Plan, **facts: Any) -> Solution:
     """
     _, plan, _, _ = cheapest_within(problem, [(None, lambda: plan)])
     return Solution(plan, **facts)
+
+
+def check_choice(option: str, value: Any, choices: Collection[Any]) -> None:
+    """Refuse an option that is none of ``choices``; None is ``null`` in a configuration.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if value not in choices:
+        *others, last = ("null" if each is None else str(each) for each in choices)
+        one_of = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"strategy.{option} is {value!r}; choose {one_of}")
+
+
+def check_share(option: str, value: float | None) -> None:
+    """Refuse a number that is no share below 1; None is not given.
+
+    Raises:
+        ConfigError: it is not from 0 to below 1.
+    """
+    if value is not None and not 0 <= value < 1:
+        raise ConfigError(f"strategy.{option} is {value}; give a number from 0 to below 1")

@@ -12,11 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import Problem, Solution, Traits
+from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 
 CONVOLUTIONS = ("default", "fastest")
@@ -41,9 +40,9 @@ class CheckmateCompared:
     threads: int = 2
 
     def __post_init__(self) -> None:
-        if self.convolutions not in CONVOLUTIONS:
-            names = ", ".join(CONVOLUTIONS)
-            raise ConfigError(f"strategy.convolutions is {self.convolutions!r}; choose {names}")
+        check_choice("convolutions", self.convolutions, CONVOLUTIONS)
+        check_choice("threads", self.threads, (1, 2))
+        check_share("gap", self.gap)
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import ClassVar
 
@@ -87,7 +88,7 @@ def _greedy_candidates(
         chosen = tuple(ops[greedy(bytes_of, allowed, b)].tolist())
         if chosen not in seen:
             seen.add(chosen)
-            yield b, lambda chosen=chosen: plan_with_checkpoints(graph, chosen)
+            yield b, partial(plan_with_checkpoints, graph, chosen)
 
 
 def _solve_greedy(

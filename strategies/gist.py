@@ -20,11 +20,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import Problem, Solution, Traits, fitted
+from rematbench.strategies.base import Problem, Solution, Traits, check_choice, fitted
 
 CONVOLUTIONS = ("lean", "fast")
 SPARSE = ("csr", "bitmap", "either")
@@ -55,14 +54,8 @@ class Gist:
     convolutions: str = "lean"
 
     def __post_init__(self) -> None:
-        if self.sparse is not None and self.sparse not in SPARSE:
-            raise ConfigError(
-                f"strategy.sparse is {self.sparse!r}; choose null, {', '.join(SPARSE)}"
-            )
-        if self.convolutions not in CONVOLUTIONS:
-            raise ConfigError(
-                f"strategy.convolutions is {self.convolutions!r}; choose {', '.join(CONVOLUTIONS)}"
-            )
+        check_choice("sparse", self.sparse, (None, *SPARSE))
+        check_choice("convolutions", self.convolutions, CONVOLUTIONS)
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -115,7 +115,8 @@ def _plan(steps: Steps, length: int, slots: int) -> Plan:
 def _slots_to_try(length: int) -> list[int]:
     """Up to 40 numbers of snapshots, the smallest ones and then ever fewer."""
     least = 1 if length <= _LONGEST_QUADRATIC else 2
-    return np.unique(np.geomspace(least, max(length, least), 40).astype(int)).tolist()
+    tried = np.unique(np.geomspace(least, max(length, least), 40).astype(int))
+    return [int(slots) for slots in tried]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -96,8 +97,7 @@ class TorchBudget:
                     continue
                 if codes.tobytes() not in seen:
                     seen.add(codes.tobytes())
-                    made = Plan.from_codes(problem.graph, codes)
-                    yield (ratio, solver), lambda made=made: made
+                    yield (ratio, solver), partial(Plan.from_codes, problem.graph, codes)
 
 
 def halvings(step: float) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class TorchCheckpoint:
         ends = points[size - 1 :: size][: count - 1]
         kept = self._kept(graph, problem.captured)
         plan = Plan.from_codes(graph, with_frees(graph, _in_segments(graph, ends, kept)))
-        native = {"how": "checkpoint", "segments": self.segments}
+        native: dict[str, Any] = {"how": "checkpoint", "segments": self.segments}
         if self.policy is not None:
             native |= {"kept": CONTRACTIONS, "every": POLICIES[self.policy]}
         details = {"segments": count, "native": native}

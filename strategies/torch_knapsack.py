@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
@@ -83,7 +84,7 @@ class TorchKnapsack:
                 seen.add(again)
                 parts = partitioner(captured.workload, captured.device)
                 codes = parts.codes_by(graph, again)
-                yield (share, again), lambda codes=codes: Plan.from_codes(graph, codes)
+                yield (share, again), partial(Plan.from_codes, graph, codes)
 
 
 def recomputed(graph: Graph, plan: Plan) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.memory import ValueTables
+from rematbench.strategies.scheduling.kernels import row
 from rematbench.strategies.scheduling.program import SparseRows
 from rematbench.strategies.scheduling.separation import (
     SMALL,
@@ -61,12 +62,12 @@ def _violated(values, layout, x, budget, by):
     if values.first.size and values.first.min() < 0:
         for k in range(values.transient.size):
             _prefix_row(values, layout, x, rows, k)
-            rows = finish(rows, budget, by)
+            finish(rows, budget, by)
     for g in range(groups):
         last_use = _last_uses(values, layout, g)
         for s in range(layout.low[g], layout.high[g]):
             _stage_row(values, layout, x, rows, g, s, last_use, mark)
-            rows = finish(rows, budget, by)
+            finish(rows, budget, by)
         mark[:] = -1
         for k in range(values.transient.size):
             if x[layout.recompute[g, k]] > 1e-6:
@@ -74,7 +75,7 @@ def _violated(values, layout, x, budget, by):
                     _exact_row(values, layout, x, rows, g, k, last_use)
                 else:
                     _group_row(values, layout, x, rows, g, k, mark)
-                rows = finish(rows, budget, by)
+                finish(rows, budget, by)
     return finished(rows)
 
 
@@ -101,8 +102,8 @@ def _last_uses(values, layout, g):
     """Per value, the last stage of the group that uses it, or -1."""
     found = np.full(values.size.size, -1, dtype=np.int64)
     for s in range(layout.low[g], layout.high[g]):
-        for k in range(values.use_at[s], values.use_at[s + 1]):
-            found[values.uses[k]] = s
+        for used in row(values.uses, s):
+            found[used] = s
     return found
 
 
@@ -113,9 +114,8 @@ def _prefix_row(values, layout, x, rows, k):
     for v in range(values.size.size):
         if values.writer[v] > k or values.first[v] >= 0:
             continue
-        last = values.writer[v]
-        if values.reader_at[v + 1] > values.reader_at[v]:
-            last = values.readers[values.reader_at[v + 1] - 1]
+        readers = row(values.readers, v)
+        last = readers[-1] if readers.size else values.writer[v]
         if last >= k or values.final[v]:
             constant(rows, values.size[v])
         else:
@@ -126,13 +126,13 @@ def _prefix_row(values, layout, x, rows, k):
 def _stage_row(values, layout, x, rows, g, s, last_use, mark):
     """While the op of stage s runs."""
     constant(rows, values.during[s])
-    for k in range(values.use_at[s], values.use_at[s + 1]):
-        constant(rows, values.size[values.uses[k]])
-        mark[values.uses[k]] = s
+    for used in row(values.uses, s):
+        constant(rows, values.size[used])
+        mark[used] = s
     place = values.stage_place[s]
     if place >= 0:
-        for k in range(values.write_at[place], values.write_at[place + 1]):
-            constant(rows, values.size[values.writes[k]])
+        for written in row(values.writes, place):
+            constant(rows, values.size[written])
     for v in range(values.size.size):
         if mark[v] == s or values.first[v] >= s:
             continue
@@ -166,9 +166,9 @@ def _exact_row(values, layout, x, rows, g, k, last_use):
             constant(rows, size)
         else:
             reason, most = _kept(values, layout, x, g, v)
-            for i in range(values.reader_at[v], values.reader_at[v + 1]):
-                column = layout.recompute[g, values.readers[i]]
-                if values.readers[i] >= k and x[column] > most:
+            for reader in row(values.readers, v):
+                column = layout.recompute[g, reader]
+                if reader >= k and x[column] > most:
                     reason, most = column, x[column]
             if most > SMALL:
                 _add_kept(rows, x, reason, most, size)
@@ -183,12 +183,12 @@ def _group_row(values, layout, x, rows, g, k, mark):
         least = min(least, values.before[s])
     constant(rows, least)
     term(rows, x, again, values.transient[k])
-    for i in range(values.write_at[k], values.write_at[k + 1]):
-        term(rows, x, again, values.size[values.writes[i]])
-        mark[values.writes[i]] = k
-    for i in range(values.read_at[k], values.read_at[k + 1]):
-        term(rows, x, again, values.size[values.reads[i]])
-        mark[values.reads[i]] = k
+    for written in row(values.writes, k):
+        term(rows, x, again, values.size[written])
+        mark[written] = k
+    for read in row(values.reads, k):
+        term(rows, x, again, values.size[read])
+        mark[read] = k
     for v in range(values.size.size):
         if mark[v] == k or values.first[v] >= layout.low[g]:
             continue
@@ -197,3 +197,13 @@ def _group_row(values, layout, x, rows, g, k, mark):
         if present - x[column] > SMALL:
             _add_kept(rows, x, kept, present, values.size[v])
             term(rows, x, column, -values.size[v])
+
+
+@kernel
+def close(values, wanted):
+    """Add what the wanted values are computed from."""
+    for v in range(wanted.size - 1, -1, -1):
+        if wanted[v]:
+            i = values.writer[v]
+            for read in row(values.reads, i):
+                wanted[read] = True

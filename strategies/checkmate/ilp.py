@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import ClassVar
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import BoundOf, Problem, Solution, Traits
+from rematbench.strategies.base import BoundOf, Problem, Solution, Traits, check_choice, check_share
 from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch
-from rematbench.strategies.checkmate.paper import MOST_OPS, solve_paper
+from rematbench.strategies.checkmate.paper import MOST_OPS
+from rematbench.strategies.checkmate.paper_model import solve_paper
 from rematbench.strategies.checkmate.smallest import smallest_peak
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.scheduling.space import check
@@ -46,14 +47,10 @@ class CheckmateIlp:
     max_ops: int = MOST_OPS
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise ConfigError(f"strategy.variant is {self.variant!r}; choose {', '.join(VARIANTS)}")
-        if self.minimise not in (None, "peak"):
-            raise ConfigError(f"strategy.minimise is {self.minimise!r}; choose null or peak")
-        if not 0 <= self.gap < 1:
-            raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
-        if self.threads not in (1, 2):
-            raise ConfigError(f"strategy.threads is {self.threads}; choose 1 or 2")
+        check_choice("variant", self.variant, VARIANTS)
+        check_choice("minimise", self.minimise, (None, "peak"))
+        check_choice("threads", self.threads, (1, 2))
+        check_share("gap", self.gap)
 
     def warm_up(self) -> None:
         """Compile the kernels."""

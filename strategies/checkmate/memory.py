@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rematbench.graphs.ir import IntArray
+from rematbench.graphs.ir import IntArray, Rows
+from rematbench.strategies.scheduling.kernels import Ragged
 from rematbench.strategies.scheduling.space import Space
 from rematbench.strategies.stages import BoolArray, FloatArray
 
@@ -18,18 +19,17 @@ class ValueTables(NamedTuple):
     Values, in program order, are those whose keeping is a choice: written by a repeatable op,
     read by some op or an output of the graph, and not negligible. Negligible ones are taken to
     be always there and to take no space, which only relaxes the space. Sizes are in units of
-    ``unit`` bytes. The tables come in pairs: ``read_at[i]:read_at[i + 1]`` is the part of
-    ``reads`` that belongs to i.
+    ``unit`` bytes.
 
     Attributes:
         size: per value.
         writer: per value, its op.
         first: per value, the stage that computes it first, or -1.
         final: per value, is it an output of the graph?
-        reader_at, readers: per value, the repeatable ops that read it, ascending.
-        read_at, reads: per repeatable op, the values that it reads.
-        write_at, writes: per repeatable op, the values that it writes.
-        use_at, uses: per stage, the values that its op reads.
+        readers: per value, the repeatable ops that read it, ascending.
+        reads: per repeatable op, the values that it reads.
+        writes: per repeatable op, the values that it writes.
+        uses: per stage, the values that its op reads.
         stage_place: per stage, the number of its op among the repeatable ones, or -1.
         transient: per repeatable op, what else it needs while it runs: workspace, other values.
         before: per stage, what is there whatever the schedule, before its op runs.
@@ -41,14 +41,10 @@ class ValueTables(NamedTuple):
     writer: IntArray
     first: IntArray
     final: BoolArray
-    reader_at: IntArray
-    readers: IntArray
-    read_at: IntArray
-    reads: IntArray
-    write_at: IntArray
-    writes: IntArray
-    use_at: IntArray
-    uses: IntArray
+    readers: Ragged
+    reads: Ragged
+    writes: Ragged
+    uses: Ragged
     stage_place: IntArray
     transient: FloatArray
     before: FloatArray
@@ -62,8 +58,7 @@ class ValueTables(NamedTuple):
         size = tables.value_bytes / unit
         is_output = np.zeros(len(graph.values), dtype=bool)
         is_output[tables.outputs] = True
-        writer = space.place[tables.writer]
-        writer[tables.writer < 0] = -1
+        writer = space.values.writer
         op_reads = [set(tables.reads[int(i)].tolist()) for i in tables.op_first[:-1]]
         read = np.zeros(len(graph.values), dtype=bool)
         read[[v for op in [*space.ops, *space.stages] for v in op_reads[op]]] = True
@@ -73,13 +68,11 @@ class ValueTables(NamedTuple):
         number = np.full(len(chosen), -1, dtype=np.int64)
         number[picked] = np.arange(len(picked))
 
-        def rows(lists: Iterable[Iterable[int]]) -> tuple[IntArray, IntArray]:
+        def rows(lists: Iterable[Iterable[int]]) -> Ragged:
             kept = [sorted(number[v] for v in row if chosen[v]) for row in lists]
-            start = np.cumsum([0, *map(len, kept)], dtype=np.int64)
-            return start, np.array([v for row in kept for v in row], dtype=np.int64)
+            return Ragged.of(Rows.of(kept))
 
         reads = rows(op_reads[op] for op in space.ops)
-        writes = rows(tables.writes[op].tolist() for op in space.ops)
         workspace = tables.workspace[tables.op_first[:-1]] / unit
         other = [
             size[w[~chosen[w]]].sum() for w in map(tables.writes.__getitem__, range(len(workspace)))
@@ -92,10 +85,10 @@ class ValueTables(NamedTuple):
             writer[picked],
             space.stage[writer[picked]],
             is_output[picked],
-            *_transposed(*reads, len(picked)),
-            *reads,
-            *writes,
-            *rows(op_reads[op] for op in space.stages),
+            _transposed(reads, len(picked)),
+            reads,
+            rows(tables.writes[op].tolist() for op in space.ops),
+            rows(op_reads[op] for op in space.stages),
             space.structure.stage_place,
             transient[space.ops],
             before,
@@ -120,9 +113,9 @@ def _unchosen(
     return there
 
 
-def _transposed(start: IntArray, items: IntArray, count: int) -> tuple[IntArray, IntArray]:
+def _transposed(ragged: Ragged, count: int) -> Ragged:
     """Per item, the rows that hold it."""
-    row = np.repeat(np.arange(len(start) - 1), np.diff(start))
-    order = np.argsort(items, kind="stable")
-    ends = np.cumsum(np.bincount(items, minlength=count), dtype=np.int64)
-    return np.concatenate([[0], ends]), row[order]
+    row = np.repeat(np.arange(len(ragged.start) - 1), np.diff(ragged.start))
+    order = np.argsort(ragged.items, kind="stable")
+    ends = np.cumsum(np.bincount(ragged.items, minlength=count), dtype=np.int64)
+    return Ragged(np.concatenate([[0], ends]), row[order])

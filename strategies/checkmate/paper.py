@@ -8,23 +8,15 @@ plan within the budget in the model is within the budget in the simulator, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import isfinite
-from time import perf_counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
 
-from rematbench.graphs.errors import Infeasible, NotApplicable, RematbenchError
+from rematbench.graphs.errors import NotApplicable
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, Solution, fitted
-from rematbench.strategies.checkmate.lowering import Lowered
-from rematbench.strategies.scheduling.solver import SOLVER, Outcome
-from rematbench.strategies.scheduling.space import check
-from rematbench.strategies.stages import FloatArray, dependencies, needed, plan_from_stages
+from rematbench.strategies.stages import dependencies, needed
 
 MOST_OPS = 100
 SCALE = 100.0
@@ -228,162 +220,3 @@ class _Builder:
     def most_hazards(self, t: int, i: int, k: int) -> int:
         """Kappa, the largest value of num_hazards(t, i, k)."""
         return 2 + len(self.later_users(t, i, k))
-
-
-class PaperModel:
-    """Problem (9) for one graph and budget, built and compiled once.
-
-    Raises:
-        NotApplicable: the graph is too large, or has ops that overwrite what they read.
-        Infeasible: the budget is below the graph's floor.
-    """
-
-    def __init__(
-        self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
-    ) -> None:
-        started = perf_counter()
-        check(graph, budget)
-        self.graph, self.partitioned = graph, partitioned
-        self.budget: float = budget
-        self.memory_unit = SCALE / budget
-        self.nodes = Nodes.of(graph, most)
-        self.model = problem_9(self.nodes, budget, partitioned)
-        self.lowered = Lowered(self.model)
-        self.build_seconds = perf_counter() - started
-
-    @property
-    def size(self) -> dict[str, Any]:
-        """Rows, columns, nonzeros and build time, for a row's ``extra``."""
-        return {**self.lowered.size, "build_seconds": self.build_seconds}
-
-    def change_budget(self, budget: float) -> None:
-        """Solve for another budget, in bytes, from now on; the next relaxation starts warm."""
-        by = self.memory_unit * (budget - self.budget)
-        self.lowered.raise_columns(self.model.U, by)
-        self.lowered.raise_rows(self.model.workspace, by)
-        self.budget = budget
-
-    def solve(self, **options: Any) -> Outcome:
-        """As :meth:`Lowered.solve`, with costs in the graph's unit.
-
-        Raises:
-            Infeasible: HiGHS proved that (9) has no solution, or found none in time.
-        """
-        return self._judged(self.lowered.solve(**options))
-
-    def relax(self, **options: Any) -> Outcome:
-        """As :meth:`Lowered.relax`, with costs in the graph's unit.
-
-        Raises:
-            Infeasible: HiGHS proved that (9) has no solution, or did not finish in time.
-        """
-        return self._judged(self.lowered.relax(**options))
-
-    def _judged(self, outcome: Outcome) -> Outcome:
-        if outcome.status == "infeasible":
-            reason = f"Checkmate's problem (9) has no solution within {self.budget:.0f} bytes"
-            raise Infeasible(reason, proven=self.nodes.exact)
-        if outcome.status == "failed":
-            raise RematbenchError("HiGHS failed on problem (9); try another seed or budget")
-        if outcome.x is None or outcome.objective is None:
-            raise Infeasible(f"HiGHS found no solution of (9) in {outcome.seconds:.0f} s")
-        unit = (sum(self.nodes.cost) or 1.0) / SCALE
-        return replace(
-            outcome,
-            objective=outcome.objective * unit,
-            bound=outcome.bound * unit,
-            incumbents=[(s, c * unit, b and b * unit) for s, c, b in outcome.incumbents],
-        )
-
-    def matrices(self) -> tuple[FloatArray, FloatArray]:
-        """R and S of the last solve, shape (n, n), fractional after a relaxed one."""
-        return self._matrix(self.model.R), self._matrix(self.model.S)
-
-    def _matrix(self, variable: pyo.Var) -> FloatArray:
-        matrix = np.zeros((len(self.nodes), len(self.nodes)))
-        for (t, i), entry in variable.items():
-            matrix[t - 1, i - 1] = entry.value or 0.0
-        return matrix
-
-    def plan(self) -> Plan:
-        """The plan of the last integral solve (Algorithm 1)."""
-        computed = self.matrices()[0] > 0.5
-        if not self.partitioned and self.nodes.outputs == {len(self.nodes)}:
-            flat = computed.reshape(-1)  # a view
-            last = np.flatnonzero(computed[:, -1])[-1]
-            flat[(last + 1) * len(self.nodes) :] = False
-        return plan_from_stages(self.graph, computed)
-
-
-def solve_paper(
-    problem: Problem,
-    *,
-    partitioned: bool = True,
-    threads: int = 1,
-    mip_gap: float = 1e-4,
-    most: int = MOST_OPS,
-) -> Solution:
-    """The cheapest plan in the space of (9).
-
-    Args:
-        partitioned: see :func:`problem_9`; the other form is only solved for tiny graphs.
-        threads: of HiGHS.
-        mip_gap: relative gap at which to stop.
-        most: refuse graphs with more ops.
-
-    Raises:
-        NotApplicable: the graph is too large, or has ops that overwrite what they read.
-        Infeasible: HiGHS proved that there is no plan, or found none in time.
-    """
-    started = perf_counter()
-    variant = "9" if partitioned else "unpartitioned"
-    if problem.budget is None:
-        plan = program_order(problem.graph)
-        cost = simulate(problem.graph, plan).cost
-        return Solution(plan, cost, "9", cost, variant, seconds=perf_counter() - started)
-    paper = PaperModel(problem.graph, problem.budget, partitioned, most)
-    left = problem.time_limit - (perf_counter() - started)
-    outcome = paper.solve(time_limit=left, threads=threads, mip_gap=mip_gap, seed=problem.seed)
-    return fitted(
-        problem,
-        paper.plan(),
-        bound=outcome.bound if isfinite(outcome.bound) else None,
-        bound_of="9",
-        objective=outcome.objective,
-        variant=variant,
-        solver=SOLVER,
-        seconds=perf_counter() - started,
-        details={
-            **paper.size,
-            "nodes": outcome.nodes,
-            "incumbents": outcome.incumbents,
-            "solver_status": outcome.status,
-        },
-    )
-
-
-def integrality_gap(
-    graph: Graph,
-    budget: int,
-    partitioned: bool = True,
-    time_limit: float = float("inf"),
-    optimum: float | None = None,
-) -> float:
-    """Cost of the best plan over that of the linear relaxation (Checkmate, appendix A).
-
-    The best plan is that of the partitioned form in both cases: solving the other one takes hours
-    for 17 ops, and where the paper did, it found the same cost.
-
-    Args:
-        optimum: the best plan's cost, where it is known.
-
-    Raises:
-        NotApplicable: the graph is too large.
-        Infeasible: there is no plan, or HiGHS found none in time.
-    """
-    if optimum is None:
-        optimum = PaperModel(graph, budget).solve(time_limit=time_limit, mip_gap=0.0).objective
-    relaxed = PaperModel(graph, budget, partitioned).relax(time_limit=time_limit)
-    assert optimum is not None
-    assert relaxed.objective is not None
-    return optimum / relaxed.objective

@@ -14,6 +14,7 @@ import numpy as np
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.cuts import Layout
 from rematbench.strategies.checkmate.memory import ValueTables
+from rematbench.strategies.scheduling.kernels import row, stretch
 from rematbench.strategies.scheduling.program import SparseRows
 from rematbench.strategies.scheduling.separation import as_rows, finish, finished, new_rows, term
 from rematbench.strategies.stages import FloatArray
@@ -43,8 +44,7 @@ def _violated(values, layout, x, cost, by):
     path = np.empty(count, dtype=np.int64)
     done = np.full(count, -1, dtype=np.int64)
     for g in range(groups):
-        for k in range(values.use_at[layout.low[g]], values.use_at[layout.high[g] - 1 + 1]):
-            j = values.uses[k]
+        for j in stretch(values.uses, layout.low[g], layout.high[g]):
             if done[j] == g or values.first[j] >= layout.low[g]:
                 continue
             done[j] = g
@@ -64,7 +64,7 @@ def _violated(values, layout, x, cost, by):
                     term(rows, x, layout.keep[at, path[p]], -1.0)
                 for s in range(at, g + 1):
                     term(rows, x, layout.recompute[s, values.writer[path[0]]], -1.0)
-                rows = finish(rows, -1.0, by)
+                finish(rows, -1.0, by)
     return finished(rows)
 
 
@@ -82,8 +82,7 @@ def _best(values, layout, x, cost, by, spent, a, g, j, dist, via):
         lack = 1.0 - dist[v] - (spent[g + 1, w] - spent[a, w])
         if lack > by and lack * cost[w] > most:
             most, at = lack * cost[w], v
-        for k in range(values.read_at[w], values.read_at[w + 1]):
-            u = values.reads[k]
+        for u in row(values.reads, w):
             if values.first[u] < layout.low[a]:
                 further = dist[v] + x[layout.keep[a, u]]
                 if further < dist[u]:

@@ -15,10 +15,10 @@ from time import perf_counter
 
 import numpy as np
 
-from rematbench.strategies.checkmate.cuts import violated
+from rematbench.strategies.checkmate.cuts import Layout, close, violated
 from rematbench.strategies.checkmate.memory import ValueTables
 from rematbench.strategies.checkmate.paths import violated_paths
-from rematbench.strategies.checkmate.rows import make_layout, static_rows, value_liveness
+from rematbench.strategies.scheduling.kernels import liveness, row, stretch
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
 from rematbench.strategies.scheduling.solver import Idle, Outcome, Solver, presolved
 from rematbench.strategies.scheduling.space import Schedule, Space
@@ -66,14 +66,69 @@ def _merged(values: ValueTables, stages: int, limit: float) -> Groups:
     low, read = 0, np.zeros(len(values.size), dtype=bool)
     for s in range(stages):
         now = read.copy()
-        now[values.uses[values.use_at[s] : values.use_at[s + 1]]] = True
+        now[row(values.uses, s)] = True
         if s > low and values.size[now].sum() > limit:
             groups.append((low, s))
             now &= False
-            now[values.uses[values.use_at[s] : values.use_at[s + 1]]] = True
+            now[row(values.uses, s)] = True
             low = s
         read = now
     return [*groups, (low, stages)]
+
+
+def make_layout(values: ValueTables, space: Space, groups: Groups) -> tuple[Layout, int]:
+    """Columns only for what can serve the group or a later one, and their number."""
+    low, high = np.array(groups, dtype=np.int64).T.copy()
+    recompute = np.full((len(groups), len(space.ops)), -1, dtype=np.int64)
+    keep = np.full((len(groups) + 1, len(values.size)), -1, dtype=np.int64)
+    wanted = values.final.copy()
+    for g in range(len(groups) - 1, -1, -1):
+        wanted[stretch(values.uses, low[g], high[g])] = True
+        close(values, wanted)
+        ops = np.zeros(len(space.ops), dtype=bool)
+        ops[values.writer[wanted]] = True
+        recompute[g, ops & (space.stage < high[g] - 1)] = 0
+        keep[g, wanted & (values.first < low[g])] = 0
+    count = 0
+    for table in (recompute, keep):
+        there = table == 0
+        table[there] = count + np.arange(there.sum())
+        count += int(there.sum())
+    return Layout(low, high, recompute, keep), count
+
+
+def static_rows(program: LinearProgram, values: ValueTables, layout: Layout) -> None:
+    """Add all rows but the memory rows."""
+    low, high, recompute, keep = layout
+    groups, writer = len(low), values.writer
+    single = high - low == 1
+    old = values.first[None, :] < low[:, None]  # computed before the group begins
+    again = recompute[:, writer]
+
+    used = np.zeros((groups, len(values.size)), dtype=bool)
+    for group in range(groups):
+        used[group, stretch(values.uses, low[group], high[group])] = True
+    both = (keep[:-1] >= 0) & (again >= 0)
+    # What a stage reads is in memory, or recomputed; in a group of one stage never both.
+    for here, least, most in (
+        (used & old & single[:, None], 1.0, 1.0),
+        (used & old & ~single[:, None], 1.0, 2.0),
+        (~used & single[:, None] & both, 0.0, 1.0),
+    ):
+        g, v = np.nonzero(here)
+        program.rows(least, most, [keep[g, v], again[g, v]], [1.0, 1.0])
+
+    g, v = np.nonzero((keep[1:] >= 0) & old)  # (1c)
+    columns = [keep[g + 1, v], keep[g, v], again[g, v]]
+    program.rows(-np.inf, 0.0, columns, [1.0, -1.0, -1.0])
+    final = np.flatnonzero(values.final & old[-1])
+    program.rows(1.0, np.inf, [keep[-2, final], again[-1, final]], [1.0, 1.0])
+
+    reader = np.repeat(np.arange(recompute.shape[1]), np.diff(values.reads.start))
+    g, e = np.nonzero((recompute[:, reader] >= 0) & old[:, values.reads.items])  # (1b)
+    v = values.reads.items[e]
+    columns = [recompute[g, reader[e]], keep[g, v], again[g, v]]
+    program.rows(-np.inf, 0.0, columns, [1.0, -1.0, -1.0])
 
 
 def _stalled(bounds: list[float], rounds: int) -> bool:
@@ -195,7 +250,9 @@ class Relaxation:
     def encode(self, schedule: Schedule[Space]) -> FloatArray:
         """The columns' values for a schedule of the space."""
         low, high, recompute, keep = self.layout
-        live = value_liveness(self.values, schedule.recomputed)
+        values = self.values
+        tables = values.uses, values.reads, values.writes
+        live = liveness(schedule.recomputed, values.first, values.final, *tables)
         x = np.zeros(self.columns + 1)  # the last one takes what has no column
         for g, stages in enumerate(zip(low, high, strict=True)):
             x[recompute[g]] = schedule.recomputed[slice(*stages)].any(axis=0)

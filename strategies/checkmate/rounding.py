@@ -13,8 +13,17 @@ import numpy as np
 from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
-from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, fitted
-from rematbench.strategies.checkmate.paper import Nodes, PaperModel
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    cheapest_within,
+    check_choice,
+    check_share,
+    fitted,
+)
+from rematbench.strategies.checkmate.paper import Nodes
+from rematbench.strategies.checkmate.paper_model import PaperModel
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.stages import (
     BoolArray,
@@ -98,14 +107,9 @@ class CheckmateRounding:
     max_ops: int = 200
 
     def __post_init__(self) -> None:
-        if self.rounding not in ("deterministic", "randomized"):
-            raise ConfigError(
-                f"strategy.rounding is {self.rounding!r}; choose deterministic or randomized"
-            )
-        for key in ("epsilon", "threshold"):
-            value = getattr(self, key)
-            if value is not None and not 0 <= value < 1:
-                raise ConfigError(f"strategy.{key} is {value}; give a number from 0 to below 1")
+        check_choice("rounding", self.rounding, ("deterministic", "randomized"))
+        check_share("epsilon", self.epsilon)
+        check_share("threshold", self.threshold)
         if self.samples < 1:
             raise ConfigError(f"strategy.samples is {self.samples}; give 1 or more")
 

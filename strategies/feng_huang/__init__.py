@@ -2,15 +2,15 @@
 
 from rematbench.strategies.feng_huang.planner import FengHuang
 from rematbench.strategies.feng_huang.random_checkpoints import RandomCheckpoints
-from rematbench.strategies.feng_huang.segments import Kind, Segment, division_tree
+from rematbench.strategies.feng_huang.segments import Segment, SegmentType, division_tree
 from rematbench.strategies.feng_huang.solver import Checkpoints, solve, solve_linear
 
 __all__ = [
     "Checkpoints",
     "FengHuang",
-    "Kind",
     "RandomCheckpoints",
     "Segment",
+    "SegmentType",
     "division_tree",
     "solve",
     "solve_linear",

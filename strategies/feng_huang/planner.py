@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError, NotApplicable
-from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.graphs.errors import NotApplicable
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
 from rematbench.strategies.feng_huang.network import forward_network
 from rematbench.strategies.feng_huang.solver import solve
 from rematbench.strategies.stages import plan_keeping
@@ -31,8 +31,7 @@ class FengHuang:
     solver: str = "acg"
 
     def __post_init__(self) -> None:
-        if self.solver not in ("acg", "lcg"):
-            raise ConfigError(f"strategy.solver is {self.solver!r}; choose acg or lcg")
+        check_choice("solver", self.solver, ("acg", "lcg"))
 
     def plan(self, problem: Problem) -> Solution:
         """The plan with the paper's optimal checkpoints.

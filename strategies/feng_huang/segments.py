@@ -18,7 +18,7 @@ from enum import StrEnum
 Edge = tuple[int, int]
 
 
-class Kind(StrEnum):
+class SegmentType(StrEnum):
     """The type of an independent segment; an edge has no inner vertex."""
 
     EDGE = "edge"
@@ -38,7 +38,7 @@ class Segment:
         cost: bytes of its inner vertices, without source and target.
     """
 
-    kind: Kind
+    kind: SegmentType
     source: int
     target: int
     members: tuple[Segment, ...] = ()
@@ -61,7 +61,7 @@ def division_tree(costs: Sequence[int], edges: Iterable[Edge]) -> Segment:
     """
     distinct = sorted(set(edges))
     _check(len(costs), distinct)
-    kernel = _fold(costs, [Segment(Kind.EDGE, *edge) for edge in distinct])
+    kernel = _fold(costs, [Segment(SegmentType.EDGE, *edge) for edge in distinct])
     return _divide(costs, kernel, 0, len(costs) - 1)
 
 
@@ -77,13 +77,13 @@ def _check(count: int, edges: Sequence[Edge]) -> None:
         raise ValueError(f"vertex {lost[0]} is on no path from the source to the target")
 
 
-def _join(kind: Kind, parts: Sequence[Segment], inner_cost: int, ends: Edge) -> Segment:
+def _join(kind: SegmentType, parts: Sequence[Segment], inner_cost: int, ends: Edge) -> Segment:
     """One segment of ``parts``; those of the same kind are dissolved into it."""
     if len(parts) == 1:
         return parts[0]
     members: list[Segment] = []
     for part in parts:
-        members.extend(part.members if part.kind is kind is not Kind.COMPLICATE else (part,))
+        members.extend(part.members if part.kind is kind is not SegmentType.COMPLICATE else (part,))
     cost = sum(part.cost for part in parts) + inner_cost
     return Segment(kind, *ends, tuple(members), cost)
 
@@ -104,9 +104,9 @@ def _fold(costs: Sequence[int], segments: Iterable[Segment]) -> list[Segment]:
         first, second = after[u].pop(v), after[v].pop(w)
         before[w].remove(v)
         before[v].clear()
-        folded = _join(Kind.LINEAR, (first, second), costs[v], (u, w))
+        folded = _join(SegmentType.LINEAR, (first, second), costs[v], (u, w))
         if w in after[u]:
-            folded = _join(Kind.BRANCH, (after[u][w], folded), 0, (u, w))
+            folded = _join(SegmentType.BRANCH, (after[u][w], folded), 0, (u, w))
             waiting.extend((u, w))
         after[u][w] = folded
         before[w].add(u)
@@ -130,7 +130,7 @@ def _divide(costs: Sequence[int], parts: list[Segment], source: int, target: int
         _divide_branches(costs, piece, cuts[i], cuts[i + 1]) for i, piece in enumerate(pieces)
     ]
     inner = sum(costs[v] for v in cuts[1:-1])
-    return _join(Kind.LINEAR, members, inner, (source, target))
+    return _join(SegmentType.LINEAR, members, inner, (source, target))
 
 
 def _divide_branches(
@@ -143,7 +143,7 @@ def _divide_branches(
     if len(branches) == 1:
         return _divide_complicate(costs, parts, source, target)
     members = [_divide(costs, branch, source, target) for branch in branches]
-    return _join(Kind.BRANCH, members, 0, (source, target))
+    return _join(SegmentType.BRANCH, members, 0, (source, target))
 
 
 def _components(parts: Sequence[Segment], ends: set[int]) -> list[list[Segment]]:
@@ -191,7 +191,7 @@ def _divide_complicate(
     members = [_divide(costs, group, *pair) for pair, group in sorted(groups.items())]
     skeleton = set(neighbours) - set(owner) - {source, target}
     inner = sum(costs[v] for v in skeleton)
-    return _join(Kind.COMPLICATE, members, inner, (source, target))
+    return _join(SegmentType.COMPLICATE, members, inner, (source, target))
 
 
 def _inside(neighbours: dict[int, list[int]], pair: Edge, seeds: Iterable[int]) -> set[int]:

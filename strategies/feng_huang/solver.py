@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rematbench.strategies.feng_huang.segments import Edge, Kind, Segment, division_tree
+from rematbench.strategies.feng_huang.segments import Edge, Segment, SegmentType, division_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _lines(root: Segment, costs: Sequence[int]) -> dict[Segment, _Line]:
     while waiting:
         segment = waiting.pop()
         waiting.extend(segment.members)
-        if segment.kind is not Kind.LINEAR:
+        if segment.kind is not SegmentType.LINEAR:
             continue
         cuts = (segment.source, *(member.target for member in segment.members))
         upto, after = [0], [0]
@@ -122,14 +122,14 @@ def _within(
         if segment.cost <= limit:
             largest = max(largest, segment.cost)
             continue
-        if segment.kind is Kind.LINEAR:
+        if segment.kind is SegmentType.LINEAR:
             broken = [i for i, member in enumerate(segment.members) if member.cost > limit]
             cuts, longest = _cut_line(lines[segment], broken, limit)
             chosen.extend(cuts)
             largest = max(largest, longest)
             waiting.extend(segment.members[i] for i in broken)
             continue
-        if segment.kind is Kind.COMPLICATE:  # every end of a member, once
+        if segment.kind is SegmentType.COMPLICATE:  # every end of a member, once
             ends = {member.target for member in segment.members} - {segment.target}
             chosen.extend(ends)
         waiting.extend(segment.members)

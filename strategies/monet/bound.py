@@ -43,7 +43,7 @@ def fine_moments(ways: Ways) -> tuple[list[int], list[int]]:
     """Moments, evenly spread over the steps, and the heaviest forward ops, for a fine model."""
     tables, loss = ways.graph.tables, ways.graph.loss_index
     assert loss is not None
-    forward = np.flatnonzero(ways.surely_needed()[:loss]).tolist()
+    forward = np.flatnonzero(ways.surely_needed[:loss]).tolist()
     count = len(forward) + 1
     moments = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
     heavy = min(FINE_COLUMNS // count, count)

@@ -82,20 +82,24 @@ class BoundModel(Moments):
                 stored = self.stored[stage, v]
                 again = -1 if self._is_moment(op) else self.recomputed[stage, writer]
                 self.program.at_most(self._reading(op, v), [stored, again])
-                if self.deferred[op] >= 0 and self._always_reads(op, v):
+                if self.deferred[op] >= 0 and v in self._always[op]:
                     again = self._any_recompute(stage, writer)
                     self.program.at_most([self.deferred[op]], [stored, *again])
 
     def _closure(self) -> None:
         """What is read in all ways of an op that is computed again is there, or computed, too."""
+        for op, v, writer in self._forward_reads():
+            for stage in np.flatnonzero(self.recomputed[:, op] >= 0).tolist():
+                there = self.stored[stage, v], self.recomputed[stage, writer]
+                self.program.at_most([self.recomputed[stage, op]], there)
+
+    def _forward_reads(self) -> Iterator[tuple[int, int, int]]:
+        """Forward op, a value that it surely reads, and the other forward op that writes this."""
         for op in self._forward:
             for v in self._weighty(self.ways.surely_read(op)):
                 writer = int(self.tables.writer[v])
-                if writer >= self.loss or writer == op:
-                    continue
-                for stage in np.flatnonzero(self.recomputed[:, op] >= 0).tolist():
-                    there = self.stored[stage, v], self.recomputed[stage, writer]
-                    self.program.at_most([self.recomputed[stage, op]], there)
+                if writer < self.loss and writer != op:
+                    yield op, v, writer
 
     def _carry(self) -> None:
         """What is stored was stored before, and all the while, or has been computed again."""
@@ -115,11 +119,8 @@ class BoundModel(Moments):
             self.program.at_most([ever[op]], stages)
             for again in stages:
                 self.program.at_most([again], [ever[op]])
-        for op in self._forward:
-            for v in self._weighty(self.ways.surely_read(op)):
-                writer = int(self.tables.writer[v])
-                if writer < self.loss and writer != op:
-                    self.program.at_most([ever[op]], [self.stored[0, v], ever[writer]])
+        for op, v, writer in self._forward_reads():
+            self.program.at_most([ever[op]], [self.stored[0, v], ever[writer]])
         for v in np.flatnonzero(self.live_through[0] >= 0).tolist():
             self._stays(v, int(ever[self.tables.writer[v]]))
 
@@ -247,25 +248,18 @@ class BoundModel(Moments):
         """
         found: dict[tuple[int, int], int] = {}
         for stage, v in np.argwhere(self.weighs & (self.stored >= 0)).tolist():
-            readers = {op for op in self._readers.get(v, []) if op > self.loss}
             later = int(self.live_through[stage, v])
             for number in range(self.ends[stage] - 1, self.moments[stage] - 1, -1):
-                later = self._kept_in_step(found, v, stage, number, readers, later)
+                later = self._kept_in_step(found, v, stage, number, later)
         return found
 
     def _kept_in_step(
-        self,
-        found: dict[tuple[int, int], int],
-        v: int,
-        stage: int,
-        number: int,
-        readers: set[int],
-        later: int,
+        self, found: dict[tuple[int, int], int], v: int, stage: int, number: int, later: int
     ) -> int:
         """The columns of one step; returns that of the time before it."""
         writer, since = int(self.tables.writer[v]), later
         for op in self.ways.steps[number]:
-            if op not in readers:
+            if op == self.loss or op not in self._readers.get(v, ()):
                 if later >= 0:
                     found[v, op] = later
                 continue
@@ -275,7 +269,7 @@ class BoundModel(Moments):
             reading = self._reading(op, v)
             self.program.at_most(reading, [during])
             self.program.at_most(reading, [self.recomputed[stage, writer], since])
-            if self.deferred[op] >= 0 and self._always_reads(op, v):
+            if self.deferred[op] >= 0 and v in self._always[op]:
                 again = self._any_recompute(stage, writer)
                 self.program.at_most([self.deferred[op]], [since, *again])
             if later >= 0:
@@ -298,7 +292,7 @@ def linear_minorant(positions: list[tuple[float, list[Term]]]) -> tuple[float, d
     reliefs = np.zeros((len(positions), len(columns)))
     for row, (_, terms) in enumerate(positions):
         for column, size in terms:
-            reliefs[row, place[column]] += size
+            reliefs[row, place[int(column)]] += size
     room = np.array([live for live, _ in positions]) - constant
     least = np.minimum(reliefs.min(axis=0, initial=0.0), 0.0)
     for i in np.argsort(least).tolist():

@@ -56,15 +56,11 @@ class Moments:
         self.moments, self.ends = list(moments), [*moments[1:], len(ways.steps)]
         tables = self.tables
         self.bytes_unit = budget / SCALE
-        self.needed = ways.surely_needed()
+        self.needed = ways.surely_needed
         loss = self.graph.loss_index
         assert loss is not None
-        self.loss = loss
-        everything = sum(
-            float(tables.cost[ways.first_ways(op)].min())
-            for op in np.flatnonzero(self.needed).tolist()
-        )
-        self.unit = (everything or 1.0) / SCALE
+        self.loss, self._forward = loss, range(loss)
+        self.unit = (ways.least_cost or 1.0) / SCALE
         self.size = tables.value_bytes / self.bytes_unit
         self.weighs = ~tables.resident & (tables.value_bytes > NEGLIGIBLE * budget)
         self.is_output = np.zeros(len(self.graph.values), dtype=bool)
@@ -77,10 +73,6 @@ class Moments:
         self._first_store()
         self._in_place()
         self._forward_rows()
-
-    @property
-    def _forward(self) -> range:
-        return range(self.loss)
 
     @property
     def _stages(self) -> list[int]:
@@ -145,9 +137,10 @@ class Moments:
                 self.recomputed[number, op] = column(options[0][0] / self.unit, integral=True)
             else:
                 self.recomputed[number, op] = again = column(integral=True)
-                chosen = [(column(cost / self.unit, True), extra) for cost, extra in options]
-                self.recompute_ways[number][op] = chosen
-                self.program.at_most([again], [way for way, _ in chosen])
+                chosen = [column(cost / self.unit, integral=True) for cost, _ in options]
+                extras = [extra for _, extra in options]
+                self.recompute_ways[number][op] = list(zip(chosen, extras, strict=True))
+                self.program.at_most([again], chosen)
             for v in weighty:
                 self.stored[number, v] = column(integral=True)
                 if number:
@@ -174,9 +167,6 @@ class Moments:
         """Does the first compute of ``op``, where it is not deferred, read ``value``?"""
         ways = self.ways.first_ways(op)
         return [self.way[way] for way in ways if value in self._reads_of[way]]
-
-    def _always_reads(self, op: int, value: int) -> bool:
-        return value in self._always[op]
 
     @cached_property
     def _always(self) -> list[frozenset[int]]:
@@ -235,9 +225,7 @@ class Moments:
     @cached_property
     def _sure_readers(self) -> dict[int, list[int]]:
         """Those of them that always read it."""
-        return {
-            v: [op for op in ops if self._always_reads(op, v)] for v, ops in self._readers.items()
-        }
+        return {v: [op for op in ops if v in self._always[op]] for v, ops in self._readers.items()}
 
     def _running(self, op: int) -> Iterator[Term]:
         """Workspace and outputs of the first compute of ``op``."""
@@ -290,7 +278,7 @@ class Moments:
         for op in done:
             self.program.at_most([again[op]], [self.repeated[op]])
             for v in self._weighty(self.tables.writes[op]):
-                if self._always_reads(now, v):
+                if v in self._always[now]:
                     continue
                 live[v] = self.program.column()
                 there = live[v], again[op]

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, get_args
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.files import read_plan
+from rematbench.graphs.ir import Phase
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Problem, Solution, Traits
+from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
 from rematbench.strategies.monet.published import Locals, Published
 from rematbench.strategies.monet.run import UNLIMITED, PlanningRun
-from rematbench.strategies.monet.space import graph_can_be_planned
 from rematbench.strategies.monet.ways import JOINT, VARIANTS, Ways
 from rematbench.strategies.scheduling.solver import SOLVER
-from rematbench.strategies.scheduling.space import check_floor
+from rematbench.strategies.scheduling.space import check
 
 RELEASED = "released"
 PRESOLVE, PLANNING = 0.7, 0.1
@@ -52,18 +52,13 @@ class Monet:
     known: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for option, value, known in (
-            ("variant", self.variant, (*VARIANTS, RELEASED)),
-            ("locals", self.locals, get_args(Locals)),
-        ):
-            if value not in known:
-                raise ConfigError(f"strategy.{option} is {value!r}; choose {', '.join(known)}")
+        check_choice("variant", self.variant, (*VARIANTS, RELEASED))
+        check_choice("locals", self.locals, get_args(Locals))
+        check_share("gap", self.gap)
         if isinstance(self.known, str):
             raise ConfigError(
                 f"strategy.known is {self.known!r}; give a list of plan files, or in a sweep: sweep"
             )
-        if not 0 <= self.gap < 1:
-            raise ConfigError(f"strategy.gap is {self.gap}; give a number from 0 to below 1")
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -100,7 +95,8 @@ class Monet:
             Infeasible: no plan was found; ``proven`` where there is none.
         """
         graph, budget = problem.graph, problem.budget
-        if not graph_can_be_planned(graph):
+        loss = graph.loss_index
+        if loss is None or any(op.phase is Phase.FORWARD for op in graph.ops[loss:]):
             raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
         sizes: dict[str, Any] = {}
         warm_starts = (*problem.warm_starts, *map(read_plan, self.known))
@@ -109,10 +105,10 @@ class Monet:
             sizes = self._published(problem)
             problem = replace(problem, time_limit=PLANNING * problem.time_limit)
         started = perf_counter()
+        check(graph, budget)
         ways = Ways.of(graph, self.kinds, budget)
-        check_floor(graph, budget)
         joint = self.operations in JOINT
-        run = PlanningRun(problem, ways, self.kinds, joint, self.gap, started)
+        run = PlanningRun(problem, ways, joint, self.gap, started)
         with run.progress.interruptible():
             run.run()
         return self._solution(run, sizes)

@@ -20,7 +20,7 @@ from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.strategies.scheduling.program import LinearProgram, Term
 from rematbench.strategies.scheduling.solver import presolved
-from rematbench.strategies.stages import BoolArray, FloatArray
+from rematbench.strategies.stages import BoolArray, FloatArray, missing
 
 Locals = Literal["loose", "tight"]
 """Appendix B's bounds of what a recomputation holds: all later ops run, or those up to k."""
@@ -40,16 +40,9 @@ def forward_ops(graph: Graph) -> list[int]:
     tables, loss = graph.tables, graph.loss_index
     if loss is None:
         raise NotApplicable("the published form needs a loss")
-    needed: set[int] = set()
-    todo = [loss]
-    while todo:
-        reads = tables.reads[int(tables.op_first[todo.pop()])]
-        new = {int(op) for op in tables.writer[reads] if op >= 0} - needed
-        needed |= new
-        todo += new
-
+    needed = missing(graph, loss, tables.resident)
     varies = tables.resident.copy()
-    for op in sorted(needed):
+    for op in needed:
         varies[tables.writes[op]] = varies[tables.reads[int(tables.op_first[op])]].any()
 
     def counts(op: int) -> bool:
@@ -62,7 +55,7 @@ def forward_ops(graph: Graph) -> list[int]:
         writers = tables.writer[tables.reads[int(tables.op_first[op])]]
         return any("addmm" in graph.ops[w].name for w in writers.tolist() if w >= 0)
 
-    return sorted(op for op in needed if counts(op))
+    return [op for op in needed if counts(op)]
 
 
 @dataclass(frozen=True)
@@ -273,7 +266,7 @@ class Published:
         ways = self.backward[k].ways
         sure = np.zeros(len(self.size), dtype=bool)
         sure[list(frozenset.intersection(*ways))] = True
-        terms = [
+        terms: list[Term] = [
             (self._unless_stored(self.d[k][way], k, node), float(self.size[node]))
             for way, needs in enumerate(ways)
             for node in needs

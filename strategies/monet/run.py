@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 from time import perf_counter
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rematbench.graphs.errors import ConfigError, InvalidPlan
-from rematbench.graphs.kinds import Kind, kinds_of
+from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
@@ -46,7 +46,6 @@ class PlanningRun:
     Args:
         problem: a training graph, budget, time limit and warm starts.
         ways: that are allowed.
-        kinds: of implementations that are allowed.
         joint: do convolution algorithms count while searching?
         gap: relative gap at which to stop.
         started: on the clock of ``perf_counter``.
@@ -56,16 +55,9 @@ class PlanningRun:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        ways: Ways,
-        kinds: Collection[Kind],
-        joint: bool,
-        gap: float,
-        started: float,
+        self, problem: Problem, ways: Ways, joint: bool, gap: float, started: float
     ) -> None:
-        self.problem, self.ways, self._kinds = problem, ways, frozenset(kinds)
-        self._gap, self._joint = gap, joint
+        self.problem, self.ways, self._joint, self._gap = problem, ways, joint, gap
         self._limit = UNLIMITED if problem.budget is None else problem.budget
         self._deadline = started + problem.time_limit
         self._random = np.random.default_rng(problem.seed)
@@ -75,9 +67,7 @@ class PlanningRun:
         self._wide = False  # does the search compute again before the loss, too?
         self._model: Bound | None = None
         self._steps: Iterator[Point] = iter(())
-        tables = problem.graph.tables
-        needed = np.flatnonzero(ways.surely_needed()).tolist()
-        self.progress.bound = float(sum(tables.cost[ways.first_ways(op)].min() for op in needed))
+        self.progress.bound = ways.least_cost
 
     def run(self) -> None:
         """First without a model, then with its advice, then both side by side."""
@@ -140,7 +130,7 @@ class PlanningRun:
             ) from None
         names = [way.name for op in graph.ops for way in op.implementations]
         ran = {int(way) for way in trace.codes[trace.codes >= 0]}
-        allowed = all(kinds_of(names[way]) <= self._kinds for way in ran)
+        allowed = all(kinds_of(names[way]) <= self.ways.kinds for way in ran)
         found: dict[str, Any] = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
         found |= {"cost": trace.cost, "peak_bytes": trace.peak_bytes}
         found["fits"] = allowed and trace.peak_bytes <= self._limit

@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
+from rematbench.graphs.ir import IntArray, Phase
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.monet.kernels import Choice, fastest, leanest, picked
+from rematbench.strategies.monet.kernels import fastest, leanest, picked
 from rematbench.strategies.monet.ways import Ways
-from rematbench.strategies.scheduling.kernels import computes
+from rematbench.strategies.scheduling.kernels import Ragged, computes
 from rematbench.strategies.scheduling.space import Schedule, Space
 from rematbench.strategies.stages import BoolArray, FloatArray
 
@@ -86,34 +86,34 @@ class ImplementationSpace(Space):
 
         An encoding exists so that it can be stored: it is the last thing to drop.
         """
-        tables, members = self.graph.tables, self.ways.members
-        dear = float(tables.cost.sum())
-        needed = self.ways.surely_needed()
-        found = np.empty(len(self.ops))
-        for i, op in enumerate(self.ops.tolist()):
-            ways = members[int(self._choice.repeat[op])]
+        tables, again = self.graph.tables, self.ways.recompute_group
+        groups = np.where(again >= 0, again, self.choice)[self.ops].tolist()
+        found = np.full(len(self.ops), float(tables.cost.sum()))
+        for i in np.flatnonzero(self.ways.surely_needed[self.ops]).tolist():
+            ways = self.ways.members[groups[i]]
             lean = ways[self.ways.extra[ways] == self.ways.extra[ways].min()]
-            found[i] = tables.cost[lean].min() if needed[op] else dear
+            found[i] = tables.cost[lean].min()
         return found
 
-    def read_from(self, ops: IntArray) -> Rows:
+    def read_from(self, ops: IntArray) -> Ragged:
         """Per op, the repeatable ops that its group reads."""
-        writers = self.ways.writers
-        return Rows(*picked(self.choice[ops], self.place, writers.start, writers.items))
+        return Ragged(*picked(self.choice[ops], self.place, self.ways.writers))
 
     def simulated(
         self, keep: BoolArray, available: BoolArray, recomputed: BoolArray
     ) -> Schedule[Self]:
         """The schedule with these matrices, and its plan in the leanest ways."""
         sequence, stage_of = computes(recomputed, self.stage)
-        lean, legal = self._lowered(self.all_ops[sequence])
+        ways = self.ways.arrays
+        lean, legal = leanest(self.all_ops[sequence], self.choice, self.preferred, ways)
         there = lean >= 0
         lean, stage_of = lean[there], stage_of[there]
         codes = with_frees(self.graph, lean)
         plan = Plan.from_codes(self.graph, codes)
         trace = simulate(self.graph, plan)
         if self.joint:
-            fast = self._fastest(lean, legal[there], trace.bytes_during[codes >= 0])
+            during = trace.bytes_during[codes >= 0]
+            fast = fastest(lean, legal[there], during, self.limit, ways)
             trace = replace(trace, cost=float(self.graph.tables.cost[fast].sum()))
         return Schedule(self, keep, available, recomputed, stage_of, plan, trace)
 
@@ -125,24 +125,8 @@ class ImplementationSpace(Space):
         """Per compute of the schedule, the fastest way that fits."""
         codes = schedule.plan.codes(self.graph)
         is_compute = codes >= 0
-        lean, legal = self._lowered(self.graph.tables.op_of[codes[is_compute]])
-        return self._fastest(lean, legal, schedule.trace.bytes_during[is_compute])
-
-    @cached_property
-    def _choice(self) -> Choice:
-        again = self.ways.recompute_group
-        return Choice(self.choice, np.where(again >= 0, again, self.choice), self.preferred)
-
-    def _lowered(self, ops: IntArray) -> tuple[IntArray, IntArray]:
-        lean, legal = leanest(ops, self._choice, self.ways.arrays)
-        return lean, legal
-
-    def _fastest(self, lean: IntArray, legal: IntArray, during: IntArray) -> IntArray:
-        fast: IntArray = fastest(lean, legal, during, self.limit, self.ways.arrays)
+        ops, ways = self.graph.tables.op_of[codes[is_compute]], self.ways.arrays
+        during = schedule.trace.bytes_during[is_compute]
+        lean, legal = leanest(ops, self.choice, self.preferred, ways)
+        fast: IntArray = fastest(lean, legal, during, self.limit, ways)
         return fast
-
-
-def graph_can_be_planned(graph: Graph) -> bool:
-    """Has it a loss, after which everything is backward?"""
-    loss = graph.loss_index
-    return loss is not None and all(op.phase is not Phase.FORWARD for op in graph.ops[loss:])

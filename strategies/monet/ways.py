@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
 from rematbench.graphs.ir import Graph, IntArray, Rows
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.strategies.monet.kernels import Implementations
+from rematbench.strategies.scheduling.kernels import Ragged
 from rematbench.strategies.stages import BoolArray
 
 ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
@@ -48,6 +49,7 @@ class Ways:
 
     Attributes:
         graph: the graph.
+        kinds: of implementations that are allowed.
         everything: are all of the graph's implementations allowed (pruned ones count as such)?
         group_at: per op, its first group; one longer than the ops.
         members: per group, implementation numbers.
@@ -58,6 +60,7 @@ class Ways:
     """
 
     graph: Graph
+    kinds: frozenset[Kind]
     everything: bool
     group_at: IntArray
     members: Rows
@@ -71,46 +74,28 @@ class Ways:
 
         Args:
             budget: in bytes; ways that need more by themselves are as good as not there.
-
-        Raises:
-            NotApplicable: an op's default overwrites what it reads.
         """
-        for op in graph.ops:
-            if op.implementations[0].overwrites:
-                raise NotApplicable(
-                    f"op {op.name!r} overwrites what it reads in each of its ways; MONeT needs a "
-                    "default that does not"
-                )
-        tables = graph.tables
-        extra = _extra(graph)
-        movable = [
-            frozenset(row[~tables.resident[row]].tolist())
-            for row in map(tables.reads.__getitem__, range(len(tables.op_of)))
-        ]
-        size = np.where(tables.resident, 0, tables.value_bytes)
+        tables, extra = graph.tables, _extra(graph)
         room = np.inf if budget is None else budget - graph.resident_bytes
-        everything, starts, again, every = True, [0], [], list[list[int]]()
-        groups: list[list[int]] = []
+        everything, starts, again = True, [0], list[int]()
+        groups, every = list[list[int]](), list[list[int]]()
         for number, op in enumerate(graph.ops):
             first = int(tables.op_first[number])
-            allowed = [
-                first + i for i, way in enumerate(op.implementations) if kinds_of(way.name) <= kinds
-            ]
-            everything &= len(allowed) == len(op.implementations)
-            fit = {way for way in allowed if extra[way] + size[tables.reads[way]].sum() <= room}
-            takes_over = {movable[way] for way in fit if not _overwrites_nothing(way, graph)}
-            beside = {way for way in allowed if movable[way] in takes_over}
-            allowed = sorted(fit | beside) or allowed  # an optional op may have none
-            every.append(allowed)
+            names = enumerate((way.name for way in op.implementations), first)
+            ways = [_Way.of(graph, way, extra) for way, name in names if kinds_of(name) <= kinds]
+            everything &= len(ways) == len(op.implementations)
+            ways = _fitting(ways, room)
+            every.append([way.number for way in ways])
             own = frozenset(tables.writes[number].tolist())
-            ours = _grouped([w for w in allowed if not movable[w] & own], movable, extra, graph)
-            by_itself = [w for w in allowed if movable[w] & own]
-            cheaper = [w for w in by_itself if tables.cost[w] <= tables.cost[first]]
-            again.append(len(groups) + len(ours) if cheaper else -1)
-            groups += [*ours, cheaper] if cheaper else ours
+            by_others = _grouped([way for way in ways if not way.reads & own])
+            by_itself = [way for way in ways if way.reads & own]
+            cheaper = [way.number for way in by_itself if way.cost <= tables.cost[first]]
+            again.append(len(groups) + len(by_others) if cheaper else -1)
+            groups += [*by_others, cheaper] if cheaper else by_others
             starts.append(len(groups))
         return cls(
             graph,
+            kinds,
             everything,
             np.array(starts, dtype=np.int64),
             Rows.of(groups),
@@ -131,24 +116,25 @@ class Ways:
     def arrays(self) -> Implementations:
         """For the kernels."""
         tables = self.graph.tables
-        rows = tables.overwritten_by, tables.reads, tables.writes
         return Implementations(
-            self.members.start,
-            self.members.items,
-            self.group_of,
-            self.extra,
-            tables.cost,
-            *(array for each in rows for array in (each.start, each.items)),
-            tables.outputs,
-            tables.value_bytes,
+            members=Ragged.of(self.members),
+            group_of=self.group_of,
+            extra=self.extra,
+            cost=tables.cost,
+            recompute_group=self.recompute_group,
+            overwrites=Ragged.of(tables.overwritten_by),
+            reads=Ragged.of(tables.reads),
+            writes=Ragged.of(tables.writes),
+            outputs=tables.outputs,
+            value_bytes=tables.value_bytes,
         )
 
     @cached_property
-    def writers(self) -> Rows:
+    def writers(self) -> Ragged:
         """Per group, the ops that write what it reads, in program order."""
         writer = self.graph.tables.writer
         found = (set(writer[self.reads(group)].tolist()) for group in range(len(self.members)))
-        return Rows.of([sorted(ops - {-1}) for ops in found])
+        return Ragged.of(Rows.of([sorted(ops - {-1}) for ops in found]))
 
     def groups(self, op: int) -> range:
         """The groups that may compute ``op`` the first time."""
@@ -171,12 +157,9 @@ class Ways:
         rows = [frozenset(self.reads(group).tolist()) for group in groups]
         return frozenset.intersection(*rows)
 
+    @cached_property
     def surely_needed(self) -> BoolArray:
         """Per op: does every plan compute it?"""
-        return self._surely_needed
-
-    @cached_property
-    def _surely_needed(self) -> BoolArray:
         tables = self.graph.tables
         wanted = np.zeros(len(self.graph.values), dtype=bool)
         wanted[tables.outputs] = True
@@ -186,6 +169,13 @@ class Ways:
                 needed[op] = True
                 wanted[list(self.surely_read(op))] = True
         return needed
+
+    @cached_property
+    def least_cost(self) -> float:
+        """Of every needed op once, in its cheapest way."""
+        cost = self.graph.tables.cost
+        needed = np.flatnonzero(self.surely_needed).tolist()
+        return float(sum(cost[self.first_ways(op)].min() for op in needed))
 
     @cached_property
     def deferrable(self) -> frozenset[int]:
@@ -202,7 +192,7 @@ class Ways:
         size = np.where(tables.resident, 0, tables.value_bytes)
         return frozenset(
             op
-            for op in np.flatnonzero(self.surely_needed()).tolist()
+            for op in np.flatnonzero(self.surely_needed).tolist()
             if op > graph.loss_index
             and final[tables.writes[op]].all()
             and all(
@@ -274,43 +264,60 @@ def _extra(graph: Graph) -> IntArray:
     return extra
 
 
-def _overwrites_nothing(way: int, graph: Graph) -> bool:
-    return bool((graph.tables.overwritten_by[way] < 0).all())
+class _Way(NamedTuple):
+    """One implementation.
+
+    Attributes:
+        number: of the implementation.
+        cost, extra: see :class:`Ways`.
+        need: bytes that it needs by itself, without residents.
+        reads: values, without residents.
+        overwrites: those of them whose storages it takes over.
+    """
+
+    number: int
+    cost: float
+    extra: int
+    need: int
+    reads: frozenset[int]
+    overwrites: frozenset[int]
+
+    @classmethod
+    def of(cls, graph: Graph, number: int, extra: IntArray) -> _Way:
+        tables = graph.tables
+        reads = tables.reads[number]
+        reads = reads[~tables.resident[reads]]
+        taken = tables.overwritten_by[number]
+        need = int(extra[number] + tables.value_bytes[reads].sum())
+        sets = (frozenset(values.tolist()) for values in (reads, taken[taken >= 0]))
+        return cls(number, float(tables.cost[number]), int(extra[number]), need, *sets)
+
+    def beats(self, other: _Way) -> bool:
+        """Is it no worse in cost, in extra bytes, in what it reads and in what it overwrites?"""
+        no_dearer = self.cost <= other.cost and self.extra <= other.extra
+        return no_dearer and self.reads <= other.reads and self.overwrites <= other.overwrites
 
 
-def _pruned(
-    ways: list[int], movable: list[frozenset[int]], extra: IntArray, graph: Graph
-) -> list[int]:
-    """Without ways that another beats in cost, in extra bytes and in what it reads."""
-    cost, taken = graph.tables.cost, graph.tables.overwritten_by
-    kept: list[int] = []
-    for way in sorted(ways, key=lambda w: (cost[w], extra[w], len(movable[w]))):
-        overwritten = {v for v in taken[way].tolist() if v >= 0}
-        beaten = any(
-            movable[other] <= movable[way]
-            and cost[other] <= cost[way]
-            and extra[other] <= extra[way]
-            and {v for v in taken[other].tolist() if v >= 0} <= overwritten
-            for other in kept
-        )
-        if not beaten:
+def _fitting(ways: list[_Way], room: float) -> list[_Way]:
+    """Ways that fit by themselves, and what reads the same as one that overwrites."""
+    takes_over = {way.reads for way in ways if way.need <= room and way.overwrites}
+    fit = [way for way in ways if way.need <= room or way.reads in takes_over]
+    return fit or ways  # an optional op may have none
+
+
+def _grouped(ways: list[_Way]) -> list[list[int]]:
+    """Groups of what no other way beats, each with a way that overwrites nothing."""
+    kept: list[_Way] = []
+    for way in sorted(ways, key=lambda way: (way.cost, way.extra, len(way.reads))):
+        if not any(other.beats(way) for other in kept):
             kept.append(way)
-    return kept
-
-
-def _grouped(
-    ways: list[int], movable: list[frozenset[int]], extra: IntArray, graph: Graph
-) -> list[list[int]]:
-    """Groups of what is left after pruning, each with a way that overwrites nothing."""
-    plain = [way for way in ways if _overwrites_nothing(way, graph)]
-    kept = _pruned(ways, movable, extra, graph)
-    legal = {movable[way] for way in kept if way in plain}
-    for way in plain:
-        if movable[way] not in legal and any(movable[way] == movable[other] for other in kept):
+    legal = {way.reads for way in kept if not way.overwrites}
+    for way in ways:
+        if not way.overwrites and way.reads not in legal and way.reads in {w.reads for w in kept}:
             kept.append(way)
-            legal.add(movable[way])
+            legal.add(way.reads)
     groups: dict[frozenset[int], list[int]] = {}
     for way in sorted(kept):
-        if movable[way] in legal:
-            groups.setdefault(movable[way], []).append(way)
+        if way.reads in legal:
+            groups.setdefault(way.reads, []).append(way.number)
     return list(groups.values())

@@ -6,27 +6,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rematbench.graphs.ir import IntArray
+from rematbench.graphs.ir import IntArray, Rows
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.stages import BoolArray
 
 
+class Ragged(NamedTuple):
+    """Rows of integers of unequal length, as :class:`~rematbench.graphs.ir.Rows`, for kernels."""
+
+    start: IntArray
+    items: IntArray
+
+    @classmethod
+    def of(cls, rows: Rows) -> Ragged:
+        """The same."""
+        return cls(rows.start, rows.items)
+
+
 class Structure(NamedTuple):
-    """The dependencies of a space; ``input_at[i]:input_at[i + 1]`` is i's part of ``inputs``.
+    """The dependencies of a space.
 
     Attributes:
         stage: per repeatable op, the stage that it ends, or -1.
         stage_place: per stage, the number of its op among the repeatable ones, or -1.
-        input_at, inputs: per repeatable op, the repeatable ops that it reads.
-        use_at, uses: per stage, the repeatable ops that its op reads.
+        inputs: per repeatable op, the repeatable ops that it reads.
+        uses: per stage, the repeatable ops that its op reads.
     """
 
     stage: IntArray
     stage_place: IntArray
-    input_at: IntArray
-    inputs: IntArray
-    use_at: IntArray
-    uses: IntArray
+    inputs: Ragged
+    uses: Ragged
 
 
 class Values(NamedTuple):
@@ -36,14 +46,13 @@ class Values(NamedTuple):
         size: per value, its bytes.
         writer: per value, its repeatable op, or -1.
         place: per implementation, its repeatable op, or -1.
-        read_at, reads: per implementation, the values that it reads.
+        reads: per implementation, the values that it reads.
     """
 
     size: IntArray
     writer: IntArray
     place: IntArray
-    read_at: IntArray
-    reads: IntArray
+    reads: Ragged
 
 
 class Course(NamedTuple):
@@ -64,6 +73,18 @@ class Course(NamedTuple):
 
 
 @kernel
+def row(ragged, i):
+    """The items of row i."""
+    return ragged.items[ragged.start[i] : ragged.start[i + 1]]
+
+
+@kernel
+def stretch(ragged, low, high):
+    """The items of rows low to high, without high."""
+    return ragged.items[ragged.start[low] : ragged.start[high]]
+
+
+@kernel
 def derive(keep, structure):
     """What is available and what is recomputed, per stage and repeatable op."""
     stages, n = keep.shape
@@ -71,42 +92,51 @@ def derive(keep, structure):
     recomputed = np.zeros((stages, n), dtype=np.bool_)
     live = structure.stage < 0
     for s in range(stages):
-        row = recomputed[s]
+        again = recomputed[s]
         for i in range(n):
             live[i] = live[i] and keep[s, i]
             available[s, i] = live[i]
         highest = -1
-        for k in range(structure.use_at[s], structure.use_at[s + 1]):
-            used = structure.uses[k]
+        for used in row(structure.uses, s):
             if not live[used]:
-                row[used] = True
+                again[used] = True
                 highest = max(highest, used)
         for i in range(highest, -1, -1):
-            if row[i]:
+            if again[i]:
                 live[i] = True
-                for k in range(structure.input_at[i], structure.input_at[i + 1]):
-                    if not live[structure.inputs[k]]:
-                        row[structure.inputs[k]] = True
+                for read in row(structure.inputs, i):
+                    if not live[read]:
+                        again[read] = True
         if structure.stage_place[s] >= 0:
             live[structure.stage_place[s]] = True
     return available, recomputed
 
 
 @kernel
-def liveness(recomputed, structure):
-    """Per stage and op: does a later read want what is in memory when the stage begins?"""
+def liveness(recomputed, first, final, uses, reads, writes):
+    """Per stage and value: does a later read want what is in memory when the stage begins?
+
+    Args:
+        recomputed: per stage and op.
+        first: per value, the stage that computes it first, or -1.
+        final: per value, is it wanted at the end?
+        uses: per stage, the values that its op reads.
+        reads, writes: per op, values.
+    """
     stages, n = recomputed.shape
-    live = np.zeros((stages, n), dtype=np.bool_)
-    wanted = np.zeros(n, dtype=np.bool_)
+    live = np.zeros((stages, first.size), dtype=np.bool_)
+    wanted = final.copy()
     for s in range(stages - 1, -1, -1):
-        for k in range(structure.use_at[s], structure.use_at[s + 1]):
-            wanted[structure.uses[k]] = True
+        for used in row(uses, s):
+            wanted[used] = True
         for i in range(n - 1, -1, -1):
             if recomputed[s, i]:
-                wanted[i] = False
-                for k in range(structure.input_at[i], structure.input_at[i + 1]):
-                    wanted[structure.inputs[k]] = True
-            live[s, i] = wanted[i] and structure.stage[i] < s
+                for written in row(writes, i):
+                    wanted[written] = False
+                for read in row(reads, i):
+                    wanted[read] = True
+        for v in range(first.size):
+            live[s, v] = wanted[v] and first[v] < s
     return live
 
 
@@ -168,8 +198,7 @@ def _recompute_cost(op, available, recomputed, cost, structure):
     for i in range(op, -1, -1):
         if missing[i]:
             total += cost[i]
-            for k in range(structure.input_at[i], structure.input_at[i + 1]):
-                j = structure.inputs[k]
+            for j in row(structure.inputs, i):
                 if not available[j] and not recomputed[j]:
                     missing[j] = True
     return total
@@ -209,15 +238,14 @@ def _idle(codes, peak, values, n):
             continue
         if values.place[code] >= 0:
             last[values.place[code]] = p
-        for k in range(values.read_at[code], values.read_at[code + 1]):
-            before[values.reads[k]] = p
+        for read in row(values.reads, code):
+            before[read] = p
     made = np.zeros(n, dtype=np.bool_)
     for p in range(peak, codes.size):
         code = codes[p]
         if code < 0:
             continue
-        for k in range(values.read_at[code], values.read_at[code + 1]):
-            v = values.reads[k]
+        for v in row(values.reads, code):
             if after[v] < 0 and values.writer[v] >= 0 and not made[values.writer[v]]:
                 after[v] = p
         if values.place[code] >= 0:

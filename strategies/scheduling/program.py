@@ -97,7 +97,7 @@ class LinearProgram:
         """Add to the upper limits of rows; what they are then."""
         for row in rows.tolist():
             self._upper[row] += by
-        return np.array([self._upper[row] for row in rows.tolist()])
+        return self.upper[rows]
 
     def raise_columns(self, columns: IntArray, by: float) -> FloatArray:
         """Add to the upper limits of columns; what they are then."""

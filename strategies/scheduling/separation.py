@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rematbench.graphs.ir import IntArray
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.scheduling.program import SparseRows
 from rematbench.strategies.stages import FloatArray
@@ -29,34 +28,25 @@ class RowBuffer(NamedTuple):
 
     Attributes:
         dense, touched: coefficients of the row in the making, and where they are.
-        start, column, value, upper: of the finished rows.
-        counts: finished rows, their entries, columns touched.
         total: of the row in the making: its constant, its value at x.
+        start, column, value, upper: of the finished rows.
     """
 
     dense: FloatArray
-    touched: IntArray
-    start: IntArray
-    column: IntArray
-    value: FloatArray
-    upper: FloatArray
-    counts: IntArray
+    touched: list[int]
     total: FloatArray
+    start: list[int]
+    column: list[int]
+    value: list[float]
+    upper: list[float]
 
 
 @kernel
 def new_rows(columns):
     """No rows yet."""
-    return RowBuffer(
-        np.zeros(columns),
-        np.empty(columns, dtype=np.int64),
-        np.zeros(1024, dtype=np.int64),
-        np.empty(1 << 16, dtype=np.int64),
-        np.empty(1 << 16),
-        np.empty(1024),
-        np.zeros(3, dtype=np.int64),
-        np.zeros(2),
-    )
+    touched, column = [0 for _ in range(0)], [0 for _ in range(0)]
+    value, upper = [0.0 for _ in range(0)], [0.0 for _ in range(0)]
+    return RowBuffer(np.zeros(columns), touched, np.zeros(2), [0], column, value, upper)
 
 
 @kernel
@@ -72,8 +62,7 @@ def term(rows, x, column, amount):
     if column < 0 or amount == 0.0:
         return
     if rows.dense[column] == 0.0:
-        rows.touched[rows.counts[2]] = column
-        rows.counts[2] += 1
+        rows.touched.append(column)
     rows.dense[column] += amount
     rows.total[1] += amount * x[column]
 
@@ -81,44 +70,21 @@ def term(rows, x, column, amount):
 @kernel
 def finish(rows, limit, by):
     """Keep the row in the making if x violates ``row <= limit`` by enough, and begin another."""
-    count, end, touched = rows.counts[0], rows.counts[1], rows.counts[2]
     if rows.total[1] > limit + by:
-        if count + 2 > rows.start.size or end + touched > rows.column.size:
-            rows = RowBuffer(
-                rows.dense,
-                rows.touched,
-                _grown(rows.start, count + 2),
-                _grown(rows.column, end + touched),
-                _grown(rows.value, end + touched),
-                _grown(rows.upper, count + 2),
-                rows.counts,
-                rows.total,
-            )
-        for i in range(touched):
-            column = rows.touched[i]
+        for column in rows.touched:
             if abs(rows.dense[column]) > SMALL:
-                rows.column[end] = column
-                rows.value[end] = rows.dense[column]
-                end += 1
-        rows.upper[count] = limit - rows.total[0]
-        rows.start[count + 1] = end
-        rows.counts[0], rows.counts[1] = count + 1, end
-    for i in range(touched):
-        rows.dense[rows.touched[i]] = 0.0
-    rows.counts[2] = 0
+                rows.column.append(column)
+                rows.value.append(rows.dense[column])
+        rows.upper.append(limit - rows.total[0])
+        rows.start.append(len(rows.column))
+    for column in rows.touched:
+        rows.dense[column] = 0.0
+    rows.touched.clear()
     rows.total[:] = 0.0
-    return rows
-
-
-@kernel
-def _grown(array, least):
-    longer = np.zeros(max(2 * array.size, least), dtype=array.dtype)
-    longer[: array.size] = array
-    return longer
 
 
 @kernel
 def finished(rows):
     """Start, column, value and upper of the finished rows."""
-    count, end = rows.counts[0], rows.counts[1]
-    return rows.start[: count + 1], rows.column[:end], rows.value[:end], rows.upper[:count]
+    start, column = np.array(rows.start), np.array(rows.column)
+    return start, column, np.array(rows.value), np.array(rows.upper)

@@ -102,7 +102,9 @@ class Solver:
         self._highs.setOptionValue("mip_rel_gap", gap)
 
     def run(self, deadline: float, idle: Idle | None = None) -> Outcome | None:
-        """What it comes to; a second run goes on from the first. None if it is left behind.
+        """What it comes to; a second run goes on from the first.
+
+        None if it did not stop in time: it is left behind, to end by itself.
 
         Args:
             deadline: on the clock of ``perf_counter``.
@@ -114,19 +116,21 @@ class Solver:
         self._highs.setOptionValue("time_limit", limit)
         if idle is None:
             self._highs.run()
-        else:
-            self.left_behind = not _run_beside(self._highs, deadline, idle)
+            return self._outcome(before)
+        thread = Thread(target=self._highs.run)
+        _running.append(thread)
+        thread.start()
+        while thread.is_alive() and perf_counter() < deadline + PATIENCE:
+            if not idle():
+                thread.join(0.02)
+        self.left_behind = thread.is_alive()
         return None if self.left_behind else self._outcome(before)
 
     def make_integral(self) -> None:
         """From now on every column takes whole numbers only."""
-        self._change_types(highspy.HighsVarType.kInteger)
-
-    def _change_types(self, kind: Any) -> None:
-        count = self._highs.getNumCol()
-        kinds = np.full(count, int(kind), dtype=np.uint8)
+        count, self._is_integral = self._highs.getNumCol(), True
+        kinds = np.full(count, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
         self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
-        self._is_integral = kind == highspy.HighsVarType.kInteger
 
     def start_from(self, x: FloatArray) -> None:
         """A warm start."""
@@ -219,17 +223,3 @@ def _silent(threads: int, seed: int) -> highspy.Highs:
     highs.setOptionValue("threads", threads)
     highs.setOptionValue("random_seed", seed % 2**31)  # what HiGHS takes
     return highs
-
-
-def _run_beside(highs: highspy.Highs, deadline: float, idle: Idle) -> bool:
-    """Run HiGHS in a thread of its own; False where it did not stop in time.
-
-    Then it is left behind, to end by itself.
-    """
-    thread = Thread(target=highs.run)
-    _running.append(thread)
-    thread.start()
-    while thread.is_alive() and perf_counter() < deadline + PATIENCE:
-        if not idle():
-            thread.join(0.02)
-    return not thread.is_alive()

@@ -23,39 +23,30 @@ from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.scheduling import kernels
-from rematbench.strategies.scheduling.kernels import Course, Structure, Values
+from rematbench.strategies.scheduling.kernels import Course, Ragged, Structure, Values
 from rematbench.strategies.stages import BoolArray, FloatArray, needed
 
 AnySpace = TypeVar("AnySpace", bound="Space", covariant=True)
 
 
-def check_floor(graph: Graph, budget: int | None) -> None:
-    """Refuse a budget below what some op, or the outputs, need.
+def check(graph: Graph, budget: int | None) -> None:
+    """Refuse what no schedule can do.
 
     Raises:
-        Infeasible: it is.
+        NotApplicable: an op overwrites what it reads by default.
+        Infeasible: the budget is below what some op, or the outputs, need.
     """
+    for op in graph.ops:
+        if op.implementations[0].overwrites:
+            raise NotApplicable(
+                f"op {op.name!r} overwrites what it reads by default, which no schedule models"
+            )
     floor, what = graph.floor()
     if budget is not None and budget < floor:
         besides = f", {graph.resident_bytes} of them residents" if graph.resident_bytes else ""
         raise Infeasible(
             f"{what} alone must have {floor} bytes{besides}; the budget is {budget}", proven=True
         )
-
-
-def check(graph: Graph, budget: int) -> None:
-    """Refuse what no schedule of Checkmate's can do.
-
-    Raises:
-        Infeasible: the budget is below what some op, or the outputs, need.
-        NotApplicable: an op overwrites what it reads.
-    """
-    for op in graph.ops:
-        if op.implementations[0].overwrites:
-            raise NotApplicable(
-                f"op {op.name!r} overwrites what it reads, which (9) does not model"
-            )
-    check_floor(graph, budget)
 
 
 @dataclass(frozen=True)
@@ -164,30 +155,27 @@ class Space:
         found[ops] = np.arange(len(ops))
         return found
 
-    def read_from(self, ops: IntArray) -> Rows:
+    def read_from(self, ops: IntArray) -> Ragged:
         """Per op, the repeatable ops that it reads."""
         tables = self.graph.tables
         rows = []
         for op in ops.tolist():
             writers = self.place[tables.writer[tables.reads[int(tables.op_first[op])]]]
             rows.append(sorted({w for w in writers.tolist() if w >= 0}))
-        return Rows.of(rows)
+        return Ragged.of(Rows.of(rows))
 
     @cached_property
     def structure(self) -> Structure:
         """For the kernels."""
         inputs, uses = self.read_from(self.ops), self.read_from(self.stages)
-        stage_place = self.place[self.stages]
-        return Structure(
-            self.stage, stage_place, inputs.start, inputs.items, uses.start, uses.items
-        )
+        return Structure(self.stage, self.place[self.stages], inputs, uses)
 
     @cached_property
     def values(self) -> Values:
         """For the kernels."""
         tables, place = self.graph.tables, self.place
-        reads = tables.reads.start, tables.reads.items
-        return Values(tables.value_bytes, place[tables.writer], place[tables.op_of], *reads)
+        reads = Ragged.of(tables.reads)
+        return Values(tables.value_bytes, place[tables.writer], place[tables.op_of], reads)
 
     def everything(self) -> Schedule[Self]:
         """The schedule that recomputes nothing."""
@@ -199,7 +187,11 @@ class Space:
 
     def explicit(self, recomputed: BoolArray) -> Schedule[Self] | None:
         """The schedule that recomputes exactly these; None where some read would find nothing."""
-        live = kernels.liveness(recomputed, self.structure)
+        numbers = np.arange(len(self.ops) + 1)
+        itself = Ragged(numbers, numbers[:-1])
+        reads = self.structure.uses, self.structure.inputs
+        nothing = np.zeros(len(self.ops), dtype=bool)
+        live = kernels.liveness(recomputed, self.stage, nothing, *reads, itself)
         try:
             return self.simulated(live, live, recomputed)
         except InvalidPlan:

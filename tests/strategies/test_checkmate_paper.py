@@ -13,14 +13,8 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem
-from rematbench.strategies.checkmate.lowering import Lowered
-from rematbench.strategies.checkmate.paper import (
-    Nodes,
-    PaperModel,
-    integrality_gap,
-    problem_9,
-    solve_paper,
-)
+from rematbench.strategies.checkmate.paper import Nodes, problem_9
+from rematbench.strategies.checkmate.paper_model import PaperModel, integrality_gap, solve_paper
 from rematbench.strategies.stages import (
     dependencies,
     needed,
@@ -211,13 +205,14 @@ def test_warm_relaxations_equal_cold_ones() -> None:
     assert warm.solve().objective == pytest.approx(simulate(graph, program_order(graph)).cost)
 
 
-def test_lowering_reports_its_size() -> None:
-    lowered = Lowered(problem_9(Nodes.of(unit_chain(3)), 4))
-    outcome = lowered.relax()
+def test_a_compiled_model_reports_its_size() -> None:
+    model = PaperModel(unit_chain(3), 4)
+    outcome = model.relax()
     assert outcome.status == "optimal"
     assert outcome.nodes == 0
     assert outcome.x is not None
-    assert outcome.x.shape == (lowered.program.size["columns"],)
-    assert lowered.size["nonzeros"] > lowered.size["rows"] > 0  # after presolve
-    assert lowered.size["columns"] <= lowered.program.size["columns"]
-    assert lowered.solve(threads=2).objective >= outcome.objective - 1e-9
+    columns = model.program.size["columns"]
+    assert outcome.x.shape == (columns,)
+    assert model.size["nonzeros"] > model.size["rows"] > 0  # after presolve
+    assert model.size["columns"] <= columns
+    assert model.solve(threads=2).objective >= outcome.objective - 1e-9

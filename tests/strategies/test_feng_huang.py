@@ -21,8 +21,8 @@ from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem
 from rematbench.strategies.feng_huang import (
     FengHuang,
-    Kind,
     RandomCheckpoints,
+    SegmentType,
     division_tree,
     solve as solve_network,
     solve_linear,
@@ -96,20 +96,23 @@ def test_unit_chains(inner: int) -> None:
 
 # Figure 4: a linear, a branch and a complicate segment.
 FIGURE_4 = {
-    Kind.LINEAR: [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)],
-    Kind.BRANCH: [(0, 1), (1, 4), (0, 2), (2, 4), (0, 3), (3, 4)],
-    Kind.COMPLICATE: [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)],
+    SegmentType.LINEAR: [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)],
+    SegmentType.BRANCH: [(0, 1), (1, 4), (0, 2), (2, 4), (0, 3), (3, 4)],
+    SegmentType.COMPLICATE: [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)],
 }
 
 
 @pytest.mark.parametrize("kind", FIGURE_4)
-def test_kinds_of_figure_4(kind: Kind) -> None:
+def test_kinds_of_figure_4(kind: SegmentType) -> None:
     edges = FIGURE_4[kind]
     count = 1 + max(v for _, v in edges)
     root = division_tree([10] * count, edges)
     assert root.kind is kind
-    assert len(root.members) == {Kind.LINEAR: 2, Kind.BRANCH: 3, Kind.COMPLICATE: 5}[kind]
-    if kind is Kind.LINEAR:
+    assert (
+        len(root.members)
+        == {SegmentType.LINEAR: 2, SegmentType.BRANCH: 3, SegmentType.COMPLICATE: 5}[kind]
+    )
+    if kind is SegmentType.LINEAR:
         assert [(m.source, m.target) for m in root.members] == [(0, 3), (3, 6)]
 
 

@@ -102,7 +102,7 @@ class Optimum:
     def __init__(self, graph: Graph, budget: int) -> None:
         self.graph, self.tables, self.budget = graph, graph.tables, budget
         ways = Ways.of(graph, VARIANTS["full"])
-        needed, loss = ways.surely_needed(), graph.loss_index
+        needed, loss = ways.surely_needed, graph.loss_index
         order = [(op,) for op in np.flatnonzero(needed[:loss]).tolist()]
         order += [tuple(op for op in step if needed[op]) for step in ways.steps]
         self.order = [step for step in order if step]

@@ -12,7 +12,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem, Strategy
-from rematbench.strategies.checkmate.paper import PaperModel
+from rematbench.strategies.checkmate.paper_model import PaperModel
 from rematbench.strategies.checkmate.rounding import (
     CheckmateRounding,
     is_correct,

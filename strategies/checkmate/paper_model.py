@@ -1,0 +1,221 @@
+"""Problem (9), compiled once from Pyomo to arrays, and solved as often as needed.
+
+Pyomo's ``LinearStandardFormCompiler`` gives the coordinate triples of a program for HiGHS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, isfinite
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
+
+from rematbench.graphs.errors import Infeasible, RematbenchError
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem, Solution, fitted
+from rematbench.strategies.checkmate.paper import MOST_OPS, SCALE, Nodes, problem_9
+from rematbench.strategies.scheduling.program import LinearProgram
+from rematbench.strategies.scheduling.solver import SOLVER, Outcome, Solver, presolved
+from rematbench.strategies.scheduling.space import check
+from rematbench.strategies.stages import FloatArray, plan_from_stages
+
+
+def lowered(form: Any) -> LinearProgram:
+    """What Pyomo's compiler made of a model, as a program."""
+    program = LinearProgram(offset=float(form.c_offset[0]))
+    for cost, variable in zip(form.c.toarray()[0].tolist(), form.columns, strict=True):
+        lower, upper = variable.bounds
+        lower, upper = -inf if lower is None else lower, inf if upper is None else upper
+        program.column(cost, variable.is_integer(), lower, upper)
+    side = np.array([row.bound_type for row in form.rows])  # -1: >=, 0: ==, 1: <=
+    lower, upper = np.where(side <= 0, form.rhs, -inf), np.where(side >= 0, form.rhs, inf)
+    matrix = form.A.tocoo()
+    program.triples(lower, upper, matrix.row, matrix.col, matrix.data)
+    return program
+
+
+class PaperModel:
+    """Problem (9) for one graph and budget.
+
+    Attributes:
+        nodes: the graph as (9) sees it.
+        program: for HiGHS.
+
+    Raises:
+        NotApplicable: the graph is too large, or has ops that overwrite what they read.
+        Infeasible: the budget is below the graph's floor.
+    """
+
+    def __init__(
+        self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
+    ) -> None:
+        started = perf_counter()
+        check(graph, budget)
+        self._graph, self._partitioned = graph, partitioned
+        self._budget: float = budget
+        self._memory_unit = SCALE / budget
+        self.nodes = Nodes.of(graph, most)
+        self._model = problem_9(self.nodes, budget, partitioned)
+        self._form = LinearStandardFormCompiler().write(self._model, mixed_form=True)
+        self.program = lowered(self._form)
+        self._relaxation: Solver | None = None
+        self._build_seconds = perf_counter() - started
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """Rows, columns and non-zeros after presolve, and build time, for a row's ``extra``."""
+        return {**presolved(self.program)[1], "build_seconds": self._build_seconds}
+
+    def change_budget(self, budget: float) -> None:
+        """Solve for another budget, in bytes, from now on; the next relaxation starts warm."""
+        by, model = self._memory_unit * (budget - self._budget), self._model
+        owners = [variable.parent_component() for variable in self._form.columns]
+        columns = np.flatnonzero([owner is model.U for owner in owners])
+        owners = [row.constraint.parent_component() for row in self._form.rows]
+        rows = np.flatnonzero([owner is model.workspace for owner in owners])
+        limits = self.program.raise_columns(columns, by), self.program.raise_rows(rows, by)
+        if self._relaxation is not None:
+            self._relaxation.limit_columns(columns, limits[0])
+            self._relaxation.limit_rows(rows, limits[1])
+        self._budget = budget
+
+    def relax(self, *, time_limit: float = inf, threads: int = 1, seed: int = 0) -> Outcome:
+        """Solve the linear relaxation, with costs in the graph's unit.
+
+        Raises:
+            Infeasible: HiGHS proved that (9) has no solution, or did not finish in time.
+        """
+        if self._relaxation is None:
+            self._relaxation = Solver(self.program, seed=seed, threads=threads)
+        return self._run(self._relaxation, time_limit)
+
+    def solve(
+        self, *, time_limit: float = inf, threads: int = 1, mip_gap: float = 1e-4, seed: int = 0
+    ) -> Outcome:
+        """Solve the model, up to a relative gap, with costs in the graph's unit.
+
+        Raises:
+            Infeasible: HiGHS proved that (9) has no solution, or found none in time.
+        """
+        solver = Solver(self.program, integral=True, seed=seed, threads=threads)
+        solver.stop_when(mip_gap)
+        return self._run(solver, time_limit)
+
+    def _run(self, solver: Solver, time_limit: float) -> Outcome:
+        outcome = solver.run(perf_counter() + time_limit)
+        assert outcome is not None  # it ran in this thread
+        if outcome.status == "infeasible":
+            reason = f"Checkmate's problem (9) has no solution within {self._budget:.0f} bytes"
+            raise Infeasible(reason, proven=self.nodes.exact)
+        if outcome.status == "failed":
+            raise RematbenchError("HiGHS failed on problem (9); try another seed or budget")
+        if outcome.x is None or outcome.objective is None:
+            raise Infeasible(f"HiGHS found no solution of (9) in {outcome.seconds:.0f} s")
+        for variable, value in zip(self._form.columns, outcome.x.tolist(), strict=True):
+            variable.set_value(value, skip_validation=True)
+        unit = (sum(self.nodes.cost) or 1.0) / SCALE
+        return replace(
+            outcome,
+            objective=outcome.objective * unit,
+            bound=outcome.bound * unit,
+            incumbents=[(s, c * unit, b and b * unit) for s, c, b in outcome.incumbents],
+        )
+
+    def matrices(self) -> tuple[FloatArray, FloatArray]:
+        """R and S of the last solve, shape (n, n), fractional after a relaxed one."""
+        return self._matrix(self._model.R), self._matrix(self._model.S)
+
+    def _matrix(self, variable: pyo.Var) -> FloatArray:
+        matrix = np.zeros((len(self.nodes), len(self.nodes)))
+        for (t, i), entry in variable.items():
+            matrix[t - 1, i - 1] = entry.value or 0.0
+        return matrix
+
+    def plan(self) -> Plan:
+        """The plan of the last integral solve (Algorithm 1)."""
+        computed = self.matrices()[0] > 0.5
+        if not self._partitioned and self.nodes.outputs == {len(self.nodes)}:
+            flat = computed.reshape(-1)  # a view
+            last = np.flatnonzero(computed[:, -1])[-1]
+            flat[(last + 1) * len(self.nodes) :] = False
+        return plan_from_stages(self._graph, computed)
+
+
+def solve_paper(
+    problem: Problem,
+    *,
+    partitioned: bool = True,
+    threads: int = 1,
+    mip_gap: float = 1e-4,
+    most: int = MOST_OPS,
+) -> Solution:
+    """The cheapest plan in the space of (9).
+
+    Args:
+        partitioned: see :func:`problem_9`; the other form is only solved for tiny graphs.
+        threads: of HiGHS.
+        mip_gap: relative gap at which to stop.
+        most: refuse graphs with more ops.
+
+    Raises:
+        NotApplicable: the graph is too large, or has ops that overwrite what they read.
+        Infeasible: HiGHS proved that there is no plan, or found none in time.
+    """
+    started = perf_counter()
+    variant = "9" if partitioned else "unpartitioned"
+    if problem.budget is None:
+        plan = program_order(problem.graph)
+        cost = simulate(problem.graph, plan).cost
+        return Solution(plan, cost, "9", cost, variant, seconds=perf_counter() - started)
+    paper = PaperModel(problem.graph, problem.budget, partitioned, most)
+    left = problem.time_limit - (perf_counter() - started)
+    outcome = paper.solve(time_limit=left, threads=threads, mip_gap=mip_gap, seed=problem.seed)
+    return fitted(
+        problem,
+        paper.plan(),
+        bound=outcome.bound if isfinite(outcome.bound) else None,
+        bound_of="9",
+        objective=outcome.objective,
+        variant=variant,
+        solver=SOLVER,
+        seconds=perf_counter() - started,
+        details={
+            **paper.size,
+            "nodes": outcome.nodes,
+            "incumbents": outcome.incumbents,
+            "solver_status": outcome.status,
+        },
+    )
+
+
+def integrality_gap(
+    graph: Graph,
+    budget: int,
+    partitioned: bool = True,
+    time_limit: float = float("inf"),
+    optimum: float | None = None,
+) -> float:
+    """Cost of the best plan over that of the linear relaxation (Checkmate, appendix A).
+
+    The best plan is that of the partitioned form in both cases: solving the other one takes hours
+    for 17 ops, and where the paper did, it found the same cost.
+
+    Args:
+        optimum: the best plan's cost, where it is known.
+
+    Raises:
+        NotApplicable: the graph is too large.
+        Infeasible: there is no plan, or HiGHS found none in time.
+    """
+    if optimum is None:
+        optimum = PaperModel(graph, budget).solve(time_limit=time_limit, mip_gap=0.0).objective
+    relaxed = PaperModel(graph, budget, partitioned).relax(time_limit=time_limit)
+    assert optimum is not None
+    assert relaxed.objective is not None
+    return optimum / relaxed.objective

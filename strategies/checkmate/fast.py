@@ -138,13 +138,6 @@ class FastSearch:
     def _idle(self) -> bool:
         return self._search_on() if self._threads > 1 else self.progress.rest()
 
-    def _build(self, space: Space, groups: Groups) -> Relaxation:
-        started = perf_counter()
-        relaxation = Relaxation(space, self.budget, groups, self._seed)
-        if self._largest is None or relaxation.columns > self._largest.columns:
-            self._largest, self._build_seconds = relaxation, perf_counter() - started
-        return relaxation
-
     def _linear(self, space: Space, deadline: float) -> list[Relaxation]:
         """Lower bounds from linear relaxations, from coarse groups to fine ones."""
         begun = perf_counter()
@@ -154,7 +147,9 @@ class FastSearch:
             share = LINEAR_SHARE * (deadline - begun)
             if programs and (self._closed(space) or now > begun + share):
                 break
-            program = self._build(space, groups)
+            program = Relaxation(space, self.budget, groups, self._seed)
+            if self._largest is None or program.columns > self._largest.columns:
+                self._largest, self._build_seconds = program, perf_counter() - now
             for outcome in program.linear(now + LINEAR_SHARE * (deadline - now), self._idle):
                 self._learn(space, outcome)
             self._paths(space, program, now + LINEAR_SHARE * (deadline - now))

@@ -44,7 +44,7 @@ class PaperModel:
     """Problem (9) for one graph and budget.
 
     Attributes:
-        nodes: the graph as (9) sees it.
+        graph, nodes: the graph, and as (9) sees it.
         program: for HiGHS.
 
     Raises:
@@ -57,7 +57,7 @@ class PaperModel:
     ) -> None:
         started = perf_counter()
         check(graph, budget)
-        self._graph, self._partitioned = graph, partitioned
+        self.graph, self._partitioned = graph, partitioned
         self._budget: float = budget
         self._memory_unit = SCALE / budget
         self.nodes = Nodes.of(graph, most)
@@ -144,7 +144,7 @@ class PaperModel:
             flat = computed.reshape(-1)  # a view
             last = np.flatnonzero(computed[:, -1])[-1]
             flat[(last + 1) * len(self.nodes) :] = False
-        return plan_from_stages(self._graph, computed)
+        return plan_from_stages(self.graph, computed)
 
 
 def solve_paper(

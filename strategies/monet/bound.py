@@ -11,6 +11,7 @@ import numpy as np
 
 from rematbench.graphs.ir import IntArray
 from rematbench.strategies.monet.model import BoundModel
+from rematbench.strategies.monet.moments import SCALE
 from rematbench.strategies.monet.ways import Ways
 from rematbench.strategies.scheduling.solver import Idle, Solver
 from rematbench.strategies.stages import FloatArray
@@ -77,8 +78,7 @@ class Bound:
         moments, heavy = fine_moments(ways) if fine else ((0,), ())
         self.model = BoundModel(ways, budget, moments, heavy)
         self.build_seconds = perf_counter() - started
-        self.budget, self.seed = budget, seed
-        self.best, self.nodes = 0.0, 0
+        self.seed, self.best, self.nodes = seed, 0.0, 0
         self._linear: Solver | None = None
 
     @property
@@ -97,7 +97,7 @@ class Bound:
             self._linear = Solver(self.model.program, seed=self.seed)
         rows = np.array(self.model.memory_rows, dtype=np.int64)
         upper = self.model.program.upper[rows]
-        self._linear.limit_rows(rows, upper - (1 - share) * self.model.scale)
+        self._linear.limit_rows(rows, upper - (1 - share) * SCALE)
         outcome = self._linear.run(deadline, idle)
         if outcome is None:
             return None

@@ -36,7 +36,6 @@ class Moments:
     Attributes:
         program: for HiGHS.
         unit: cost per unit of the program's objective.
-        scale: the budget in the rows' unit.
         memory_rows: the rows whose upper limit moves with the budget.
         way: per implementation, its column, or -1.
         deferred: per op, its column, or -1.
@@ -45,8 +44,6 @@ class Moments:
         live_through: per moment and value, its column, or -1.
         recompute_ways: per moment and op, where there is a choice: (column, extra bytes) of each.
     """
-
-    scale = SCALE
 
     def __init__(
         self, ways: Ways, budget: int, moments: Sequence[int], heavy: Collection[int] = ()

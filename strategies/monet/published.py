@@ -71,7 +71,8 @@ class Published:
 
     Args:
         graph: with implementations for the form with operators, see
-        :mod:`rematbench.tracing.alternatives`. budget: in bytes.
+            :mod:`rematbench.tracing.alternatives`.
+        budget: in bytes.
         operators: MONeT; False: MONeT-NoOp.
         bound: of locals.
 
@@ -85,7 +86,6 @@ class Published:
         self.room = float(budget)
         self.ops = forward_ops(graph)
         self.program = LinearProgram()
-        self._place = {op: i for i, op in enumerate(self.ops)}
         self._nodes()
         self._columns()
         for k in range(len(self.backward)):
@@ -247,11 +247,9 @@ class Published:
     @cached_property
     def _gradients(self) -> FloatArray:
         """Bytes of live gradients, per backward op."""
-        found = np.zeros(len(self.backward))
-        for k, each in enumerate(self.backward):
-            live = (np.arange(len(self.size)) <= each.node) & (self._last_reader >= each.node)
-            found[k] = self.size[live].sum()
-        return found
+        now = np.array([each.node for each in self.backward])[:, None]
+        live = (np.arange(len(self.size)) <= now) & (self._last_reader >= now)
+        return np.where(live, self.size, 0.0).sum(axis=1)
 
     def _locals(self, node: int, k: int) -> BoolArray:
         """Earlier nodes that an op from ``node`` on reads; up to the stage's, if tight."""

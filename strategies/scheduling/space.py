@@ -114,8 +114,8 @@ class Space:
         """F of a training graph."""
         ops, loss = needed(graph), graph.loss_index
         assert loss is not None
-        forward = np.array([graph.ops[op].phase is Phase.FORWARD for op in ops], dtype=bool)
-        first = forward & (ops < loss)
+        forward = [graph.ops[op].phase is Phase.FORWARD for op in ops]
+        first = np.array(forward, dtype=bool) & (ops < loss)
         return Space("F", graph, ops[first], ops[~first])
 
     @classmethod

@@ -32,6 +32,10 @@ BELOW["conf"] = set()
 REGISTRY = "rematbench.strategies.registry"
 # PyTorch's own planners: the only strategies that may need it.
 OF_TORCH = ("torch_budget", "torch_checkpoint", "torch_knapsack")
+# Strategies that are packages.
+PAPERS = [
+    f"rematbench.strategies.{name}" for name in ("checkmate", "dtr", "feng_huang", "joins", "monet")
+]
 # A problem names what it carries from upstairs, and opens none of it: types alone.
 CARRIED = {
     ("rematbench.graphs.planning", "rematbench.streams.events"),
@@ -127,6 +131,32 @@ def test_arrows_point_down() -> None:
         if not (here == there or there in BELOW[here] or carried or adapter or named):
             up.append(each)
     assert up == []
+
+
+def private_imports(module: str, path: Path) -> Iterator[str]:
+    """Names with an underscore that it takes from a module of another package."""
+    own = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rematbench"):
+            for name in node.names:
+                package = (node.module or "").rpartition(".")[0]
+                if name.name.startswith("_") and own not in (package, node.module):
+                    yield f"{module}: {node.module}.{name.name}"
+
+
+def test_private_names_stay_in_their_package() -> None:
+    found = [name for module, path in modules().items() for name in private_imports(module, path)]
+    assert found == []
+
+
+def test_strategies_share_through_modules_of_their_own() -> None:
+    """No paper's package imports another's; what several need is in neither."""
+
+    def paper(module: str) -> str | None:
+        return next((each for each in PAPERS if module.startswith(f"{each}.")), None)
+
+    pairs = {(paper(each.source), paper(each.target)) for each in ours()}
+    assert {(here, there) for here, there in pairs if here and there and here != there} == set()
 
 
 def test_every_carried_type_is_still_named() -> None:

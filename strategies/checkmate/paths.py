@@ -14,7 +14,7 @@ import numpy as np
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.checkmate.cuts import Layout
 from rematbench.strategies.checkmate.memory import ValueTables
-from rematbench.strategies.scheduling.kernels import row, stretch
+from rematbench.strategies.scheduling.kernels import row
 from rematbench.strategies.scheduling.program import SparseRows
 from rematbench.strategies.scheduling.separation import as_rows, finish, finished, new_rows, term
 from rematbench.strategies.stages import FloatArray
@@ -44,7 +44,8 @@ def _violated(values, layout, x, cost, by):
     path = np.empty(count, dtype=np.int64)
     done = np.full(count, -1, dtype=np.int64)
     for g in range(groups):
-        for j in stretch(values.uses, layout.low[g], layout.high[g]):
+        begin, end = values.uses.start[layout.low[g]], values.uses.start[layout.high[g]]
+        for j in values.uses.items[begin:end]:
             if done[j] == g or values.first[j] >= layout.low[g]:
                 continue
             done[j] = g

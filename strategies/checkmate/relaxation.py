@@ -18,7 +18,7 @@ import numpy as np
 from rematbench.strategies.checkmate.cuts import Layout, close, violated
 from rematbench.strategies.checkmate.memory import ValueTables
 from rematbench.strategies.checkmate.paths import violated_paths
-from rematbench.strategies.scheduling.kernels import liveness, row, stretch
+from rematbench.strategies.scheduling.kernels import liveness
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
 from rematbench.strategies.scheduling.solver import Idle, Outcome, Solver, presolved
 from rematbench.strategies.scheduling.space import Schedule, Space
@@ -66,11 +66,11 @@ def _merged(values: ValueTables, stages: int, limit: float) -> Groups:
     low, read = 0, np.zeros(len(values.size), dtype=bool)
     for s in range(stages):
         now = read.copy()
-        now[row(values.uses, s)] = True
+        now[values.uses.stretch(s, s + 1)] = True
         if s > low and values.size[now].sum() > limit:
             groups.append((low, s))
             now &= False
-            now[row(values.uses, s)] = True
+            now[values.uses.stretch(s, s + 1)] = True
             low = s
         read = now
     return [*groups, (low, stages)]
@@ -83,7 +83,7 @@ def make_layout(values: ValueTables, space: Space, groups: Groups) -> tuple[Layo
     keep = np.full((len(groups) + 1, len(values.size)), -1, dtype=np.int64)
     wanted = values.final.copy()
     for g in range(len(groups) - 1, -1, -1):
-        wanted[stretch(values.uses, low[g], high[g])] = True
+        wanted[values.uses.stretch(low[g], high[g])] = True
         close(values, wanted)
         ops = np.zeros(len(space.ops), dtype=bool)
         ops[values.writer[wanted]] = True
@@ -107,7 +107,7 @@ def static_rows(program: LinearProgram, values: ValueTables, layout: Layout) -> 
 
     used = np.zeros((groups, len(values.size)), dtype=bool)
     for group in range(groups):
-        used[group, stretch(values.uses, low[group], high[group])] = True
+        used[group, values.uses.stretch(low[group], high[group])] = True
     both = (keep[:-1] >= 0) & (again >= 0)
     # What a stage reads is in memory, or recomputed; in a group of one stage never both.
     for here, least, most in (

@@ -85,7 +85,7 @@ class Monet:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        replace(self, known=()).plan(Problem(unit_chain(4), 6, time_limit=5))
+        replace(self, known=(), gap=0.5).plan(Problem(unit_chain(6), 4))
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound for every plan of the graph with first computes in order.

@@ -249,7 +249,8 @@ class Published:
         """Bytes of live gradients, per backward op."""
         now = np.array([each.node for each in self.backward])[:, None]
         live = (np.arange(len(self.size)) <= now) & (self._last_reader >= now)
-        return np.where(live, self.size, 0.0).sum(axis=1)
+        found: FloatArray = np.where(live, self.size, 0.0).sum(axis=1)
+        return found
 
     def _locals(self, node: int, k: int) -> BoolArray:
         """Earlier nodes that an op from ``node`` on reads; up to the stage's, if tight."""

@@ -22,6 +22,10 @@ class Ragged(NamedTuple):
         """The same."""
         return cls(rows.start, rows.items)
 
+    def stretch(self, low: int, high: int) -> IntArray:
+        """The items of rows low to high, without high."""
+        return self.items[self.start[low] : self.start[high]]
+
 
 class Structure(NamedTuple):
     """The dependencies of a space.
@@ -76,12 +80,6 @@ class Course(NamedTuple):
 def row(ragged, i):
     """The items of row i."""
     return ragged.items[ragged.start[i] : ragged.start[i + 1]]
-
-
-@kernel
-def stretch(ragged, low, high):
-    """The items of rows low to high, without high."""
-    return ragged.items[ragged.start[low] : ragged.start[high]]
 
 
 @kernel

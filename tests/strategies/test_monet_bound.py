@@ -33,6 +33,12 @@ SEEDS = range(7)
 SECONDS = 0.5
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> None:
+    """Compiled beforehand, so that time limits are the planner's alone."""
+    Monet().warm_up()
+
+
 @functools.cache
 def small(seed: int, layers: int = 3) -> Graph:
     """A net with a skip connection: weights' gradients, small or large, and other ways at random.

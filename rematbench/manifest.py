@@ -47,7 +47,7 @@ class Loaded:
 
     Attributes:
         modules: the file of each module that counts by its code.
-        packages: names of distributions that the other modules came with.
+        packages: names of distributions that installed modules came with.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
@@ -103,9 +103,10 @@ def loaded(names: Iterable[str]) -> Loaded:
             continue
         # What an installed package calls a module's file need not be one (torch.ops).
         home = getattr(sys.modules.get(top), "__file__", None) or file
-        if top in own or not is_installed_file(home):
+        installed = is_installed_file(home)
+        if top in own or not installed:
             modules[name] = os.path.abspath(file)
-        elif top not in sys.stdlib_module_names:
+        if installed and top not in sys.stdlib_module_names:
             tops.add(top)
     known = _distributions()
     packages = {package for top in tops for package in known.get(top, ())}

@@ -16,7 +16,8 @@ from rematbench.app import main
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.row import Row, find_rows
-from rematbench.worker import the_worker
+from rematbench.settings import Settings
+from rematbench.worker import Worker, the_worker
 
 HOUSE = Path(__file__).parents[2]
 STRATEGY = '''
@@ -223,3 +224,38 @@ def test_a_changed_model_gives_its_new_peak(job: Job, tmp_path: Path) -> None:
     assert again["peak_bytes"] == second["peak_bytes"]
     parts.write_text("WIDTH = 32\n")
     assert job(*given)["peak_bytes"] == first["peak_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("null", "without a cache (cache=null) a second run repeats them"),
+        ("cache", "finished jobs are kept"),
+    ],
+)
+def test_an_interrupted_sweep_says_what_is_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kept: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Worker.run
+    given = ["-m", "model=unit_chain", "model.length=3,4,5", "hydra.sweep.dir=sweep"]
+
+    def interrupted(worker: Worker, settings: Settings, folder: Path, say: Callable) -> Row:
+        if settings.model["length"] == 4:
+            raise KeyboardInterrupt
+        return run(worker, settings, folder, say)
+
+    cached_before = []
+    for _ in range(2):
+        monkeypatch.setattr(Worker, "run", interrupted)
+        monkeypatch.setattr(sys, "argv", ["rematbench", *given, f"cache={kept}"])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        assert leaving.value.code == 130
+        assert said in " ".join(capsys.readouterr().err.split())
+        cached_before.append(cached(find_rows([tmp_path / "sweep" / "0"])[0]))
+    assert cached_before == [False, kept != "null"]  # what it said is true

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -85,3 +86,33 @@ def test_a_manifest_holds_while_nothing_changes(tmp_path: Path) -> None:
 
 def locate_ours(name: str) -> str:
     return house()[f"{HOUSE}.{name}"]
+
+
+def test_an_installed_plug_in_counts_by_its_code_and_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site-packages"
+    (site / "plug_in_of_a_test-1.0.dist-info").mkdir(parents=True)
+    facts = "Metadata-Version: 2.1\nName: plug-in-of-a-test\nVersion: 1.0\n"
+    (site / "plug_in_of_a_test-1.0.dist-info" / "METADATA").write_text(facts)
+    (site / "plug_in_of_a_test-1.0.dist-info" / "RECORD").write_text("plug_in_of_a_test.py,,\n")
+    plug_in = site / "plug_in_of_a_test.py"
+    plug_in.write_text("SIZE = 1\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setitem(sys.modules, "plug_in_of_a_test", None)
+    del sys.modules["plug_in_of_a_test"]
+    importlib.import_module("plug_in_of_a_test")
+    assert "plug_in_of_a_test" not in manifest.loaded([]).modules
+    of = manifest.loaded(["plug_in_of_a_test.Planner"])
+    assert of.modules["plug_in_of_a_test"] == str(plug_in)
+    assert "plug-in-of-a-test" in of.packages
+    assert manifest.installed_version("plug-in-of-a-test") == "1.0"
+    made = manifest.manifest(
+        Loaded({"plug_in_of_a_test": str(plug_in)}, ["plug-in-of-a-test"]),
+        plug_in.stat().st_ctime_ns + 1,
+    )
+    assert made is not None
+    assert made.packages == {"plug-in-of-a-test": "1.0"}
+    assert made.holds()
+    plug_in.write_text("SIZE = 2\n")
+    assert not made.holds()

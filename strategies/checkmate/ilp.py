@@ -33,7 +33,7 @@ class CheckmateIlp:
         minimise: None for the cost; ``peak`` for the smallest budget that has a plan (budget
             and variant play no role then).
         threads: 1, or 2 to search while the solver works.
-        max_ops: of the variants other than ``fast``.
+        max_ops: most ops of a graph for variants other than ``fast``.
 
     Raises:
         ConfigError: an option is out of its range.

@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
 
+INTERRUPTED = 130
+"""The exit code of a command that the user stopped."""
 _COMMAND = "rematbench"
+
+
+def leave_at_interrupts() -> None:
+    """Until :func:`catch_interrupts`, an interrupt ends a command at once.
+
+    While modules load there is nothing to save, nor anybody to catch an exception. Where interrupts
+    are ignored (a job in the background), they stay so.
+    """
+    try:
+        if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _leave)
+    except ValueError:  # a thread of somebody's program imports us
+        return
+
+
+def catch_interrupts() -> None:
+    """From here on an interrupt is a KeyboardInterrupt."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"rematbench: interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def demote_current_folder() -> None:

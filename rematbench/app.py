@@ -16,8 +16,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from rematbench import cache
+from rematbench._start import INTERRUPTED, catch_interrupts
 from rematbench.command_line import read_command_line
-from rematbench.commands import INTERRUPTED
 from rematbench.graphs.errors import RematbenchError
 from rematbench.mistakes import explain
 from rematbench.plugins import register_strategies
@@ -63,6 +63,7 @@ def command(name: str, config: str, task: Task) -> None:
         task: what Hydra is to run.
     """
     overrides: Sequence[str] = ()
+    catch_interrupts()
     try:
         register_strategies()
         register_resolvers()

@@ -6,26 +6,9 @@ it loads.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from types import FrameType
 
-INTERRUPTED = 130
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End at once: while modules load there is nothing to save, nor anybody to catch an error."""
-    os.write(2, b"rematbench: interrupted\n")
-    os._exit(INTERRUPTED)
-
-
-def _guard() -> bool:
-    """Leave at an interrupt, unless interrupts are ignored (a job in the background)."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return False
-    signal.signal(signal.SIGINT, _leave)
-    return True
+from rematbench._start import INTERRUPTED, catch_interrupts
 
 
 def run(name: str, module: str) -> None:
@@ -35,7 +18,6 @@ def run(name: str, module: str) -> None:
         name: of the command.
         module: has its ``main``.
     """
-    guarded = _guard()
     given = sys.argv[1:]
     if "--version" in given:
         from rematbench.helps import version_text
@@ -50,8 +32,7 @@ def run(name: str, module: str) -> None:
     import importlib
 
     main = importlib.import_module(module).main
-    if guarded:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    catch_interrupts()
     try:
         main()
     except KeyboardInterrupt:

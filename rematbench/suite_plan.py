@@ -13,11 +13,12 @@ from time import monotonic
 from types import TracebackType
 
 from rematbench.costmodel.device import device_name, release
+from rematbench.first_row import first_row
 from rematbench.graphs.errors import RematbenchError, is_out_of_memory
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.job import failure, first_row, make_strategy, run
+from rematbench.job import failure, make_strategy, run
 from rematbench.manifest import house_hash
 from rematbench.row import Row, read_row, write_row
 from rematbench.settings import Settings

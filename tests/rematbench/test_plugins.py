@@ -1,0 +1,151 @@
+"""Strategies of other distributions, everywhere; and what other Hydra programs see of us."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from rematbench.graphs.errors import ConfigError
+from rematbench.row import find_rows
+from rematbench.strategies import registry
+
+PLUGIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.planning import Problem, Solution, Traits
+
+@dataclass(frozen=True)
+class Theirs:
+    '''Somebody's strategy.
+
+    Attributes:
+        patience: how long.
+    '''
+    traits: ClassVar[Traits] = Traits("yes", "no", "no")
+    patience: int = 3
+
+    def plan(self, problem: Problem) -> Solution:
+        return Solution(program_order(problem.graph), variant=f"patience {self.patience}")
+"""
+NETWORK = """
+import torch
+from torch import nn
+
+def small(batch_size=2):
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    batch = (torch.randn(batch_size, 4),)
+    return network, batch, lambda module, x: module(x).square().mean()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an installed plug-in, and one that cannot be imported."""
+    site = tmp_path / "site"
+    info = site / "theirs-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "theirs_strategy.py").write_text(PLUGIN)
+    (site / "plugin_network.py").write_text(NETWORK)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rematbench.strategies]\ntheirs = theirs_strategy:Theirs\nbroken = no_such_module:X\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, env=os.environ, check=False
+    )
+
+
+def test_a_plug_in_is_a_strategy_like_any_other(place: Path) -> None:
+    shown = run("rematbench", "--cfg", "job", "strategy=theirs")
+    assert "  patience: 3\n" in shown.stdout, shown.stderr
+    done = run(
+        *("rematbench", "-m", "model=unit_chain", "strategy=glob(thei*)", "strategy.patience=4"),
+        "hydra.sweep.dir=sweep",
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = find_rows([Path("sweep")])
+    assert (row["strategy"], row["variant"]) == ("theirs", "patience 4")
+    wrong = run("rematbench", "strategy=theirs", "strategy.patience=much")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "rematbench: strategy.patience=much: give a whole number\n",
+    )
+
+
+def test_a_broken_plug_in_is_said_when_it_is_chosen(place: Path) -> None:
+    assert run("rematbench", "model=unit_chain").returncode == 0
+    broken = run("rematbench", "model=unit_chain", "strategy=broken")
+    assert broken.returncode == 2
+    assert "strategy 'broken' of theirs cannot be loaded" in broken.stderr
+    assert broken.stderr.count("\n") == 1
+
+
+def test_a_plug_in_fits(place: Path) -> None:
+    code = "import sys; from rematbench.commands import fit; fit()"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", code, "model=python", "model.target=plugin_network:small"),
+            *("memory=10kB", "strategies=[theirs]", "strategy=theirs", "costmodel=flops"),
+            "hydra.run.dir=fit",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(Path("fit/row.json").read_text())["extra"]["fit"]["tried"]
+    assert told[0]["strategy"] == "checkpoint_all"
+    assert {each["strategy"] for each in told} <= {"checkpoint_all", "theirs"}
+
+
+def test_plug_ins_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint(
+        "mine", "rematbench.strategies.chen:ApGreedy", registry.GROUP
+    )
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    registry.registered.cache_clear()
+    try:
+        assert registry.entry("mine").defaults == registry.entry("ap_greedy").defaults
+        assert registry.resolve("mine", "here") == registry.make("ap_greedy")
+        with pytest.raises(ConfigError, match="did you mean mine"):
+            registry.entry("mime")
+    finally:
+        registry.registered.cache_clear()
+
+
+FOREIGN = """
+import hydra, sys
+@hydra.main(version_base="1.3", config_path=None)
+def main(config):
+    print(sorted(name for name in sys.modules if name.startswith("rematbench")))
+main()
+"""
+
+
+def test_other_hydra_programs_load_nothing_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "foreign.py").write_text(FOREIGN)
+    done = subprocess.run(
+        [sys.executable, "foreign.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_choices_are_in_the_store() -> None:
+    from rematbench.plugins import register_strategies
+
+    register_strategies()
+    stored = set(ConfigStore.instance().list("strategy"))
+    assert {f"{name}.yaml" for name in registry.OURS} <= stored

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import numba
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.graphs.kernels import kernel
 from rematbench.strategies.chain_dp.chain import Chain, FloatArray
 
 Kind = Literal["all", "plain", "base", "back"]
@@ -120,13 +120,12 @@ def build(
         None where there are more steps than that; round the sizes then.
     """
     room = max(-1, memory - chain.input_bytes)
-    kernel: Any = _build
-    found = kernel(*chain.arrays(), room, published, retain, most, least)
+    found = _build(*chain.arrays(), room, published, retain, most, least)
     enough, start, stop, memories, times = found
     return Table(chain, published, retain, start, stop, memories, times) if enough else None
 
 
-@numba.njit(cache=True)
+@kernel
 def _grown(array, need):
     if array.size >= need:
         return array
@@ -135,7 +134,7 @@ def _grown(array, need):
     return larger
 
 
-@numba.njit(cache=True)
+@kernel
 def _push(memory, time, count, m, value):
     """Append a step, unless it saves no time; one at the same memory gives way."""
     if count and value >= time[count - 1] - _SAME * abs(time[count - 1]):
@@ -147,7 +146,7 @@ def _push(memory, time, count, m, value):
     return count + 1
 
 
-@numba.njit(cache=True)
+@kernel
 def _sum(
     memory, time, i, i_end, i_shift, j, j_end, j_shift, least, added, room, out_memory, out_time
 ):  # fmt: skip
@@ -170,7 +169,7 @@ def _sum(
     return count
 
 
-@numba.njit(cache=True)
+@kernel
 def _lower(a_memory, a_time, a_count, b_memory, b_time, b_count, out_memory, out_time):
     """The lower envelope of two staircases."""
     i = j = count = 0
@@ -184,7 +183,7 @@ def _lower(a_memory, a_time, a_count, b_memory, b_time, b_count, out_memory, out
     return count
 
 
-@numba.njit(cache=True)
+@kernel
 def _at(memory, time, start, stop, m):
     """The least time with m bytes of the staircase from ``start`` to ``stop``."""
     low, high = start, stop
@@ -197,7 +196,7 @@ def _at(memory, time, start, stop, m):
     return time[low - 1] if low > start else np.inf
 
 
-@numba.njit(cache=True)
+@kernel
 def _whole_test(s, t, gradient, plain_peak, moved_peak):
     """What the authors' recurrence asks of every choice: room to go from s to t."""
     most = plain_peak[s]
@@ -206,7 +205,7 @@ def _whole_test(s, t, gradient, plain_peak, moved_peak):
     return gradient[t] + most
 
 
-@numba.njit(cache=True)
+@kernel
 def _keep_test(s, t, published, gradient, kept_peak, plain_peak, moved_peak, base_peak, back_peak):
     """Room to keep all of s, and to go back over it at the end."""
     if published:
@@ -215,7 +214,7 @@ def _keep_test(s, t, published, gradient, kept_peak, plain_peak, moved_peak, bas
     return max(0, max(gradient[t] + kept_peak[s], back_peak[s]))
 
 
-@numba.njit(cache=True)
+@kernel
 def _build(
     output, kept, saved, gradient, kept_time, kept_peak, plain_time, plain_peak, moved_peak,
     base_time, base_peak, back_time, back_peak, room, published, retain, most, least,
@@ -309,7 +308,7 @@ def _build(
     return True, start, stop, memory[:used], time[:used]
 
 
-@numba.njit(cache=True)
+@kernel
 def _choose(
     output, kept, saved, gradient, kept_time, kept_peak, plain_time, plain_peak, moved_peak,
     base_time, base_peak, back_time, back_peak, published, retain, start, stop, memory, time,

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numba
 import numpy as np
 
+from rematbench.graphs.kernels import kernel
 from rematbench.strategies.kusumoto.family import Dag, Family, bits, family_of
 
 Objective = Literal["time", "memory", "least_cached"]
@@ -140,14 +140,12 @@ def _arrays(family: Family) -> tuple[Any, ...]:
 
 
 def _feasible(family: Family, budget: int) -> bool:
-    kernel: Any = _least_cache
-    return bool(kernel(*_arrays(family), budget)[-1] != _NONE)
+    return bool(_least_cache(*_arrays(family), budget)[-1] != _NONE)
 
 
 def _by_fronts(family: Family, budget: int, most: int) -> list[int] | None:
     """The path of least overhead; empty without one, None where there are too many trade-offs."""
-    kernel: Any = _fronts
-    enough, start, stop, parent, owner = kernel(*_arrays(family), budget, most)
+    enough, start, stop, parent, owner = _fronts(*_arrays(family), budget, most)
     if not enough:
         return None
     last = len(family) - 1
@@ -162,23 +160,22 @@ def _by_fronts(family: Family, budget: int, most: int) -> list[int] | None:
 
 def _by_table(family: Family, budget: int, most: bool) -> list[int]:
     """The path of most overhead, or of least cache; empty without one."""
-    kernel: Any = _table
     width = int(family.cost[-1]) + 1
-    table = kernel(*_arrays(family), budget, width)
+    table = _table(*_arrays(family), budget, width)
     row = table[-1]
     reached = np.flatnonzero(row != _NONE)
     if not len(reached):
         return []
     overhead = int(reached[-1] if most else reached[np.argmin(row[reached])])
-    back: Any = _back
+
     path, place = [], len(family) - 1
     while place > 0:
         path.append(place)
-        place, overhead = map(int, back(*_arrays(family), budget, table, place, overhead))
+        place, overhead = map(int, _back(*_arrays(family), budget, table, place, overhead))
     return path[::-1]
 
 
-@numba.njit(cache=True)
+@kernel
 def _inside(words, a, b):
     """Is set a a subset of set b?"""
     for w in range(words.shape[1]):  # noqa: SIM110
@@ -187,7 +184,7 @@ def _inside(words, a, b):
     return True
 
 
-@numba.njit(cache=True)
+@kernel
 def _shared(words, items, first, stop, a, node_bytes, node_cost):
     """Bytes and cost of a boundary's members that set a has."""
     size, cost = 0, 0.0
@@ -199,7 +196,7 @@ def _shared(words, items, first, stop, a, node_bytes, node_cost):
     return size, cost
 
 
-@numba.njit(cache=True)
+@kernel
 def _least_cache(
     words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget
 ):  # fmt: skip
@@ -215,7 +212,7 @@ def _least_cache(
     return least
 
 
-@numba.njit(cache=True)
+@kernel
 def _table(
     words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
     width,
@@ -238,7 +235,7 @@ def _table(
     return best
 
 
-@numba.njit(cache=True)
+@kernel
 def _back(
     words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
     best, b, t,
@@ -257,7 +254,7 @@ def _back(
     return -1, 0
 
 
-@numba.njit(cache=True)
+@kernel
 def _fronts(
     words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
     most,

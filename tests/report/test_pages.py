@@ -222,7 +222,8 @@ def test_cells_for_people() -> None:
 def test_a_report_with_pages(tmp_path: Path) -> None:
     graph = diamond()
     for i, plan in enumerate((program_order(graph), recompute_everything(graph))):
-        run_folder(tmp_path / "runs" / str(i), graph, plan, seed=i)
+        told = {"extra": {"verdict": "lossy"}, "reason": "lossy: by 0.1"}
+        run_folder(tmp_path / "runs" / str(i), graph, plan, seed=i, **told)
     broken = make_row(model="<b>", strategy="a&b", status="failed", reason="it's <i>broken</i>")
     write_row(tmp_path / "runs" / "2" / "row.json", broken)
     collected = collect([tmp_path / "runs"])
@@ -237,6 +238,7 @@ def test_a_report_with_pages(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "rows" / f"{pages[1]}.html").read_text()
     assert page.count("data:image/png;base64,") == 2
     assert "Simulated live bytes" in page
+    assert "status: ok; gradients: lossy (lossy: by 0.1)" in page
     plan_name, graph_name = re.findall(r'href="([^"]+)" download', page)
     kept_graph = read_graph(tmp_path / "out" / "rows" / graph_name)
     kept_plan = read_plan(tmp_path / "out" / "rows" / plan_name)

@@ -77,7 +77,7 @@ def _read(module: str, name: str) -> tuple[Option, ...]:
         if not isinstance(base, ast.Name):
             raise _Unclear
         found |= {option.name: option for option in _read(module, base.id)}
-    told = _told(ast.get_docstring(node) or "")
+    docs = _attribute_docs(ast.get_docstring(node) or "")
     if not any(_is_dataclass(each) for each in node.decorator_list):
         if any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body):
             raise _Unclear
@@ -89,7 +89,7 @@ def _read(module: str, name: str) -> tuple[Option, ...]:
         if "ClassVar" in ast.dump(field.annotation) or field.value is None:
             continue
         kind = source.resolved(field.annotation)
-        found[option] = Option(option, kind, source.value(field.value), told.get(option, ""))
+        found[option] = Option(option, kind, source.value(field.value), docs.get(option, ""))
     return tuple(found.values())
 
 
@@ -102,7 +102,7 @@ def _asked(kind: Any) -> tuple[Option, ...]:
     """The options of a class that is imported."""
     if not dataclasses.is_dataclass(kind):
         return ()
-    told = _told(kind.__doc__ or "")
+    docs = _attribute_docs(kind.__doc__ or "")
     found = []
     for field in dataclasses.fields(kind):
         if field.default is not dataclasses.MISSING:
@@ -113,7 +113,7 @@ def _asked(kind: Any) -> tuple[Option, ...]:
             continue
         written = field.type if isinstance(field.type, str) else None
         annotation = ast.parse(written, mode="eval").body if written else None
-        doc = told.get(field.name, "")
+        doc = docs.get(field.name, "")
         found.append(Option(field.name, annotation, _plain(default), doc))
     return tuple(found)
 
@@ -123,15 +123,15 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _told(docstring: str) -> dict[str, str]:
+def _attribute_docs(docstring: str) -> dict[str, str]:
     """What ``Attributes:`` says of each name."""
     _, _, section = docstring.partition("Attributes:\n")
-    told: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for item in re.split(r"\n {0,4}(?=\S)", "\n" + re.split(r"\n\s*\n", section)[0]):
         names, colon, words = " ".join(item.split()).partition(": ")
         if colon:
-            told |= dict.fromkeys(names.split(", "), words)
-    return told
+            docs |= dict.fromkeys(names.split(", "), words)
+    return docs
 
 
 class _Source:

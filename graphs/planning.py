@@ -87,6 +87,54 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledRun:
+    """A plan as ``torch.compile`` runs it, by the partitioner's activation budget.
+
+    Attributes:
+        ratio: the budget, from 0 to 1; None: the smallest.
+        solver: of the partitioner's knapsack, by name.
+        recomputed: ops that the plan computes again, by name, in place of a solver.
+    """
+
+    ratio: float | None = None
+    solver: str | None = None
+    recomputed: tuple[str, ...] | None = None
+
+    def told(self) -> dict[str, Any]:
+        """As it stands in a row's ``extra.native``."""
+        if self.recomputed is not None:
+            return {"how": "torch.compile", "recomputed": list(self.recomputed)}
+        return {"how": "torch.compile", "ratio": self.ratio, "solver": self.solver}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedRun:
+    """A plan as ``torch.utils.checkpoint`` runs it.
+
+    Sequences of modules are cut; of a list of modules each member is checkpointed, of a model
+    without either each child.
+
+    Attributes:
+        segments: of a sequence; None: sqrt of its length.
+        kept: names of ops (convolution, mm, ..) that are not recomputed; none: every op is.
+        every: every n-th of them is kept.
+    """
+
+    segments: int | None = None
+    kept: tuple[str, ...] = ()
+    every: int = 1
+
+    def told(self) -> dict[str, Any]:
+        """As it stands in a row's ``extra.native``."""
+        policy = {"kept": list(self.kept), "every": self.every} if self.kept else {}
+        return {"how": "checkpoint", "segments": self.segments, **policy}
+
+
+NativeRun = CompiledRun | CheckpointedRun
+"""How PyTorch runs what a plan of its own planners says; it is measured beside the plan."""
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """What a planner answers.
 
@@ -101,6 +149,7 @@ class Solution:
         seconds: planning time.
         details: JSON-ready facts that only this strategy has; they go into the row's ``extra``.
         verdict: of a strategy that is its own judge.
+        native: how PyTorch itself runs the plan, of PyTorch's own planners.
     """
 
     plan: Plan | None
@@ -112,6 +161,7 @@ class Solution:
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
+    native: NativeRun | None = None
 
 
 @runtime_checkable

@@ -113,12 +113,12 @@ def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> R
         best = min(range(len(rows)), key=lambda i: _rank(asked, rows[i]))
         copy_files(Path(scratch, str(best)), folder)
     row = rows[best]
-    facts = {
+    facts: dict[str, Any] = {
         "memory_bytes": asked.memory,
         "reserve_bytes": asked.reserve,
         "tried": [_told(each) for each in rows],
     }
-    row = row | {"extra": row["extra"] | {"fit": facts}}
+    row["extra"]["fit"] = facts
     write_row(folder / "row.json", row)
     (folder / "train.py").unlink(missing_ok=True)  # of an earlier run
     if row["status"] == "ok":

@@ -29,11 +29,12 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.row import Row, finite, write_row
+from rematbench.row import Outcome, Row, add_facts, ended, finite, put, sure, write_row
 from rematbench.settings import Settings
 from rematbench.sources import banishing_peak, load, load_stream
 from rematbench.strategies.base import (
     ChoosesImplementations,
+    NativeRun,
     Problem,
     Solution,
     Strategy,
@@ -87,7 +88,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
             if settings.execute and settings.device != "none" and captured is not None:
                 say("execute")
                 executing = True
-                _execute(row, settings, captured, plan, trace)
+                _execute(row, settings, captured, plan, solution.native)
     except NotApplicable as error:
         row |= {"status": "not_applicable", "reason": error.reason}
     except Infeasible as error:
@@ -101,7 +102,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     except Exception as error:
         if executing and not is_out_of_memory(error) and own_place(error):
             raise CaptureError(f"model {settings.label!r} raised {accuse(error)}") from error
-        row |= failure(error)
+        ended(row, failure(error))
     row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
     row = finite(row)
     write_row(folder / "row.json", row)
@@ -179,7 +180,7 @@ def _accept(row: Row, solution: Solution, folder: Path) -> None:
         "peak_bytes": verdict.peak_bytes,
         "checkpoint_all_peak_bytes": verdict.base_peak_bytes,
     }
-    row["extra"] |= dict(solution.details)
+    add_facts(row, solution.details)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("event", "tensor", "clock"))
@@ -202,21 +203,25 @@ def _judge(row: Row, solution: Solution, trace: Trace) -> None:
     }
     if solution.bound is not None:
         row["gap"] = max(0.0, (trace.cost - solution.bound) / trace.cost) if trace.cost else 0.0
-    row["extra"] |= dict(solution.details)
+    add_facts(row, solution.details)
+    if solution.native is not None:
+        row["extra"]["native"] = solution.native.told()
     limit = row["budget_bytes"]
     if limit is not None and trace.peak_bytes > limit:
         reason = f"the plan peaks at {trace.peak_bytes} bytes, the budget is {limit} (not proven)"
         row |= {"status": "infeasible", "reason": reason}
 
 
-def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace: Trace) -> None:
+def _execute(
+    row: Row, settings: Settings, captured: Captured, plan: Plan, native: NativeRun | None
+) -> None:
     from rematbench.costmodel.device import device_name, free_memory
     from rematbench.validator import measure
 
     row["device"] = device_name(settings.device)
-    free = free_memory(settings.device)
-    if settings.device == "cpu" and free is not None and trace.peak_bytes > free:
-        reason = f"the plan peaks at {trace.peak_bytes} bytes, {free} are available"
+    free, peak = free_memory(settings.device), sure(row["peak_bytes"])
+    if settings.device == "cpu" and free is not None and peak > free:
+        reason = f"the plan peaks at {peak} bytes, {free} are available"
         row |= {"status": "out_of_memory", "reason": reason}
         return
     measured = measure(
@@ -227,12 +232,11 @@ def _execute(row: Row, settings: Settings, captured: Captured, plan: Plan, trace
         repeats=settings.repeats,
         memory=settings.device_memory,
     )
-    if "native" in row["extra"] and settings.device_memory is None:
+    if native is not None and settings.device_memory is None:
         from rematbench.validator.native import measure_native
 
-        how = row["extra"]["native"]
-        native = measure_native(captured, how, settings.device, settings.seed, settings.repeats)
-        row["extra"]["native"] = {**how, **asdict(native)}
+        found = measure_native(captured, native, settings.device, settings.seed, settings.repeats)
+        row["extra"]["native"] = {**native.told(), **asdict(found)}
     record(row, measured, settings.accounting)
 
 
@@ -241,9 +245,9 @@ def record(row: Row, measurement: Measurement, accounting: str) -> None:
     measured = asdict(measurement)
     reason = measured.pop("reason")
     measured["verdict"] = str(measurement.verdict)
-    row |= {name: measured.pop(name) for name in list(measured) if name in row}
+    put(row, {name: measured.pop(name) for name in list(measured) if name in row})
     row["measured_overhead"] = _ratio(row["measured_seconds"], measured["eager_seconds"])
-    row["extra"] |= measured
+    add_facts(row, measured)
     if accounting == "full":
         row["peak_error"] = _ratio(row["peak_bytes"], row["measured_peak_bytes"])
     if reason is not None:
@@ -252,7 +256,7 @@ def record(row: Row, measurement: Measurement, accounting: str) -> None:
         row["reason"] = measurement.remark
 
 
-def failure(error: BaseException) -> Row:
+def failure(error: BaseException) -> Outcome:
     """Status and reason of whatever a strategy or a device raised."""
     text = one_line(error)
     if is_out_of_memory(error):

@@ -28,7 +28,7 @@ from rematbench.cache import copy_files
 from rematbench.graphs.budget import parse_bytes
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
-from rematbench.row import Row, write_row
+from rematbench.row import Row, make_row, sure, write_row
 from rematbench.settings import Settings, flag, one_of, whole
 from rematbench.task import JobTask
 
@@ -88,12 +88,13 @@ class Probe:
 
     def told(self) -> dict[str, Any]:
         """As it stands in ``extra.max_batch``."""
-        row = self.row or dict.fromkeys(("cost", "peak_bytes", "measured_peak_bytes"))
+        row = self.row or make_row()
+        cost = row["cost"]
         return {
             "value": self.value,
             "status": self.status,
             "reason": self.reason,
-            "cost_ratio": row["cost"] and row["cost"] / row["checkpoint_all_cost"],
+            "cost_ratio": cost and cost / sure(row["checkpoint_all_cost"]),
             "peak_bytes": row["peak_bytes"],
             "measured_peak_bytes": row["measured_peak_bytes"],
             "seconds": self.seconds,
@@ -107,7 +108,7 @@ def cost_limit(row: Row) -> float | None:
     """
     if "forward_cost" not in row["extra"]:
         return None
-    return float(row["checkpoint_all_cost"] + row["extra"]["forward_cost"])
+    return float(sure(row["checkpoint_all_cost"]) + row["extra"]["forward_cost"])
 
 
 def equation_11(asked: Question, probes: Mapping[int, Probe]) -> int | None:
@@ -228,12 +229,13 @@ def answer(asked: Question, settings: Settings, folder: Path, force: bool = Fals
             told["measured_probes"] = [each.told() for each in probes.values()]
         copy_files(place / str(best), folder)
     assert found.row is not None  # its failure at the smallest value would have been raised
-    facts = {
+    row = found.row
+    row["reason"] = found.reason
+    row["extra"] |= {
         "memory_bytes": asked.memory,
-        "cost_limit": cost_limit(found.row),
+        "cost_limit": cost_limit(row),
         "max_batch": told,
     }
-    row = found.row | {"reason": found.reason, "extra": found.row["extra"] | facts}
     if not found.fits and row["status"] == "ok":
         row["status"] = "infeasible"
     write_row(folder / "row.json", row)
@@ -272,11 +274,11 @@ def probe(asked: Question, settings: Settings, value: int, folder: Path, force: 
         if value == asked.least:
             raise
         return Probe(value, "failed", one_line(error), None, perf_counter() - began)
-    status, reason, limit = row["status"], row["reason"], cost_limit(row)
-    measured = row["measured_peak_bytes"]
-    if status == "ok" and limit is not None and row["cost"] > limit * _ROUNDING:
+    status, reason, limit = str(row["status"]), row["reason"], cost_limit(row)
+    measured, cost = row["measured_peak_bytes"], row["cost"]
+    if status == "ok" and limit is not None and sure(cost) > limit * _ROUNDING:
         status = "over_cost_limit"
-        reason = f"the plan's cost {row['cost']:g} is over the limit of {limit:g}"
+        reason = f"the plan's cost {cost:g} is over the limit of {limit:g}"
     elif status == "ok" and measured is not None and measured > asked.memory:
         status, reason = "over_memory", f"the measured peak of {measured} bytes is over the memory"
     return Probe(value, status, reason, row, perf_counter() - began)

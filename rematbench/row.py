@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict, TypeVar, cast, get_type_hints
 
+from rematbench.extra import Extra, Means
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.json_files import (
     read_json,
@@ -17,54 +18,6 @@ from rematbench.graphs.json_files import (
     write_json,
 )
 
-COLUMNS = (
-    # what was planned for
-    "model",
-    "batch_size",
-    "resolution",
-    "graph_hash",
-    "ops",
-    "values",
-    # by whom
-    "strategy",
-    "variant",
-    "budget_bytes",
-    "budget_fraction",
-    "status",
-    "reason",
-    # planned and simulated
-    "cost",
-    "cost_unit",
-    "checkpoint_all_cost",
-    "overhead",
-    "bound",
-    "gap",
-    "bound_of",
-    "objective",
-    "recomputations",
-    "checkpoints",
-    "peak_bytes",
-    "checkpoint_all_peak_bytes",
-    "plan_seconds",
-    # measured
-    "measured_peak_bytes",
-    "measured_reserved_bytes",
-    "peak_error",
-    "measured_seconds",
-    "measured_overhead",
-    "gradient_max_error",
-    "gradient_bitwise",
-    # provenance
-    "device",
-    "costmodel",
-    "seed",
-    "threads",
-    "solver",
-    "versions",
-    "commit",
-    "utc",
-    "extra",
-)
 STATUSES = (
     "ok",
     "infeasible",
@@ -77,7 +30,130 @@ STATUSES = (
 # Statuses that a second run would give again; the others are not worth remembering.
 LASTING = ("ok", "infeasible", "time_limit", "not_applicable", "thrashed")
 
-Row = dict[str, Any]
+T = TypeVar("T")
+Text = str | None
+Whole = int | None
+Number = float | None
+Flag = bool | None
+
+
+class Row(TypedDict):
+    """One job's result: the columns in their order; what is not known is null."""
+
+    # what was planned for
+    model: Annotated[
+        Text, Means("the network, or the name of the file that the graph came from", source="job")
+    ]
+    batch_size: Annotated[Whole, Means("samples of a batch", source="job")]
+    resolution: Annotated[
+        Text, Means("of an image: 224, or 416x608 (height x width)", "pixels", "job")
+    ]
+    graph_hash: Annotated[
+        Text, Means("of the graph's content: same hash, same problem", source="job")
+    ]
+    ops: Annotated[Whole, Means("of the graph", source="job")]
+    values: Annotated[Whole, Means("of the graph", source="job")]
+    # by whom
+    strategy: Annotated[Text, Means("the planner, by its name on the command line", source="job")]
+    variant: Annotated[Text, Means("which form of the strategy made the plan", source="job")]
+    budget_bytes: Annotated[Whole, Means("the allowed peak; null: no limit", "bytes", "job")]
+    budget_fraction: Annotated[
+        Number,
+        Means(
+            "the budget as asked for, of extra.budget_base; null: given in bytes, or none",
+            "ratio",
+            "job",
+        ),
+    ]
+    status: Annotated[Text, Means("how the job ended", source="job")]
+    reason: Annotated[Text, Means("why there is no plan, or what to know of it", source="job")]
+    # planned and simulated
+    cost: Annotated[
+        Number, Means("of the plan: the sum over its computes", "cost_unit", "simulated")
+    ]
+    cost_unit: Annotated[Text, Means("of all costs of the row", source="simulated")]
+    checkpoint_all_cost: Annotated[
+        Number, Means("of the plan that keeps everything", "cost_unit", "simulated")
+    ]
+    overhead: Annotated[Number, Means("cost / checkpoint_all_cost - 1", "ratio", "simulated")]
+    bound: Annotated[
+        Number,
+        Means(
+            "no plan in the space of bound_of costs less at this budget", "cost_unit", "simulated"
+        ),
+    ]
+    gap: Annotated[Number, Means("(cost - bound) / cost", "ratio", "simulated")]
+    bound_of: Annotated[
+        Text,
+        Means(
+            "plans that the bound holds for: any, 9 (Checkmate's problem 9) or F (the reduced one)",
+            source="simulated",
+        ),
+    ]
+    objective: Annotated[
+        Number, Means("the planner's own figure, where it is not the cost", source="planned")
+    ]
+    recomputations: Annotated[Whole, Means("computes of an op after its first", source="simulated")]
+    checkpoints: Annotated[
+        Whole, Means("forward values that are live when the loss op starts", source="simulated")
+    ]
+    peak_bytes: Annotated[
+        Whole,
+        Means(
+            "most live bytes; of an infeasible row, the smallest peak found", "bytes", "simulated"
+        ),
+    ]
+    checkpoint_all_peak_bytes: Annotated[
+        Whole, Means("the same of the plan that keeps everything", "bytes", "simulated")
+    ]
+    plan_seconds: Annotated[Number, Means("that the planner took", "seconds", "run")]
+    # measured
+    measured_peak_bytes: Annotated[
+        Whole, Means("most live bytes on the device, residents included", "bytes", "measured")
+    ]
+    measured_reserved_bytes: Annotated[
+        Whole, Means("what the caching allocator held at most (CUDA)", "bytes", "measured")
+    ]
+    peak_error: Annotated[
+        Number, Means("peak_bytes / measured_peak_bytes - 1", "ratio", "measured")
+    ]
+    measured_seconds: Annotated[
+        Number, Means("of one step, the median of extra.measured_repeats", "seconds", "measured")
+    ]
+    measured_overhead: Annotated[
+        Number, Means("measured_seconds / extra.eager_seconds - 1", "ratio", "measured")
+    ]
+    gradient_max_error: Annotated[
+        Number, Means("against eager training, over the largest entry", source="measured")
+    ]
+    gradient_bitwise: Annotated[
+        Flag, Means("is every bit of loss, gradients and buffers equal?", source="measured")
+    ]
+    # provenance
+    device: Annotated[Text, Means("the hardware", source="measured")]
+    costmodel: Annotated[
+        Text, Means("where costs came from: given, unit, flops, roofline or profiled", source="run")
+    ]
+    seed: Annotated[Whole, Means("of parameters, batch and every random choice", source="run")]
+    threads: Annotated[Whole, Means("of PyTorch and the solvers", source="run")]
+    solver: Annotated[Text, Means("name and version", source="run")]
+    versions: Annotated[
+        Text, Means("of Python and the packages that the result depends on", source="run")
+    ]
+    commit: Annotated[Text, Means("of this program, where it is known", source="run")]
+    utc: Annotated[Text, Means("when the job began", source="run")]
+    # what only some rows have
+    extra: Extra
+
+
+class Outcome(TypedDict):
+    """How a job ended."""
+
+    status: Text
+    reason: Text
+
+
+COLUMNS = tuple(Row.__annotations__)
 
 
 def make_row(**known: Any) -> Row:
@@ -88,22 +164,71 @@ def make_row(**known: Any) -> Row:
     """
     unknown = set(known) - set(COLUMNS)
     assert not unknown, unknown
-    row: Row = dict.fromkeys(COLUMNS)
-    return row | {"extra": {}} | known
+    return cast(Row, dict.fromkeys(COLUMNS) | {"extra": {}} | known)
 
 
-def marked(experiment: str | None, group: str | None) -> dict[str, str]:
+def cells(row: Row) -> Mapping[str, Any]:
+    """A row for code that goes over its columns, or is handed a column's name."""
+    return cast(Mapping[str, Any], row)
+
+
+def values_of(row: Row) -> list[Any]:
+    """A row's values in the order of the columns."""
+    return [cells(row)[column] for column in COLUMNS]
+
+
+def means() -> dict[str, Means]:
+    """What each column stands for, in order, but ``extra``."""
+    hints = get_type_hints(Row, include_extras=True)
+    return {column: hints[column].__metadata__[0] for column in COLUMNS if column != "extra"}
+
+
+def columns_of(*types: object) -> frozenset[str]:
+    """The columns of some types: Text, Whole, Number, Flag."""
+    hints = get_type_hints(Row)
+    return frozenset(column for column in COLUMNS if hints[column] in types)
+
+
+def marked(experiment: str | None, group: str | None) -> Extra:
     """What ``extra`` says of who asked for a row: keys that are None are left out."""
-    pairs = {"experiment": experiment, "group": group}
-    return {key: str(value) for key, value in pairs.items() if value is not None}
-
-
-def unmarked(row: Row) -> dict[str, Any]:
-    """A row's ``extra``, from which it is taken out who asked for the row."""
-    for key in ("experiment", "group"):
-        row["extra"].pop(key, None)
-    extra: dict[str, Any] = row["extra"]
+    extra: Extra = {}
+    if experiment is not None:
+        extra["experiment"] = experiment
+    if group is not None:
+        extra["group"] = str(group)
     return extra
+
+
+def unmarked(row: Row) -> Extra:
+    """A row's ``extra``, from which it is taken out who asked for the row."""
+    extra = row["extra"]
+    extra.pop("experiment", None)
+    extra.pop("group", None)
+    return extra
+
+
+def put(row: Row, values: Mapping[str, Any]) -> None:
+    """Set columns whose names are not known here."""
+    unknown = set(values) - set(COLUMNS)
+    assert not unknown, unknown
+    cast(dict[str, Any], row).update(values)
+
+
+def add_facts(row: Row, facts: Mapping[str, Any]) -> None:
+    """Add a strategy's details, or what was measured, to a row's ``extra``."""
+    cast(dict[str, Any], row["extra"]).update(facts)
+
+
+def ended(row: Row, outcome: Outcome) -> Row:
+    """The row itself, with how its job ended."""
+    row |= {"status": outcome["status"], "reason": outcome["reason"]}
+    return row
+
+
+def sure(value: T | None) -> T:
+    """A column that is never null in such a row, as its status says."""
+    assert value is not None
+    return value
 
 
 def read_row(path: Path) -> Row:
@@ -115,7 +240,7 @@ def read_row(path: Path) -> Row:
     row = read_json(path, ConfigError)
     if not isinstance(row, dict) or not set(COLUMNS) <= set(row):
         raise ConfigError(f"{path}: not a row of this program; remove it or run its job again")
-    return row
+    return cast(Row, row)
 
 
 def finite(row: Row) -> Row:
@@ -138,7 +263,7 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
     Raises:
         ConfigError: a folder does not exist, or holds no row.
     """
-    rows = []
+    rows: list[Row] = []
     for folder in folders:
         if not folder.exists():
             raise ConfigError(f"{folder}: no such folder; give a run or sweep folder")
@@ -158,7 +283,7 @@ def write_leaderboard(path: Path, rows: Iterable[Row]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(row[column]) for column in COLUMNS] for row in rows)
+    writer.writerows([_cell(value) for value in values_of(row)] for row in rows)
     write_bytes(path, text.getvalue().encode())
 
 
@@ -172,4 +297,5 @@ def _cell(value: Any) -> str:
 
 def format_row(row: Row) -> str:
     """The row as ``column=value`` lines, without what is null."""
-    return "\n".join(f"{c}={_cell(row[c])}" for c in COLUMNS if row[c] is not None)
+    pairs = zip(COLUMNS, values_of(row), strict=True)
+    return "\n".join(f"{column}={_cell(value)}" for column, value in pairs if value is not None)

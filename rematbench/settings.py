@@ -15,6 +15,7 @@ from typing import Any
 from rematbench.accounting import NAMES as ACCOUNTINGS
 from rematbench.costmodel import NAMES as COSTMODELS
 from rematbench.costmodel.machines import MACHINES
+from rematbench.extra import Extra
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.code_hash import content_hash
 from rematbench.graphs.errors import ConfigError
@@ -97,7 +98,7 @@ class Settings:
         return model_label(self.model)
 
     @property
-    def mark(self) -> dict[str, str]:
+    def mark(self) -> Extra:
         """Who asked for the job, as in the row's ``extra``: the result does not depend on it."""
         return marked(self.experiment, self.group)
 

@@ -8,7 +8,7 @@ from time import monotonic
 from rematbench.costmodel.device import PeakReading, device_name, empty_cache, release, spread
 from rematbench.graphs.files import read_plan
 from rematbench.job import failure, record
-from rematbench.row import Row, write_row
+from rematbench.row import Outcome, Row, add_facts, ended, sure, write_row
 from rematbench.suite_plan import Entry, Prepared, settle
 from rematbench.terminal import announce
 from rematbench.validator import Judgement, Program, generate
@@ -17,7 +17,7 @@ from rematbench.validator.replay import replayed_seconds
 # Of the time for a model: a plan runs twice to be judged (one with inexact implementations also in
 # float64, and they one by one), and a few times to be timed.
 JUDGING = 0.4
-TOO_LATE: Row = {
+TOO_LATE: Outcome = {
     "status": "time_limit",
     "reason": "planned; the suite's time was over before it was measured",
 }
@@ -56,7 +56,7 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
                 if not _judge(prepared, entry, row, found):
                     release(prepared.validator.device)
             else:
-                row |= TOO_LATE
+                ended(row, TOO_LATE)
             write_row(entry.folder / "row.json", row)
         announce(row, None)
     _time(prepared, list(found.values()), deadline, cuda_graphs)
@@ -82,7 +82,7 @@ def _judge(
         _, reading = found[key].judged
         row["measured_peak_bytes"] = reading.peak_bytes + prepared.validator.bench.resident_bytes
     except Exception as error:
-        row |= failure(error)
+        ended(row, failure(error))
         return False
     return True
 
@@ -101,7 +101,7 @@ def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graph
         for each in found if cuda_graphs else ():
             replayed = replayed_seconds(validator, each.program, repeats)
             for row in each.rows.values():
-                row["extra"] |= replayed
+                add_facts(row, replayed)
             _write(each)
         return
     release(validator.device)
@@ -114,7 +114,7 @@ def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graph
         _write(each, TOO_LATE if half else failed)
 
 
-def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Row | None:
+def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Outcome | None:
     """Rows with times; or, where something goes wrong, what to say of it."""
     validator, settings = prepared.validator, prepared.model.base
     try:
@@ -133,9 +133,10 @@ def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Row
     return None
 
 
-def _write(distinct: Distinct, more: Row | None = None) -> None:
+def _write(distinct: Distinct, more: Outcome | None = None) -> None:
     for entry, row in distinct.rows.items():
-        row |= more or {}
+        if more is not None:
+            ended(row, more)
         write_row(entry.folder / "row.json", row)
 
 
@@ -143,6 +144,6 @@ def _compare(row: Row, base: list[float] | None) -> None:
     """Against checkpoint-all, in the same turns."""
     if base is None:
         return
-    seconds = spread(base)[0]
+    seconds, mine = spread(base)[0], sure(row["measured_seconds"])
     row["extra"]["checkpoint_all_seconds"] = seconds
-    row["extra"]["overhead_against_checkpoint_all"] = row["measured_seconds"] / seconds - 1
+    row["extra"]["overhead_against_checkpoint_all"] = mine / seconds - 1

@@ -20,7 +20,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.job import failure, make_strategy, run
 from rematbench.manifest import house_hash
-from rematbench.row import Row, read_row, write_row
+from rematbench.row import Row, cells, ended, put, read_row, write_row
 from rematbench.settings import Settings
 from rematbench.sources import load
 from rematbench.strategies.base import ChoosesImplementations
@@ -141,7 +141,7 @@ class Planners:
         try:
             return worker.run(settings, folder, lambda phase: None)
         except RematbenchError as error:
-            return first_row(settings) | failure(error)
+            return ended(first_row(settings), failure(error))
         finally:
             self._idle.put(worker)
 
@@ -155,11 +155,12 @@ def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | Non
     try:
         prepared = _on_device(model)
     except Exception as error:
-        failed = failure(error) | {"device": device_name(model.base.device)}
+        failed = failure(error)
         prepared = None
     if prepared is None:
         for entry in (*model.entries, *model.alone):
-            announce(settle(entry, first_row(entry.settings) | failed), None)
+            row = ended(first_row(entry.settings), failed)
+            announce(settle(entry, row | {"device": device_name(model.base.device)}), None)
         release(model.base.device)
         return None
     for entry in model.entries:
@@ -198,7 +199,7 @@ def _start_or_say(prepared: Prepared, entry: Entry, planners: Planners, deadline
     try:
         _start(prepared, entry, planners, deadline)
     except Exception as error:
-        row = first_row(entry.settings) | failure(error)
+        row = ended(first_row(entry.settings), failure(error))
         announce(settle(entry, row, prepared.budget_base), None)
 
 
@@ -208,7 +209,8 @@ def _alone(prepared: Prepared, entry: Entry) -> Row:
     try:
         row = run(settings, _made(entry.folder))
     except Exception as error:  # of its implementations, before there is a problem to plan for
-        row = first_row(settings) | failure(error) | {"device": device_name(settings.device)}
+        row = ended(first_row(settings), failure(error))
+        row["device"] = device_name(settings.device)
     if row["status"] in ("failed", "out_of_memory"):
         release(settings.device)
     return settle(entry, row, prepared.budget_base)
@@ -248,7 +250,7 @@ def settle(entry: Entry, row: Row, base: str | None = None) -> Row:
     """Write a row of a planning process as that of the suite's job."""
     known = first_row(entry.settings)
     own = ("model", "batch_size", "resolution", "budget_fraction", "costmodel")
-    row |= {column: known[column] for column in own}
+    put(row, {column: cells(known)[column] for column in own})
     row["extra"] |= {"suite": entry.key, "budget_base": base}
     if entry.settings.device == "cuda":
         row["extra"]["numerics"] = entry.settings.numerics

@@ -71,7 +71,7 @@ def following(folder: Path) -> Iterator[None]:
 
 def announce(row: Row, far: Progress | None) -> None:
     """One line for a finished job of a sweep."""
-    colour = _COLOURS.get(row["status"], "red")
+    colour = _COLOURS.get(str(row["status"]), "red")
     told = row["reason"] if row["overhead"] is None else _brief(row)
     cached = " (cached)" if row["extra"].get("cached") else ""
     console.print(
@@ -137,7 +137,7 @@ def summarise(rows: list[Row], title: str) -> None:
             _input(row),
             str(row["strategy"]),
             _budget(row),
-            f"[{_COLOURS.get(row['status'], 'red')}]{row['status']}[/]",
+            f"[{_COLOURS.get(str(row['status']), 'red')}]{row['status']}[/]",
             _percent(row["overhead"]),
             size(row["peak_bytes"]),
             _percent(row["measured_overhead"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError
-from rematbench.row import Row, read_row
+from rematbench.row import Row, cells, read_row
 from rematbench.settings import Settings
 
 SWEEP = "sweep"
@@ -48,7 +48,7 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
 
 
 def _is_same(ours: Row, theirs: Row) -> bool:
-    same = all(theirs[column] == ours[column] for column in _SAME)
+    same = all(cells(theirs)[column] == cells(ours)[column] for column in _SAME)
     extra = (row["extra"] for row in (ours, theirs))
-    details = [[each.get(key) for key in ("accounting", "options")] for each in extra]
+    details = [(each.get("accounting"), each.get("options")) for each in extra]
     return same and details[0] == details[1] and theirs["status"] == "ok"

@@ -18,7 +18,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, marker, order
 from rematbench.report.tables import geometric_mean, table_picture
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 _GB = 1e9
 _ILP = "checkmate_ilp"
@@ -66,13 +66,13 @@ def tradeoff_table(rows: Sequence[Row]) -> pd.DataFrame:
     found = [
         {
             "strategy": row["strategy"],
-            "budget_GB": row["budget_bytes"] / _GB,
+            "budget_GB": sure(row["budget_bytes"]) / _GB,
             "status": row["status"],
-            "slowdown": row["overhead"] + 1 if row["status"] == "ok" else None,
-            "peak_GB": row["peak_bytes"] / _GB if row["status"] == "ok" else None,
+            "slowdown": sure(row["overhead"]) + 1 if row["status"] == "ok" else None,
+            "peak_GB": sure(row["peak_bytes"]) / _GB if row["status"] == "ok" else None,
             "gap": row["gap"],
             "bound_of": row["bound_of"],
-            "checkpoint_all_GB": row["checkpoint_all_peak_bytes"] / _GB,
+            "checkpoint_all_GB": sure(row["checkpoint_all_peak_bytes"]) / _GB,
         }
         for row in rows
     ]
@@ -227,7 +227,9 @@ def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
     for row in rows:
         if row["budget_bytes"]:
             cost = row["cost"] if row["status"] == "ok" else None
-            costs.setdefault((row["model"], row["strategy"]), {})[row["budget_bytes"]] = cost
+            costs.setdefault((str(row["model"]), str(row["strategy"])), {})[row["budget_bytes"]] = (
+                cost
+            )
     lines = []
     models = dict.fromkeys([*_PAPER_TABLE2, *(model for model, _ in costs)])
     for model in models:

@@ -20,7 +20,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import ARCHITECTURES
 from rematbench.report.style import colour, order
 from rematbench.report.tables import table_picture
-from rematbench.row import Row
+from rematbench.row import Row, sure
 from rematbench.strategies import registry
 
 _GB = 1e9
@@ -85,7 +85,7 @@ def _draw_timeline(records: Sequence[Record]) -> Drawing | None:
 
 
 def _timeline_notes(rows: dict[str, Row]) -> tuple[Comparison, ...]:
-    full, lean = (rows[each]["peak_bytes"] / _GB for each in ("checkpoint_all", _ILP))
+    full, lean = (sure(rows[each]["peak_bytes"]) / _GB for each in ("checkpoint_all", _ILP))
     return (
         Comparison(
             "memory of a 32-layer network, everything kept and rematerialized",
@@ -108,7 +108,7 @@ def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
             "batch": row["batch_size"],
             "resolution": row["resolution"],
             "fixed_GB": row["extra"]["resident_bytes"] / _GB,
-            "activations_GB": (row["peak_bytes"] - row["extra"]["resident_bytes"]) / _GB,
+            "activations_GB": (sure(row["peak_bytes"]) - row["extra"]["resident_bytes"]) / _GB,
         }
         for row in rows
         if row["strategy"] == "checkpoint_all" and row["status"] == "ok"
@@ -176,7 +176,7 @@ def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "strategy": row["strategy"],
                 "max_batch": told["value"] or 0,
                 "equation_11": told.get("equation_11"),
-                "max_batch_paper": _PAPER_BATCH.get((row["model"], row["strategy"])),
+                "max_batch_paper": _PAPER_BATCH.get((str(row["model"]), str(row["strategy"]))),
                 "memory_GB": row["extra"]["memory_bytes"] / _GB,
             }
         )

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 _GB = 1e9
 _ILP = "checkmate_ilp"
@@ -38,7 +38,7 @@ def rounding_table(rows: Sequence[Row]) -> pd.DataFrame:
             points = [{"cost": row["cost"], "peak_bytes": row["peak_bytes"]}]
         else:
             continue
-        scale = {"second": 1e3, "nanosecond": 1e-6}.get(row["cost_unit"], 1.0)
+        scale = {"second": 1e3, "nanosecond": 1e-6}.get(str(row["cost_unit"]), 1.0)
         kind = "ILP" if row["strategy"] == _ILP else row["variant"]
         found += [
             {
@@ -66,7 +66,7 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
     data = rounding_table(rows)
     if data.empty:
         return None
-    budget = rows[0]["budget_bytes"] / _GB
+    budget = sure(rows[0]["budget_bytes"]) / _GB
     sns.set_theme("paper", "whitegrid")
     models = sorted(set(data["model"]), reverse=True)
     figure = Figure(figsize=(3.4 * len(models), 3.1), layout="constrained")
@@ -103,7 +103,7 @@ def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
     """Roundings of which none is a plan within the budget: nothing of them is drawn."""
     lines = (
         Comparison(
-            f"{row['model']}: a rounding without a plan at {row['budget_bytes'] / _GB:g} GB",
+            f"{row['model']}: a rounding without a plan at {sure(row['budget_bytes']) / _GB:g} GB",
             "not printed",
             str(row["reason"]),
             "the relaxation was not solved: no schedule was rounded"

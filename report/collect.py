@@ -13,36 +13,29 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rematbench import progress
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import read_json
-from rematbench.row import COLUMNS, STATUSES, Row, marked
-
-_TEXT = frozenset(
-    [
-        "model",
-        "resolution",
-        "graph_hash",
-        "strategy",
-        "variant",
-        "status",
-        "reason",
-        "cost_unit",
-        "bound_of",
-        "device",
-        "costmodel",
-        "solver",
-        "versions",
-        "commit",
-        "utc",
-    ]
+from rematbench.row import (
+    COLUMNS,
+    STATUSES,
+    Flag,
+    Number,
+    Row,
+    Text,
+    Whole,
+    columns_of,
+    marked,
+    values_of,
 )
-_NUMBERS = tuple(c for c in COLUMNS if c not in _TEXT | {"gradient_bitwise", "extra"})
+
+_TEXT = columns_of(Text)
+_NUMBERS = tuple(c for c in COLUMNS if c in columns_of(Whole, Number))
+_FLAGS = columns_of(Flag)
 _OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
-SHARED = "shared_with"  # of extra: the other experiments of which a row is
-_OF_A_COPY = ("cached", "experiment", "group", SHARED)
+_OF_A_COPY = ("cached", "experiment", "group", "shared_with")
 _VERSION = re.compile(r"(?:^|; )rematbench ([^;\s]+)")
 
 
@@ -77,10 +70,11 @@ class Record:
     def marks(self) -> tuple[Mark, ...]:
         """Who asked for the row, or for a copy of it; nobody, where a person did."""
         extra = self.row["extra"]
-        found = [extra, *extra.get(SHARED, ())]
-        return tuple(
-            Mark(each["experiment"], each.get("group")) for each in found if each.get("experiment")
-        )
+        named = [(extra.get("experiment"), extra.get("group"))]
+        named += [
+            (each.get("experiment"), each.get("group")) for each in extra.get("shared_with", ())
+        ]
+        return tuple(Mark(experiment, group) for experiment, group in named if experiment)
 
 
 @dataclass(frozen=True)
@@ -196,6 +190,9 @@ def _fault(row: Any) -> str | None:
     for column in _NUMBERS:
         if row[column] is not None and type(row[column]) not in (int, float):
             return f"{column} is {str(row[column])[:40]!r}; it must be a number or null"
+    for column in _FLAGS:
+        if row[column] not in (None, True, False):
+            return f"{column} is {str(row[column])[:40]!r}; it must be true, false or null"
     for column in _TEXT:
         if isinstance(row[column], (list, dict)):
             return f"{column} is a {type(row[column]).__name__}; it must be text or null"
@@ -205,9 +202,9 @@ def _fault(row: Any) -> str | None:
 
 
 def _bad_mark(extra: Mapping[str, Any]) -> str | None:
-    shared = extra.get(SHARED, [])
+    shared = extra.get("shared_with", [])
     if not isinstance(shared, list) or not all(isinstance(each, dict) for each in shared):
-        return f"extra.{SHARED} is {str(shared)[:40]!r}; it must be a list of objects"
+        return f"extra.shared_with is {str(shared)[:40]!r}; it must be a list of objects"
     for each in (extra, *shared):
         for key in ("experiment", "group"):
             if not isinstance(each.get(key, ""), str):
@@ -224,7 +221,7 @@ def _identity(row: Row, name: str) -> str:
     # whose configuration was bad knows little of itself: two such rows may be alike, and are two.
     extra = {key: value for key, value in row["extra"].items() if key not in _OF_A_COPY}
     place = name if extra.get("bad_config") else None
-    text = json.dumps([*(row[c] for c in COLUMNS if c != "extra"), extra, place], sort_keys=True)
+    text = json.dumps([*values_of(row)[:-1], extra, place], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:12]
 
 
@@ -245,10 +242,10 @@ def _shared(known: Record, copy: Record) -> Record:
     others = [mark for mark in copy.marks if mark not in known.marks]
     if not others:
         return known
-    extra = known.row["extra"]
-    named = [marked(mark.experiment, mark.group) for mark in others]
-    row = known.row | {"extra": extra | {SHARED: [*extra.get(SHARED, ()), *named]}}
-    return replace(known, row=row)
+    named = [dict(marked(mark.experiment, mark.group)) for mark in others]
+    extra = known.row["extra"].copy()
+    extra["shared_with"] = [*extra.get("shared_with", ()), *cast(list[dict[str, str]], named)]
+    return replace(known, row=known.row | {"extra": extra})
 
 
 def _of_one_version(records: list[Record], problems: list[Problem]) -> list[Record]:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from rematbench.extra import Source
 from rematbench.report.collect import Record
 from rematbench.report.style import hex_colour, order, symbol
-from rematbench.row import COLUMNS, STATUSES, Row
+from rematbench.row import COLUMNS, STATUSES, Row, cells, means
 
-_BYTES = frozenset(c for c in COLUMNS if c.endswith("_bytes"))
-_SECONDS = frozenset(c for c in COLUMNS if c.endswith("_seconds"))
-_RATIOS = frozenset(("budget_fraction", "overhead", "gap", "peak_error", "measured_overhead"))
+_MEANS = means()
 _TEXT_LIMIT = 600  # of a cell on the main page; the CSV and the row's own page have all of it
-_NUMBERS_FROM = {
-    "planned": ("objective",),
-    "measured": ("measured_", "gradient_", "peak_error", "device"),
-}
 
 
 def page_data(records: Sequence[Record], pages: Collection[str]) -> dict[str, Any]:
@@ -52,12 +47,12 @@ def dump(data: Any) -> str:
 def budget_fraction(row: Row) -> float | None:
     """The budget as a fraction, worked out for one in bytes; None for an unlimited one."""
     if row["budget_fraction"] is not None:
-        return _short(row["budget_fraction"])
-    base = row["extra"].get(str(row["extra"].get("budget_base")))
-    base = base or row["checkpoint_all_peak_bytes"]
-    if row["budget_bytes"] is None or type(base) not in (int, float) or not base > 0:
+        return _rounded(row["budget_fraction"])
+    facts: Mapping[str, Any] = row["extra"]
+    base = facts.get(str(facts.get("budget_base"))) or row["checkpoint_all_peak_bytes"]
+    if row["budget_bytes"] is None or not isinstance(base, (int, float)) or not base > 0:
         return None
-    return _short(row["budget_bytes"] / base)
+    return _rounded(row["budget_bytes"] / base)
 
 
 def problems(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
@@ -98,7 +93,7 @@ def _label(key: tuple[Any, ...]) -> str:
 
 
 def _column(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    values = [_cell(row[name]) for row in rows]
+    values = [_cell(cells(row)[name]) for row in rows]
     head = {"name": name, "kind": _kind(name, values), "from": source(name)}
     distinct = list(dict.fromkeys(values))
     if len(distinct) <= max(1, len(values) // 2):
@@ -116,22 +111,19 @@ def _cell(value: Any) -> Any:
 
 
 def _short(value: Any) -> Any:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    return _rounded(value) if isinstance(value, float) else value
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.7g}")
 
 
 def _kind(name: str, values: Sequence[Any]) -> str:
-    for kind, names in {"bytes": _BYTES, "seconds": _SECONDS, "ratio": _RATIOS}.items():
-        if name in names:
-            return kind
+    if _MEANS[name].unit in ("bytes", "seconds", "ratio"):
+        return _MEANS[name].unit
     return "text" if any(isinstance(value, str) for value in values) else "number"
 
 
-def source(name: str) -> str:
+def source(name: str) -> Source:
     """Where a column's numbers come from: never two of these on one axis."""
-    for source, starts in _NUMBERS_FROM.items():
-        if name.startswith(starts):
-            return source
-    place = COLUMNS.index
-    if place("cost") <= place(name) <= place("checkpoint_all_peak_bytes"):
-        return "simulated"
-    return "job" if place(name) < place("cost") else "run"
+    return _MEANS[name].source

@@ -11,7 +11,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FENG_HUANG
 from rematbench.report.tables import table_picture
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 _MB = 2**20
 
@@ -36,7 +36,7 @@ def smallest_peak(row: Row) -> int:
     Without a budget the row itself is the cheapest plan, which for Chen's is to keep everything.
     """
     peaks: list[int] = [point["peak_bytes"] for point in row["extra"].get("curve", ())]
-    return min([row["peak_bytes"], *peaks])
+    return min([sure(row["peak_bytes"]), *peaks])
 
 
 def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -53,14 +53,14 @@ def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
         batch = mine["checkpoint_all"]["batch_size"]
         line: dict[str, object] = {"model": model, "batch": batch}
         for strategy, column in _LINE_UP.items():
-            row = fine.get(strategy)
-            line[f"{column}_MB"] = smallest_peak(row) / _MB if row else None
+            its = fine.get(strategy)
+            line[f"{column}_MB"] = smallest_peak(its) / _MB if its else None
             line[f"{column}_paper_MB"] = getattr(printed, column, None)
-        peaks = [fine[each]["peak_bytes"] for each in ("feng_huang", "checkpoint_all")]
+        peaks = [sure(fine[each]["peak_bytes"]) for each in ("feng_huang", "checkpoint_all")]
         line |= {
             "cut": 1 - peaks[0] / peaks[1],
             "cut_paper": printed and printed.cut / 100,
-            "objective_MB": fine["feng_huang"]["objective"] / _MB,
+            "objective_MB": sure(fine["feng_huang"]["objective"]) / _MB,
             "overhead": fine["feng_huang"]["overhead"],
             "overhead_paper": printed and printed.overhead / 100,
         }

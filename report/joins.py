@@ -11,9 +11,11 @@ mpl.use("Agg")
 
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rematbench.graphs.files import read_plan
+from rematbench.graphs.plan import Compute
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.joins_tables import draw_memory, draw_weights
@@ -149,10 +151,10 @@ def _draw_lengths(rows: Sequence[Row]) -> Drawing | None:
     panels[0].set_ylabel("makespan / (12L + 1)")
     _legend(figure, panels[0])
     at_11 = data[data["slots"] == 11]
-    worst = at_11.loc[at_11["ratio"].idxmax()] if len(at_11) else None
-    ours = (
-        f"{worst['ratio']:.3f} at most ({worst['model']}, L = {worst['L']})" if len(at_11) else "–"
-    )
+    ours = "–"
+    if len(at_11):
+        worst = at_11.loc[at_11["ratio"].idxmax()]
+        ours = f"{worst['ratio']:.3f} at most ({worst['model']}, L = {worst['L']})"
     note = Comparison(
         "c = 11: ratio to the smallest makespan",
         "'consistently remains below 2'",
@@ -244,7 +246,7 @@ def _draw_toy(records: Sequence[Record]) -> Drawing | None:
 
 def toy_table(statements: Sequence[object]) -> pd.DataFrame:
     """When each op of the join runs: names as in the plan."""
-    names = [s.op for s in statements if hasattr(s, "op")]  # type: ignore[attr-defined]
+    names = [s.op for s in statements if isinstance(s, Compute)]
     return pd.DataFrame({"time": range(len(names)), "op": names})
 
 
@@ -272,15 +274,17 @@ def _toy_picture(data: pd.DataFrame, lengths: Sequence[int], shown: str) -> Figu
     return figure
 
 
-def _panels(count: int, title: str, values: Sequence[object], width: float = 3.0):  # type: ignore[no-untyped-def]
+def _panels(
+    count: int, title: str, values: Sequence[object], width: float = 3.0
+) -> tuple[Figure, list[Axes]]:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(max(4.0, width * count), 3.0), layout="constrained")
-    panels = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    panels: list[Axes] = list(figure.subplots(1, count, squeeze=False, sharey=True)[0])
     for axes, value in zip(panels, values, strict=True):
         axes.set_title(title.format(value))
     return figure, panels
 
 
-def _legend(figure: Figure, axes) -> None:  # type: ignore[no-untyped-def]
+def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)

@@ -9,7 +9,7 @@ import pandas as pd
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import RESNETS
 from rematbench.report.tables import table_picture
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 _MB = 2**20
 # Printed in Table 1 and Table 2, megabytes.
@@ -32,8 +32,7 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
         known = depth.isdigit() and int(depth) in RESNETS
         if not known or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
             continue
-        size = int(row["resolution"].split("x")[0]) if isinstance(row["resolution"], str) else (
-            row["resolution"])  # fmt: skip
+        size = int(str(row["resolution"]).split("x")[0])
         # The images and their labels are resident, too.
         images = (3 * size * size * 4 + 8) * (row["batch_size"] or 1)
         weights = (row["extra"]["resident_bytes"] - images) / 2 / _MB
@@ -46,8 +45,8 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "weights_MB": weights,
                 "weights_4_copies_MB": _COPIES * weights,
                 "weights_paper_MB": RESNETS[int(depth)],
-                "peak_MB": row["peak_bytes"] / _MB,
-                "peak_4_copies_MB": row["peak_bytes"] / _MB + (_COPIES - 2) * weights,
+                "peak_MB": sure(row["peak_bytes"]) / _MB,
+                "peak_4_copies_MB": sure(row["peak_bytes"]) / _MB + (_COPIES - 2) * weights,
                 "peak_paper_MB": printed[place] if printed else None,
                 "depth": int(depth),
             }
@@ -109,7 +108,7 @@ def draw_memory(rows: Sequence[Row]) -> Drawing | None:
         )
         for each in data.dropna(subset="peak_paper_MB").itertuples()
     )
-    batches = sorted({row["batch_size"] for row in rows})
+    batches = sorted({row["batch_size"] or 1 for row in rows})
     told = ", ".join(map(str, batches))
     title = (
         f"Table 2: weights and activations of ResNets, batch {told} (MB, four copies of weights)"

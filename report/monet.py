@@ -20,7 +20,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FIG4_RATIO
 from rematbench.report.select import system
 from rematbench.report.style import hex_colour, marker
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 SHOWN = {
     **{"vgg16": "VGG-16", "resnet50": "ResNet-50", "googlenet": "GoogleNet"},
@@ -77,13 +77,13 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
             "budget": row["budget_fraction"],
             "status": row["status"],
             "memory": _over(row["peak_bytes"], row["checkpoint_all_peak_bytes"], row),
-            "peak_GB": row["peak_bytes"] / 1e9 if row["cost"] is not None else None,
+            "peak_GB": sure(row["peak_bytes"]) / 1e9 if row["cost"] is not None else None,
             "overhead": row["overhead"] if row["cost"] is not None else None,
             "cost": row["cost"],
             "gap": row["gap"],
             "bound_of": row["bound_of"],
             "measured_overhead": row["measured_overhead"],
-            "checkpoint_all_GB": row["checkpoint_all_peak_bytes"] / 1e9,
+            "checkpoint_all_GB": sure(row["checkpoint_all_peak_bytes"]) / 1e9,
             "costmodel": row["costmodel"],
         }
         for row in rows

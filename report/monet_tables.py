@@ -262,8 +262,8 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
             form, size, count = _FORMS[0], (extra["rows"], extra["columns"]), None
         else:
             continue
-        ops, *sizes = MONET_SIZES.get(str(model), (None, *[(None, None)] * 3))
-        printed = sizes[_FORMS.index(form)]
+        ops, *sizes = MONET_SIZES.get(str(model), (None, None, None, None))
+        printed = sizes[_FORMS.index(form)] or (None, None)
         found.append(
             {
                 "model": model,

@@ -16,6 +16,7 @@ from rematbench.provenance import now
 from rematbench.report.collect import Collected, Problem, Record
 from rematbench.report.compact import dump, page_data
 from rematbench.report.rowpage import RowPages, filters, has_files
+from rematbench.row import cells
 
 ROWS = "rows"  # folder of the rows' own pages
 _SHARE = 500  # rows that a process draws at a time
@@ -97,7 +98,7 @@ def _told(records: Sequence[Record], column: str) -> list[tuple[str, int]]:
     """The values of a provenance column with their numbers of rows, the commonest first."""
     counts: dict[str, int] = {}
     for record in records:
-        value = record.row[column]
+        value = cells(record.row)[column]
         if value is not None:
             counts[str(value)] = counts.get(str(value), 0) + 1
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -33,7 +33,8 @@ MONET_BATCHES = {
 FIG4_RATIO = 0.53  # of the memory
 CONVOLUTION = "rematbench.zoo.classifiers:convolution_layer"  # Figure 7's, as our rows name it
 # Table 7: forward ops; rows and columns of Checkmate's program, of MONeT-NoOp's, of MONeT's.
-MONET_SIZES = {
+Size = tuple[int, int]
+MONET_SIZES: dict[str, tuple[int, Size, Size, Size]] = {
     "googlenet": (215, (719327, 519252), (221630, 104673), (781747, 362640)),
     "resnet50": (175, (473592, 344659), (344652, 167238), (487842, 229431)),
     "mobilenet_v2": (153, (337316, 247033), (153828, 74579), (241478, 115047)),

@@ -20,7 +20,7 @@ from rematbench.report.collect import Problem, Record
 from rematbench.report.compact import source
 from rematbench.report.picture import COLOURS, Painter, Schedule, data_uri
 from rematbench.report.timeline import HEIGHT, WIDTH, Timeline, read_timeline
-from rematbench.row import COLUMNS, Row
+from rematbench.row import COLUMNS, Row, cells
 
 PLAN, TRACE = "plan.json", "trace.csv"  # of a run folder
 # Lines across the timeline: where from, what they are called, how they look.
@@ -166,7 +166,7 @@ def _described(record: Record) -> dict[str, Any]:
     row = record.row
     return {
         "id": record.id,
-        "title": " · ".join(str(row[c]) for c in ("model", "strategy", "variant") if row[c]),
+        "title": " · ".join(filter(None, (row["model"], row["strategy"], row["variant"]))),
         "row": row,
         "path": record.path,
         "facts": _facts(row),
@@ -179,9 +179,13 @@ def _described(record: Record) -> dict[str, Any]:
 
 
 def _levels(row: Row) -> list[tuple[str, str, str, float]]:
-    numbers = row | row["extra"]
+    numbers = {**cells(row), **row["extra"]}
     found = [(name, colour, dash, numbers.get(key)) for key, name, colour, dash in _LINES]
-    return [level for level in found if type(level[-1]) in (int, float)]  # type: ignore[misc]
+    return [
+        (name, colour, dash, value)
+        for name, colour, dash, value in found
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
 
 
 def _drawn(levels: list[tuple[str, str, str, float]], timeline: Timeline | None) -> list[Line]:
@@ -205,10 +209,11 @@ def _pictures(picture: Schedule | None) -> dict[str, Any] | None:
 
 def _facts(row: Row) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Columns that are not null, by where they come from: name, for people, exactly."""
-    present = [c for c in COLUMNS if row[c] is not None and c != "extra"]
+    values = cells(row)
+    present = [c for c in COLUMNS if values[c] is not None and c != "extra"]
     starts = [i for i, c in enumerate(present) if i == 0 or source(c) != source(present[i - 1])]
     return [
-        (source(present[a]), [(c, readable(c, row[c]), str(row[c])) for c in present[a:b]])
+        (source(present[a]), [(c, readable(c, values[c]), str(values[c])) for c in present[a:b]])
         for a, b in pairwise([*starts, len(present)])
     ]
 

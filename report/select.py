@@ -207,8 +207,12 @@ def _against_length(records: Rows) -> list[Record]:
     wanted = (7, 9, 11, 13)
     ok = [r for r in records if _join(r.row) and r.row["status"] == "ok"]
     its = [record for record in ok if record.row["extra"]["slots"] in wanted]
-    lengths = lambda rows: {(_join(row) or ("", 0))[1] for row in rows}  # noqa: E731
-    return _groups(lambda row: row["extra"]["slots"], lambda rows: len(lengths(rows)) >= 4)(its)
+    return _groups(lambda row: row["extra"]["slots"], lambda rows: len(_lengths(rows)) >= 4)(its)
+
+
+def _lengths(rows: Sequence[Row]) -> set[int]:
+    """The L of joins."""
+    return {(_join(row) or ("", 0))[1] for row in rows}
 
 
 def _is_balanced(row: Row) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import matplotlib as mpl
 
@@ -15,13 +16,15 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rematbench.extra import Extra
 from rematbench.report.collect import Record
 from rematbench.report.figures import Drawing
 from rematbench.report.simrd_notes import chain_notes, notes
 from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
-Look = tuple[str, str, str]
+Style = Literal["-", "--", "-.", ":"]
+Look = tuple[str, str, Style]
 """Colour, marker and line style of a curve."""
 
 
@@ -84,7 +87,9 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "dealloc": row["extra"]["dealloc"] if dtr else "",
                 "length": length,
                 "budget": row["budget_bytes"],
-                "additional": extra if dtr else row["cost"] - row["checkpoint_all_cost"],
+                "additional": extra
+                if dtr
+                else sure(row["cost"]) - sure(row["checkpoint_all_cost"]),
             }
         )
     columns = ["strategy", "dealloc", "length", "budget", "additional"]
@@ -129,7 +134,7 @@ def _draw_chain(name: str, rows: Sequence[Row]) -> Drawing | None:
 def _chain_look(strategy: str, dealloc: str) -> tuple[Look, str]:
     if not dealloc:
         return (hex_colour(strategy), marker(strategy), "-."), strategy
-    style = "-" if dealloc == "banish" else "--"
+    style: Style = "-" if dealloc == "banish" else "--"
     shown = {"full": "DTR-Full", "lru": "LRU"}.get(strategy, strategy)
     return (heuristic_colour(strategy), heuristic_marker(strategy), style), f"{shown}, {dealloc}"
 
@@ -151,7 +156,7 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
                 "curve": curve_name(extra, shown.curves),
                 "memory_ratio": row["budget_fraction"],
                 "status": row["status"],
-                "slowdown": row["cost"] / row["checkpoint_all_cost"] if row["cost"] else None,
+                "slowdown": row["cost"] / sure(row["checkpoint_all_cost"]) if row["cost"] else None,
                 "storage_accesses": extra["storage_accesses"],
                 "constant_ratio": extra["constant_bytes"] / peak,
                 "largest_op_ratio": extra["largest_op_bytes"] / peak,
@@ -163,15 +168,15 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
     return frame.sort_values(["model", "curve", "memory_ratio"], ignore_index=True)
 
 
-def curve_name(extra: Row, parts: Sequence[str]) -> str:
+def curve_name(extra: Extra, parts: Sequence[str]) -> str:
     """``full``, ``banish``, or ``s=yes, m=no``."""
     if tuple(parts) == _ABLATION:
         yes = {True: "yes", False: "no"}
         return f"s={yes[extra['staleness']]}, m={yes[extra['size']]}"
-    return str(extra[parts[0]])
+    return str(extra["dealloc"] if parts[0] == "dealloc" else extra["heuristic"])
 
 
-_ABLATION_LOOKS = {
+_ABLATION_LOOKS: dict[str, tuple[str, Style]] = {
     "s=yes, m=yes": ("full", "-"),
     "s=yes, m=no": ("lru", "--"),
     "s=no, m=yes": ("largest", "-."),
@@ -197,7 +202,8 @@ def _look(curve: str) -> Look:
     if curve in _ABLATION_LOOKS:
         like, style = _ABLATION_LOOKS[curve]
         return heuristic_colour(like), heuristic_marker(like), style
-    like, style = {"eager": ("full", "--"), "banish": ("local", "-")}.get(curve, (curve, "-"))
+    known: dict[str, tuple[str, Style]] = {"eager": ("full", "--"), "banish": ("local", "-")}
+    like, style = known.get(curve, (curve, "-"))
     return heuristic_colour(like), heuristic_marker(like), style
 
 
@@ -279,9 +285,8 @@ def _legend(figure: Figure, data: pd.DataFrame, shown: _Figure) -> None:
         Patch(color="0.75", label="largest single op"),
     ]
     if not shown.accesses:
-        grey = {"color": "0.4", "linewidth": 0.8}
-        handles.append(Line2D([], [], linestyle=(0, (5, 3)), label="last before thrashing", **grey))
-        handles.append(
-            Line2D([], [], linestyle=(0, (1, 2)), label="last before out of memory", **grey)
-        )
+        for dashes, before in (((5, 3), "thrashing"), ((1, 2), "out of memory")):
+            label, look = f"last before {before}", (0, dashes)
+            line = Line2D([], [], linestyle=look, label=label, color="0.4", linewidth=0.8)
+            handles.append(line)
     figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -20,7 +21,7 @@ from matplotlib.patches import Patch
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.style import colour
+from rematbench.report.style import hex_colour
 from rematbench.row import Row
 
 
@@ -88,7 +89,7 @@ def _picture(data: pd.DataFrame, row: Row, title: str) -> Figure:
     sns.set_theme("paper", "white")
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    inks = ["white", colour("dtr"), "0.1"]
+    inks = ["white", hex_colour("dtr"), "0.1"]
     axes.imshow(
         cells,
         cmap=ListedColormap(inks),
@@ -113,7 +114,8 @@ def gaps(data: pd.DataFrame) -> list[int]:
     """Layers from one checkpoint to the next, when the first gradient is computed."""
     begin = data[data["kind"] == "gradient"]["from_clock"].min()
     alive = (data["from_clock"] < begin) & (data["to_clock"] >= begin)
-    return np.diff(sorted({0, *data[alive & (data["kind"] == "forward")]["layer"]})).tolist()
+    layers = sorted({0, *data[alive & (data["kind"] == "forward")]["layer"].tolist()})
+    return [after - before for before, after in pairwise(layers)]
 
 
 def _notes(row: Row, data: pd.DataFrame) -> tuple[Comparison, ...]:

@@ -11,6 +11,7 @@ mpl.use("Agg")
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 
 def geometric_mean(numbers: Sequence[float]) -> float | None:
@@ -46,7 +47,7 @@ def table_picture(frame: pd.DataFrame, title: str, narrow: float = 0.105) -> Fig
         colLabels=list(text.columns),
         colWidths=[each / sum(widest) for each in widest],
         cellLoc="center",
-        bbox=(0, 0, 1, 0.96),
+        bbox=Bbox.from_bounds(0, 0, 1, 0.96),
     )
     grid.auto_set_font_size(False)
     grid.set_fontsize(9)

@@ -13,8 +13,11 @@ from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import (
     BoundOf,
+    CheckpointedRun,
     ChoosesImplementations,
+    CompiledRun,
     Degree,
+    NativeRun,
     Problem,
     Solution,
     Strategy,
@@ -27,8 +30,11 @@ from rematbench.graphs.simulate import Trace, simulate
 
 __all__ = [
     "BoundOf",
+    "CheckpointedRun",
     "ChoosesImplementations",
+    "CompiledRun",
     "Degree",
+    "NativeRun",
     "Problem",
     "Solution",
     "Strategy",

@@ -16,7 +16,13 @@ import numpy as np
 
 from rematbench.graphs.errors import ConfigError, ExecutionError, NotApplicable
 from rematbench.graphs.plan import Plan
-from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.base import (
+    CompiledRun,
+    Problem,
+    Solution,
+    Traits,
+    cheapest_within,
+)
 
 if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
@@ -68,9 +74,8 @@ class TorchBudget:
             yield from tried
 
         (ratio, solver), plan, _, curve = cheapest_within(problem, all_of_them())
-        native = {"how": "torch.compile", "ratio": ratio, "solver": solver}
-        facts = {"ratio": ratio, "curve": curve, "failures": failures, "native": native}
-        return Solution(plan, variant=solver, details=facts)
+        facts = {"ratio": ratio, "curve": curve, "failures": failures}
+        return Solution(plan, variant=solver, details=facts, native=CompiledRun(ratio, solver))
 
     def _candidates(
         self, problem: Problem, captured: Captured, failures: list[dict[str, Any]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,13 @@ from rematbench.graphs.errors import ConfigError, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray, Phase
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.structure import articulation_points, forward_ops
-from rematbench.strategies.base import Problem, Solution, Traits, fitted
+from rematbench.strategies.base import (
+    CheckpointedRun,
+    Problem,
+    Solution,
+    Traits,
+    fitted,
+)
 
 if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
@@ -75,11 +81,11 @@ class TorchCheckpoint:
         ends = points[size - 1 :: size][: count - 1]
         kept = self._kept(graph, problem.captured)
         plan = Plan.from_codes(graph, with_frees(graph, _in_segments(graph, ends, kept)))
-        native: dict[str, Any] = {"how": "checkpoint", "segments": self.segments}
+        native = CheckpointedRun(self.segments)
         if self.policy is not None:
-            native |= {"kept": CONTRACTIONS, "every": POLICIES[self.policy]}
-        details = {"segments": count, "native": native}
-        return fitted(problem, plan, variant=self.policy, details=details)
+            native = CheckpointedRun(self.segments, CONTRACTIONS, POLICIES[self.policy])
+        facts = {"segments": count}
+        return fitted(problem, plan, variant=self.policy, details=facts, native=native)
 
     def _kept(self, graph: Graph, captured: Captured | None) -> frozenset[int]:
         """Forward ops whose outputs the policy keeps."""

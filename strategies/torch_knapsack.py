@@ -18,7 +18,14 @@ from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Plan
 from rematbench.strategies import registry
-from rematbench.strategies.base import Problem, Solution, Strategy, Traits, cheapest_within
+from rematbench.strategies.base import (
+    CompiledRun,
+    Problem,
+    Solution,
+    Strategy,
+    Traits,
+    cheapest_within,
+)
 
 if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
@@ -54,9 +61,9 @@ class TorchKnapsack:
         (share, again), plan, _, curve = cheapest_within(problem, tried)
         for point in curve:
             point["knob"] = point["knob"][0]
-        native = {"how": "torch.compile", "recomputed": list(again)}
-        facts = {"share": share, "curve": curve, "native": native}
-        return Solution(plan, variant=type(inner).__name__, details=facts)
+        facts = {"share": share, "curve": curve}
+        native = CompiledRun(recomputed=tuple(again))
+        return Solution(plan, variant=type(inner).__name__, details=facts, native=native)
 
     def _candidates(
         self, problem: Problem, captured: Captured, inner: Strategy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import isqrt
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import (
 )
 
 from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
-from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.planning import CheckpointedRun, CompiledRun, NativeRun
 from rematbench.tracing.captured import Captured
 from rematbench.validator.compare import StepResult, compare
 from rematbench.validator.execute import Bench, own_batch_norm
@@ -51,23 +51,13 @@ class Native:
 
 
 def measure_native(
-    captured: Captured, how: Mapping[str, Any], device: str, seed: int = 0, repeats: int = 5
+    captured: Captured, how: NativeRun, device: str, seed: int = 0, repeats: int = 5
 ) -> Native:
     """Run a step natively and compare it with eager training. What goes wrong is in the result.
 
     Args:
-        how: ``{"how": "torch.compile", "ratio": .., "solver": ..}``: the partitioner's activation
-            budget, through ``backend="aot_eager"``; with ``"recomputed"`` instead, names of the
-            ops that a plan computes again, see
-            :func:`rematbench.tracing.partition.knapsack_solver`.
-            ``{"how": "checkpoint", "segments": ..}``: ``checkpoint_sequential`` on sequences of
-            modules, ``checkpoint`` on each member of a list of modules, or on each child of a
-            model without either; segments None: sqrt of the sequence's length. With ``"kept"``
-            and ``"every"`` it is selective: in each segment, every n-th of the ops of these names
-            (convolution, mm, ..) is kept.
-
-    Raises:
-        ConfigError: another ``how``.
+        how: compiled through ``backend="aot_eager"``, by names of ops see
+            :func:`rematbench.tracing.partition.knapsack_solver`; or checkpointed.
     """
     if device == "cpu":
         steady_allocator()
@@ -80,13 +70,11 @@ def measure_native(
     try:
         with _stepper(bench, how) as (step, wrapped):
             # The reference ran PyTorch's own batch norms; so does what was traced.
-            eagerly = how["how"] == "checkpoint"
+            eagerly = isinstance(how, CheckpointedRun)
             with own_batch_norm() if eagerly else nullcontext():
                 result = _result(bench, step, before)
             verdict = compare(result, reference)
             found = _costs(bench, step, repeats)
-    except ConfigError:
-        raise
     except Exception as error:
         words = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = f"{type(error).__name__}: {' '.join(words[:2])}"
@@ -133,7 +121,7 @@ def _result(bench: Bench, step: Callable[[], Tensor], before: dict[str, Tensor])
 
 @contextmanager
 def _stepper(
-    bench: Bench, how: Mapping[str, Any]
+    bench: Bench, how: NativeRun
 ) -> Iterator[tuple[Callable[[], Tensor], tuple[str, ...]]]:
     """A native step, and what it wrapped; the model is its old self afterwards."""
     workload = bench.captured.workload
@@ -144,27 +132,25 @@ def _stepper(
         loss.backward()
         return loss.detach()
 
-    kind = how.get("how")
-    if kind == "torch.compile":
+    if isinstance(how, CompiledRun):
         with _compiled(bench, how) as forward:
             yield lambda: step(forward), ()
-    elif kind == "checkpoint":
-        policy = Policy(tuple(how["kept"]), how["every"]) if how.get("kept") else None
-        with _segments(bench.module, how.get("segments"), policy) as wrapped:
-            yield lambda: step(workload), wrapped
     else:
-        raise ConfigError(f"how={kind}: use torch.compile or checkpoint")
+        policy = Policy(how.kept, how.every) if how.kept else None
+        with _segments(bench.module, how.segments, policy) as wrapped:
+            yield lambda: step(workload), wrapped
 
 
 @contextmanager
-def _compiled(bench: Bench, how: Mapping[str, Any]) -> Iterator[Callable[..., Tensor]]:
+def _compiled(bench: Bench, how: CompiledRun) -> Iterator[Callable[..., Tensor]]:
     from torch._functorch import config
 
     from rematbench.tracing.partition import SMALLEST_RATIO, knapsack_solver
 
-    ratio, solver = how.get("ratio", SMALLEST_RATIO), how.get("solver")
-    if "recomputed" in how:
-        solver = knapsack_solver(how["recomputed"], bench.captured.graph.op_index)
+    ratio = SMALLEST_RATIO if how.ratio is None else how.ratio
+    solver: Any = how.solver
+    if how.recomputed is not None:
+        solver = knapsack_solver(how.recomputed, bench.captured.graph.op_index)
     workload = bench.captured.workload
     torch._dynamo.reset()
     compiled = torch.compile(lambda *batch: workload(*batch), backend="aot_eager")

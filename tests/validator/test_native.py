@@ -11,6 +11,7 @@ from devices import DEVICES
 
 from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
 from rematbench.graphs.plan import program_order
+from rematbench.graphs.planning import CheckpointedRun, CompiledRun
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import LinearizedSqrt
@@ -42,10 +43,9 @@ def captured(name: str = "resnet32", device: str = "cpu") -> Captured:
     return capture(make_model(name, **options), device)
 
 
-@pytest.mark.parametrize("kept", [{}, {"kept": ["convolution"], "every": 1}])
+@pytest.mark.parametrize("how", [CheckpointedRun(), CheckpointedRun(None, ("convolution",))])
 @pytest.mark.parametrize("device", DEVICES)
-def test_checkpoint_updates_buffers_twice(device: str, kept: dict[str, Any]) -> None:
-    how = {"how": "checkpoint", **kept}
+def test_checkpoint_updates_buffers_twice(device: str, how: CheckpointedRun) -> None:
     found = measure_native(captured(device=device), how, device, repeats=1)
     assert found.wrapped
     assert found.measured_peak_bytes != found.eager_peak_bytes
@@ -64,7 +64,7 @@ def test_selective_checkpointing_keeps_what_its_policy_says(device: str) -> None
         trace = simulate(model.graph, solution.plan)
         assert trace.peak_bytes < base.peak_bytes
         simulated.append(trace.recomputations)
-        found = measure_native(model, solution.details["native"], device, repeats=1)
+        found = measure_native(model, solution.native, device, repeats=1)
         assert (found.status, found.wrapped) == ("ok", ("layers.0", "layers.1", "layers.2"))
         measured.append(found.measured_peak_bytes)
     assert simulated == sorted(simulated, reverse=True)
@@ -77,18 +77,14 @@ def test_selective_checkpointing_keeps_what_its_policy_says(device: str) -> None
 
 
 def test_what_goes_wrong_is_a_result() -> None:
-    how = {"how": "torch.compile", "ratio": 7.0, "solver": "dp"}
-    found = measure_native(captured(), how, "cpu", repeats=1)
+    found = measure_native(captured(), CompiledRun(7.0, "dp"), "cpu", repeats=1)
     assert found.status == "failed"
     assert "memory_budget" in found.reason or "valid ranges" in found.reason
-    with pytest.raises(ConfigError, match="how=magic"):
-        measure_native(captured(), {"how": "magic"}, "cpu")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_compiled_by_pytorch(device: str) -> None:
-    how = {"how": "torch.compile", "ratio": 0.5, "solver": "dp"}
-    found = measure_native(captured(device=device), how, device, repeats=1)
+    found = measure_native(captured(device=device), CompiledRun(0.5, "dp"), device, repeats=1)
     assert found.status == "ok"
 
 
@@ -126,8 +122,9 @@ def test_our_strategy_inside_the_partitioner(name: str, device: str) -> None:
     heavy = {n for n in ours if n.split("_")[0] in ("convolution", "mm", "addmm", "bmm")}
     assert heavy
     assert heavy <= set(asked)
-    assert found.details["native"]["recomputed"] == list(asked)
-    measured = measure_native(model, found.details["native"], device, repeats=1)
+    assert found.native is not None
+    assert found.native.told()["recomputed"] == list(asked)
+    measured = measure_native(model, found.native, device, repeats=1)
     assert measured.status == "ok"
     # The default, by name, saves all that PyTorch asks about.
     plain = TorchKnapsack().plan(problem)

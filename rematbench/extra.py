@@ -27,10 +27,9 @@ class Means:
     source: Source = "job"
 
 
-class Extra(TypedDict, total=False):
-    """What only some rows have; a comment heads each group of keys."""
+class Asked(TypedDict, total=False):
+    """Who asked for the row."""
 
-    # Who asked for the row
     experiment: Annotated[str, Means("the chosen experiment=, or suite; missing: a person asked")]
     group: Annotated[
         str, Means("which of the experiment's groups of sweeps (group=); of the suite, its cases")
@@ -46,10 +45,18 @@ class Extra(TypedDict, total=False):
     numerics: Annotated[
         dict[str, bool], Means("rematbench-suite on CUDA: how kernels compute (TF32, ...)")
     ]
-    # How a job ended
+
+
+class Ended(TypedDict, total=False):
+    """How a job ended."""
+
     bad_config: Annotated[bool, Means("the configuration was bad: the job never ran")]
     job_limit: Annotated[float, Means("job_time_limit, which ended the job", "seconds")]
-    # Every job
+
+
+class Job(TypedDict, total=False):
+    """Every job."""
+
     accounting: Annotated[str, Means("what is resident: full, activations or checkmate")]
     length: Annotated[int, Means("layers of a chain")]
     lengths: Annotated[list[int], Means("of the branches of a join")]
@@ -63,7 +70,11 @@ class Extra(TypedDict, total=False):
         str | None, Means("what a fraction of the budget is of: a column, or a key")
     ]
     banishing_peak_bytes: Annotated[int, Means("of a log, played without a limit", "bytes")]
-    # Measured
+
+
+class Measured(TypedDict, total=False):
+    """Measured."""
+
     measured_repeats: Annotated[
         int, Means("timed steps of the plan, interleaved with as many eager ones")
     ]
@@ -110,7 +121,11 @@ class Extra(TypedDict, total=False):
         float, Means("of a step that is replayed as a CUDA graph", "seconds")
     ]
     cuda_graph: Annotated[str, Means("why there is no such replay")]
-    # Planners with a knob
+
+
+class Knob(TypedDict, total=False):
+    """Planners with a knob."""
+
     curve: Annotated[
         list[dict[str, Any]], Means("what each value of the knob gave: knob, cost, peak_bytes")
     ]
@@ -154,7 +169,11 @@ class Extra(TypedDict, total=False):
     edges: Annotated[int, Means("feng_huang: of its network")]
     valid_draws: Annotated[int, Means("random_checkpoints: draws that divide the network")]
     invalid_draws: Annotated[int, Means("random_checkpoints: draws that do not")]
-    # DTR
+
+
+class Dtr(TypedDict, total=False):
+    """DTR."""
+
     judge: Annotated[str, Means("dtr: the runtime judged itself, on a log: there is no plan")]
     heuristic: Annotated[str, Means("the score that picks what is evicted")]
     dealloc: Annotated[str, Means("what a release does: banish, eager or ignore")]
@@ -180,7 +199,11 @@ class Extra(TypedDict, total=False):
         int, Means("of a log: what its largest op needs beside constants", "bytes")
     ]
     trace_omitted: Annotated[bool, Means("the run has too many events for trace.csv")]
-    # Integer programs and searches
+
+
+class Search(TypedDict, total=False):
+    """Integer programs and searches."""
+
     rows: Annotated[int, Means("of the program, after presolve")]
     columns: Annotated[int, Means("the same")]
     nonzeros: Annotated[int, Means("the same")]
@@ -228,7 +251,11 @@ class Extra(TypedDict, total=False):
     published_columns: Annotated[int, Means("the same")]
     presolved_rows: Annotated[int, Means("what HiGHS's presolve leaves of them")]
     presolved_columns: Annotated[int, Means("the same")]
-    # Gist
+
+
+class Gist(TypedDict, total=False):
+    """Gist."""
+
     ways: Annotated[dict[str, int], Means("ops by the kind of implementation")]
     lossy: Annotated[bool, Means("does an encoding lose bits?")]
     encoded_values: Annotated[int, Means("values that wait encoded for the backward pass")]
@@ -237,7 +264,11 @@ class Extra(TypedDict, total=False):
     sparsity: Annotated[
         dict[str, float], Means("zeros in each value that is stored sparsely", "ratio")
     ]
-    # rematbench-max-batch and rematbench-fit
+
+
+class Largest(TypedDict, total=False):
+    """rematbench-max-batch and rematbench-fit."""
+
     memory_bytes: Annotated[int, Means("of the device that was asked about", "bytes")]
     cost_limit: Annotated[
         float | None, Means("equation 10: training and one more forward pass", "cost_unit")
@@ -246,3 +277,10 @@ class Extra(TypedDict, total=False):
         dict[str, Any], Means("the search: vary, value, equation_11, probes, measured_*")
     ]
     fit: Annotated[dict[str, Any], Means("memory_bytes, reserve_bytes, tried, code")]
+
+
+class Extra(Asked, Ended, Job, Measured, Knob, Dtr, Search, Gist, Largest, total=False):
+    """What only some rows have; in groups."""
+
+
+GROUPS = (Asked, Ended, Job, Measured, Knob, Dtr, Search, Gist, Largest)

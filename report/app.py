@@ -85,6 +85,12 @@ def main() -> None:
     except RematbenchError as error:
         print(f"rematbench-report: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        place = error.filename or given.out
+        why = error.strerror or one_line(error)
+        told = f"{place}: cannot be written ({why}); give another folder by --out"
+        print(f"rematbench-report: {told}", file=sys.stderr)
+        sys.exit(2)
     print(*written, sep="\n")
 
 

@@ -169,10 +169,14 @@ def _read_files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Reco
 
 def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterator[Record]:
     fault = _fault(row)
+    try:
+        identity = "" if fault else _identity(row, name)
+    except ValueError:
+        fault = "extra holds a number that is not finite; run its job again"
     if fault:
         problems.append(Problem(Path(name), fault))
     else:
-        yield Record(row, path, _identity(row, name))
+        yield Record(row, path, identity)
 
 
 def _fault(row: Any) -> str | None:
@@ -190,6 +194,8 @@ def _fault(row: Any) -> str | None:
     for column in _NUMBERS:
         if row[column] is not None and type(row[column]) not in (int, float):
             return f"{column} is {str(row[column])[:40]!r}; it must be a number or null"
+        if row[column] is not None and not abs(row[column]) <= sys.float_info.max:
+            return f"{column} is {str(row[column])[:40]}; it must be finite"
     for column in _FLAGS:
         if row[column] not in (None, True, False):
             return f"{column} is {str(row[column])[:40]!r}; it must be true, false or null"
@@ -221,7 +227,7 @@ def _identity(row: Row, name: str) -> str:
     # whose configuration was bad knows little of itself: two such rows may be alike, and are two.
     extra = {key: value for key, value in row["extra"].items() if key not in _OF_A_COPY}
     place = name if extra.get("bad_config") else None
-    text = json.dumps([*values_of(row)[:-1], extra, place], sort_keys=True)
+    text = json.dumps([*values_of(row)[:-1], extra, place], sort_keys=True, allow_nan=False)
     return sha256(text.encode()).hexdigest()[:12]
 
 

@@ -34,6 +34,10 @@ BAD = {
     "status": (row(status="fine"), "status is 'fine'"),
     "text": (row(overhead="much"), "overhead is 'much'; it must be a number"),
     "flag": (row(cost=True), "cost is 'True'"),
+    "infinite": (json.dumps(row(cost=0.25)).replace("0.25", "1e999"), "cost is inf; it must be"),
+    "too large": (row(peak_bytes=10**400), "it must be finite"),
+    "infinite within": (json.dumps(row(extra={"curve": [0.25]})).replace("0.25", "1e999"), "extra"),
+    "no flag": (row(gradient_bitwise=3), "gradient_bitwise is '3'; it must be true, false"),
     "table": (row(model=["a"]), "model is a list"),
     "extra": (row(extra=None), "extra is no JSON object"),
 }

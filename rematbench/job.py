@@ -272,7 +272,7 @@ def failure(error: BaseException) -> Outcome:
 
 def failed_with(error: BaseException, settings: Settings, folder: Path) -> Row:
     """Write the row of a job that an error of ours, or a lack of memory, has ended."""
-    row = first_row(settings) | failure(error)
+    row = ended(first_row(settings), failure(error))
     write_row(folder / "row.json", row)
     return row
 

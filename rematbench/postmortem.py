@@ -9,7 +9,7 @@ from math import inf
 
 from rematbench import memory
 from rematbench.graphs.blame import own, shown
-from rematbench.row import Row
+from rematbench.row import Outcome
 from rematbench.terminal import size
 
 # Memory was short where less than this part of what the worker held was left.
@@ -47,7 +47,7 @@ class Witness:
         self.least_free = min(self.least_free, inf if free is None else free)
         return held
 
-    def verdict(self, code: int, log: str, phase: str) -> Row:
+    def verdict(self, code: int, log: str, phase: str) -> Outcome:
         """Status and reason.
 
         Args:
@@ -67,7 +67,7 @@ class Witness:
             )
         return {"status": "failed", "reason": how + _last_words(log)}
 
-    def _killed(self, doing: str) -> Row:
+    def _killed(self, doing: str) -> Outcome:
         held = f"it held at most {size(self.most)}"
         left = "" if self.least_free == inf else f", {size(self.least_free)} were left"
         now = memory.kills()

@@ -149,8 +149,8 @@ class Row(TypedDict):
 class Outcome(TypedDict):
     """How a job ended."""
 
-    status: Text
-    reason: Text
+    status: str
+    reason: str
 
 
 COLUMNS = tuple(Row.__annotations__)
@@ -248,8 +248,7 @@ def finite(row: Row) -> Row:
     clean, lost = without_infinities(row)
     if lost:
         clean["extra"]["not_finite"] = lost
-    found: Row = clean
-    return found
+    return cast(Row, clean)
 
 
 def write_row(path: Path, row: Row) -> None:

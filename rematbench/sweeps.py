@@ -180,7 +180,7 @@ class Sweep:
         except (RematbenchError, OSError):
             return None  # the job itself says what is wrong
         if row is not None:
-            far = progress.advance(folder, str(number), row["status"], True, began)
+            far = progress.advance(folder, str(number), str(row["status"]), True, began)
             terminal.announce(row, far)
         return row
 

@@ -110,7 +110,7 @@ class JobTask(Task):
             row = self._refused(config, strategy, experiment, error)
             write_row(folder / "row.json", row)
         cached = bool(row["extra"].get("cached"))
-        far = progress.advance(Path(run.sweep.dir), folder.name, row["status"], cached, began)
+        far = progress.advance(Path(run.sweep.dir), folder.name, str(row["status"]), cached, began)
         announce(row, far)
         return row
 

@@ -25,7 +25,7 @@ from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError, ExecutionError
 from rematbench.manifest import Loaded, changed_since
 from rematbench.postmortem import Witness
-from rematbench.row import Row, write_row
+from rematbench.row import Outcome, Row, add_facts, ended, write_row
 from rematbench.serve import ASK, PATROL
 from rematbench.settings import Settings
 
@@ -57,7 +57,7 @@ class _Ended(Exception):
 
     def __init__(self, status: str, reason: str, **extra: Any) -> None:
         super().__init__(reason)
-        self.columns: Row = {"status": status, "reason": reason}
+        self.outcome: Outcome = {"status": status, "reason": reason}
         self.extra = extra
 
 
@@ -90,8 +90,8 @@ class Worker:
             limits = _Limits(settings.time_limit + GRACE, job, memory)
             answer = self._ask(request, settings.threads, limits, say)
         except _Ended as end:
-            row = first_row(settings) | end.columns
-            row["extra"] |= end.extra
+            row = ended(first_row(settings), end.outcome)
+            add_facts(row, end.extra)
             write_row(folder / "row.json", row)
             return row
         found: Row = answer["row"]
@@ -233,8 +233,8 @@ class Worker:
         code = process.wait()
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL))
         log = self._log.read().decode(errors="replace")
-        row = self._witness.verdict(code, log, self._phase)
-        return _Ended(row["status"], row["reason"])
+        outcome = self._witness.verdict(code, log, self._phase)
+        return _Ended(outcome["status"], outcome["reason"])
 
 
 def _stopped(limits: _Limits, too_large: bool, planning: bool) -> _Ended:

@@ -171,6 +171,15 @@ class Knob(TypedDict, total=False):
     invalid_draws: Annotated[int, Means("random_checkpoints: draws that do not")]
 
 
+class ChainDp(TypedDict, total=False):
+    """chain_dp."""
+
+    stages: Annotated[int, Means("of the chain")]
+    unit_bytes: Annotated[int, Means("sizes are rounded up to multiples of it", "bytes")]
+    held_bytes: Annotated[int, Means("live throughout, beside the residents", "bytes")]
+    planned_bytes: Annotated[int, Means("the peak that the recursion planned for", "bytes")]
+
+
 class Dtr(TypedDict, total=False):
     """DTR."""
 
@@ -279,8 +288,8 @@ class Largest(TypedDict, total=False):
     fit: Annotated[dict[str, Any], Means("memory_bytes, reserve_bytes, tried, code")]
 
 
-class Extra(Asked, Ended, Job, Measured, Knob, Dtr, Search, Gist, Largest, total=False):
+class Extra(Asked, Ended, Job, Measured, Knob, ChainDp, Dtr, Search, Gist, Largest, total=False):
     """What only some rows have; in groups."""
 
 
-GROUPS = (Asked, Ended, Job, Measured, Knob, Dtr, Search, Gist, Largest)
+GROUPS = (Asked, Ended, Job, Measured, Knob, ChainDp, Dtr, Search, Gist, Largest)

@@ -51,6 +51,9 @@ class Ended(TypedDict, total=False):
     """How a job ended."""
 
     bad_config: Annotated[bool, Means("the configuration was bad: the job never ran")]
+    not_finite: Annotated[
+        list[str], Means("columns and keys that were NaN or infinite; they are null")
+    ]
     job_limit: Annotated[float, Means("job_time_limit, which ended the job", "seconds")]
 
 
@@ -176,8 +179,21 @@ class ChainDp(TypedDict, total=False):
 
     stages: Annotated[int, Means("of the chain")]
     unit_bytes: Annotated[int, Means("sizes are rounded up to multiples of it", "bytes")]
+    rounding_loss_at_most: Annotated[
+        float, Means("what rounding may have cost, over the optimum", "ratio")
+    ]
     held_bytes: Annotated[int, Means("live throughout, beside the residents", "bytes")]
-    planned_bytes: Annotated[int, Means("the peak that the recursion planned for", "bytes")]
+    planned_bytes: Annotated[int, Means("the peak that was planned for, kusumoto's too", "bytes")]
+
+
+class Kusumoto(TypedDict, total=False):
+    """kusumoto."""
+
+    family: Annotated[str, Means("of lower sets that the plan is a sequence of")]
+    lower_sets: Annotated[int, Means("of that family")]
+    blocks: Annotated[int, Means("lower sets of the plan")]
+    formula_peak_bytes: Annotated[int, Means("the peak by the paper's formula", "bytes")]
+    costs_rounded: Annotated[bool, Means("were costs rounded to whole units?")]
 
 
 class Dtr(TypedDict, total=False):
@@ -288,8 +304,10 @@ class Largest(TypedDict, total=False):
     fit: Annotated[dict[str, Any], Means("memory_bytes, reserve_bytes, tried, code")]
 
 
-class Extra(Asked, Ended, Job, Measured, Knob, ChainDp, Dtr, Search, Gist, Largest, total=False):
+class Extra(
+    Asked, Ended, Job, Measured, Knob, ChainDp, Kusumoto, Dtr, Search, Gist, Largest, total=False
+):
     """What only some rows have; in groups."""
 
 
-GROUPS = (Asked, Ended, Job, Measured, Knob, ChainDp, Dtr, Search, Gist, Largest)
+GROUPS = (Asked, Ended, Job, Measured, Knob, ChainDp, Kusumoto, Dtr, Search, Gist, Largest)

@@ -30,6 +30,7 @@ _ORDER = (
     "torch_budget",
     "torch_checkpoint",
     "kusumoto",
+    "xla_remat",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {

@@ -48,6 +48,7 @@ OURS = MappingProxyType(
         "torch_budget": "rematbench.strategies.torch_budget.TorchBudget",
         "torch_checkpoint": "rematbench.strategies.torch_checkpoint.TorchCheckpoint",
         "torch_knapsack": "rematbench.strategies.torch_knapsack.TorchKnapsack",
+        "xla_remat": "rematbench.strategies.xla_remat.XlaRemat",
     }
 )
 """Where the class of each of our strategies is."""

@@ -9,6 +9,7 @@ from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import join, unit_chain, with_backward
 from rematbench.strategies.base import Problem
+from rematbench.strategies.chain_dp import ChainDp
 from rematbench.strategies.checkpoint_all import CheckpointAll
 from rematbench.strategies.chen import (
     ApGreedy,
@@ -20,13 +21,17 @@ from rematbench.strategies.chen import (
 )
 from rematbench.strategies.feng_huang import FengHuang, RandomCheckpoints
 from rematbench.strategies.joins import EquivChain, JoinDp
+from rematbench.strategies.kusumoto import Kusumoto
 from rematbench.strategies.revolve import ApRevolve, Revolve
+from rematbench.strategies.xla_remat import XlaRemat
 
 STRATEGIES = [
     *(CheckpointAll(), ChenSqrt(), ChenGreedy(), ApSqrt(), ApGreedy()),
     *(LinearizedSqrt(), LinearizedGreedy(), Revolve(), ApRevolve(), Revolve(2)),
     *(FengHuang(), FengHuang("lcg"), RandomCheckpoints(), JoinDp(), EquivChain()),
     *(EquivChain(reading="chain"), EquivChain(reading="turn")),
+    *(ChainDp(), ChainDp(exact_steps=0), Kusumoto(), Kusumoto("approximate", "memory")),
+    *(XlaRemat(), XlaRemat("bytes", 1)),
 ]
 
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.graphs.ir import Graph, Phase
+from rematbench.graphs.ir import Graph, IntArray, Phase
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
@@ -284,7 +284,7 @@ def _plan(graph: Graph, limit: int, rank: Rank, block_size: int, ended: float) -
     return Plan.from_codes(graph, _without_dead(graph, codes))
 
 
-def _without_dead(graph: Graph, codes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _without_dead(graph: Graph, codes: IntArray) -> IntArray:
     """The computes without those whose every output is freed unread, with frees anew."""
     tables = graph.tables
     while True:

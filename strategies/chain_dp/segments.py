@@ -315,7 +315,8 @@ def _useful(graph: Graph, cuts: dict[int, int]) -> list[int]:
     return [
         i
         for at, i in enumerate(places)
-        if cuts[i] in read or size[at] < min([*size[max(at - 1, 0) : at], *size[at + 1 : at + 2]])
+        if cuts[i] in read
+        or size[at] < min([*size[max(at - 1, 0) : at], *size[at + 1 : at + 2]], default=0)
     ]
 
 

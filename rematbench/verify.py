@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
+from rematbench.arguments import Arguments
 from rematbench.graphs.errors import InvalidPlan, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan
 from rematbench.graphs.ir import Graph
@@ -66,7 +66,7 @@ def verify(graph: Graph, plan: Plan) -> Row:
 
 def main() -> None:
     """The command. Exits 1 for an invalid plan, an exceeded budget or an unreadable file."""
-    parser = argparse.ArgumentParser(prog="rematbench-verify", description=__doc__)
+    parser = Arguments(prog="rematbench-verify", description=__doc__)
     parser.add_argument("graph", help="*.graph.json or *.graph.json.gz")
     parser.add_argument("plan", help="*.plan.json or *.plan.json.gz")
     given = parser.parse_args()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rematbench.arguments import Arguments
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
 from rematbench.report import figures
@@ -63,7 +63,7 @@ def _tell(problems: Sequence[Problem]) -> None:
 
 def main() -> None:
     """The command. Exits 2 for a bad argument, with one line that says what."""
-    parser = argparse.ArgumentParser(prog="rematbench-report", description=__doc__)
+    parser = Arguments(prog="rematbench-report", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run or sweep folders")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--figure", action="append", default=[], help="overhead, simrd_fig4, ...")

@@ -83,7 +83,7 @@ def command(name: str, config: str, task: Task) -> None:
         print(f"{name}: {explain(error, config, overrides)}", file=sys.stderr)
         sys.exit(BAD_CONFIGURATION)
     except KeyboardInterrupt as interrupt:
-        print(f"{name}: {interrupt or 'interrupted'}", file=sys.stderr)
+        print(f"{name}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     if task.bad_jobs:
         sys.exit(BAD_CONFIGURATION)

@@ -21,7 +21,13 @@ from rematbench.graphs.errors import CaptureError, ConfigError, is_out_of_memory
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.joint import Builder
 from rematbench.tracing.scopes import marked_scopes
-from rematbench.tracing.trouble import cannot, check_leaves, check_loss, check_types
+from rematbench.tracing.trouble import (
+    cannot,
+    check_leaves,
+    check_loss,
+    check_types,
+    depends_on_values,
+)
 from rematbench.tracing.workload import Workload
 
 FRONTS = ("auto", "trace", "dynamo")
@@ -82,11 +88,14 @@ def capture(
 def _by_dynamo(workload: Workload, device: str, failed: CaptureError) -> list[Node]:
     """The step's nodes by Dynamo, where the plain trace failed; where both do, its error."""
     try:
-        return _trace(workload, device, "dynamo")
+        nodes = _trace(workload, device, "dynamo")
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise failed from error
+    if depends_on_values(nodes):  # Dynamo has traced it, with numbers that only a run tells
+        raise failed
+    return nodes
 
 
 def _trace(workload: Workload, device: str, front: str) -> list[Node]:

@@ -86,6 +86,16 @@ def check_loss(name: str, loss: Any) -> Tensor:
     return loss
 
 
+def depends_on_values(nodes: Iterable[Node]) -> bool:
+    """Has a trace numbers, or shapes, that the values of its tensors decide?"""
+    found = (each for node in nodes for each in tree_leaves(node.meta.get("val")))
+    return any(
+        isinstance(each, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        or (isinstance(each, Tensor) and any(isinstance(n, torch.SymInt) for n in each.shape))
+        for each in found
+    )
+
+
 def check_types(name: str, nodes: Iterable[Node]) -> None:
     """Raises CaptureError for an op that no device runs: its tensors are of several types."""
     for node in nodes:

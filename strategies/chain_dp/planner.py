@@ -30,8 +30,8 @@ class ChainDp:
     Attributes:
         slots: units of memory where the exact program would take too long: sizes are rounded up
             to whole units of budget / slots.
-        exact_steps: how many steps the exact program's staircases may have together; 0 rounds
-            always.
+        exact_steps: how many steps the exact program's staircases may have together (an eighth
+            beyond 100 stages); 0 rounds always.
         most_stages: stages of longer chains are merged.
         retain: let what a stage saved outlive its input, as Chen's checkpoints do; False: the
             paper's persistent schedules only.
@@ -84,8 +84,9 @@ class ChainDp:
 
     def _table(self, parts: Segments, room: int, top: int) -> tuple[Table, int]:
         """The exact table, or that in whole units, and the unit."""
-        if self.exact_steps:
-            table = build(parts.chain, top, retain=self.retain, most=self.exact_steps)
+        steps = self.exact_steps if len(parts.chain) <= _LONG else self.exact_steps // 8
+        if steps:
+            table = build(parts.chain, top, retain=self.retain, most=steps)
             if table is not None:
                 return table, 1
         unit = max(1, room // self.slots)

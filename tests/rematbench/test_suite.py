@@ -76,6 +76,7 @@ def test_rows_of_a_suite(tmp_path: Path) -> None:
     assert greedy["peak_error"] == 0
     assert greedy["costmodel"] == "profiled"
     assert greedy["extra"]["measured_in_turns_with"] >= 2
+    assert all(row["extra"]["experiment"] == "suite" for row in rows.values())
     assert greedy["extra"]["fragmentation_bytes"] is None
     assert rows[plain, "chen_greedy", 0.05]["status"] == "infeasible"
     assert rows[plain, "torch_checkpoint", 0.7]["measured_seconds"] > 0

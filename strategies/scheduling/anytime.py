@@ -113,10 +113,8 @@ class Progress:
 
     def _seconds_to_gap(self, gap: float) -> float | None:
         """When the relative gap was first at most ``gap``."""
-        for seconds, cost, bound in self.incumbents:
-            if cost is not None and cost - bound <= gap * cost:
-                return seconds
-        return None
+        improved = ((s, c, bound) for s, c, bound in self.incumbents if c is not None)
+        return next((s for s, c, bound in improved if c - bound <= gap * c), None)
 
     def _record(self) -> None:
         cost = None if self.plan is None else self.cost

@@ -196,6 +196,13 @@ class Kusumoto(TypedDict, total=False):
     costs_rounded: Annotated[bool, Means("were costs rounded to whole units?")]
 
 
+class XlaRemat(TypedDict, total=False):
+    """xla_remat."""
+
+    rank: Annotated[str, Means("by which candidates were picked: bytes or cost")]
+    limit_bytes: Annotated[int | None, Means("that the pass was given; null: none", "bytes")]
+
+
 class Dtr(TypedDict, total=False):
     """DTR."""
 
@@ -305,9 +312,34 @@ class Largest(TypedDict, total=False):
 
 
 class Extra(
-    Asked, Ended, Job, Measured, Knob, ChainDp, Kusumoto, Dtr, Search, Gist, Largest, total=False
+    Asked,
+    Ended,
+    Job,
+    Measured,
+    Knob,
+    ChainDp,
+    Kusumoto,
+    XlaRemat,
+    Dtr,
+    Search,
+    Gist,
+    Largest,
+    total=False,
 ):
     """What only some rows have; in groups."""
 
 
-GROUPS = (Asked, Ended, Job, Measured, Knob, ChainDp, Kusumoto, Dtr, Search, Gist, Largest)
+GROUPS = (
+    Asked,
+    Ended,
+    Job,
+    Measured,
+    Knob,
+    ChainDp,
+    Kusumoto,
+    XlaRemat,
+    Dtr,
+    Search,
+    Gist,
+    Largest,
+)

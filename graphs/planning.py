@@ -100,7 +100,7 @@ class CompiledRun:
     solver: str | None = None
     recomputed: tuple[str, ...] | None = None
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As it stands in a row's ``extra.native``."""
         if self.recomputed is not None:
             return {"how": "torch.compile", "recomputed": list(self.recomputed)}
@@ -124,7 +124,7 @@ class CheckpointedRun:
     kept: tuple[str, ...] = ()
     every: int = 1
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As it stands in a row's ``extra.native``."""
         policy = {"kept": list(self.kept), "every": self.every} if self.kept else {}
         return {"how": "checkpoint", "segments": self.segments, **policy}

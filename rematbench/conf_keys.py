@@ -50,11 +50,11 @@ def group_keys(group: str, name: str) -> list[tuple[str, str, str]]:
     text = conf_text(f"{group}/{name}.yaml")
     nested = (yaml.safe_load(text) or {}).get("options") or {}
     found = []
-    for key, default, told in read_keys(text):
+    for key, default, meaning in read_keys(text):
         if key == "options" and nested:
             found += [(f"{group}.options.{each}", shown(nested[each]), "") for each in nested]
         elif key not in ("kind", "name"):
-            found.append((f"{group}.{key}", default, told))
+            found.append((f"{group}.{key}", default, meaning))
     return found
 
 
@@ -77,7 +77,7 @@ def read_keys(text: str) -> list[tuple[str, str, str]]:
         if keys and inside and line.startswith("  "):
             _add(keys[-1], bool(inside[1]), inside[2], inside[3])
     hidden = ("defaults", "hydra")
-    return [(key, value or "...", told) for key, value, told in keys if key not in hidden]
+    return [(key, value or "...", meaning) for key, value, meaning in keys if key not in hidden]
 
 
 def _add(key: list[str], item: bool, content: str, comment: str | None) -> None:

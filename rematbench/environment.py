@@ -62,7 +62,7 @@ def _cuda() -> dict[str, Any]:
     # Its number among those that PyTorch may see is not nvidia-smi's; a device's UUID is.
     uuid = getattr(facts, "uuid", None)
     name = str(place) if uuid is None else f"GPU-{uuid}"
-    told = _ask(f"--query-gpu={','.join(_FACTS)}", name)
+    smi = _ask(f"--query-gpu={','.join(_FACTS)}", name)
     users = _ask("--query-compute-apps=pid,used_memory", name)
     return {
         "capability": f"{facts.major}.{facts.minor}",
@@ -72,7 +72,7 @@ def _cuda() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "architectures": torch.cuda.get_arch_list(),
         "cudnn": torch.backends.cudnn.version(),
-        "nvidia_smi": dict(zip(_FACTS, told[0], strict=True)) if told else None,
+        "nvidia_smi": dict(zip(_FACTS, smi[0], strict=True)) if smi else None,
         # One is this process, under whatever number it has outside a container.
         "other_processes": None if users is None else max(0, len(users) - 1),
         "allocator": {"backend": torch.cuda.get_allocator_backend()}

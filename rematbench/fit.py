@@ -29,7 +29,7 @@ _ORDINARY = "checkpoint_all"
 
 
 @dataclass(frozen=True)
-class Wish:
+class FitRequest:
     """What is asked.
 
     Attributes:
@@ -52,7 +52,7 @@ class Wish:
         return self.memory - self.reserve
 
 
-def wish(config: Mapping[str, Any], settings: Settings) -> Wish:
+def request_from(config: Mapping[str, Any], settings: Settings) -> FitRequest:
     """Read the command's own keys.
 
     Raises:
@@ -73,7 +73,7 @@ def wish(config: Mapping[str, Any], settings: Settings) -> Wish:
         raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,checkmate_ilp]")
     asked = tuple(dict.fromkeys([_ORDINARY, settings.strategy, *map(str, names)]))
     least = 1 if config["least"] is None else whole("least", config["least"], 1)
-    return Wish(memory, reserve, asked, largest, least)
+    return FitRequest(memory, reserve, asked, largest, least)
 
 
 def _bytes(key: str, given: Any) -> int:
@@ -92,7 +92,7 @@ def with_strategy(settings: Settings, name: str) -> Settings:
     return replace(settings, strategy=name, target=found.path, options=found.defaults)
 
 
-def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> Row:
+def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False) -> Row:
     """Ask each strategy and write the winner's files, row and code.
 
     Returns:
@@ -126,14 +126,14 @@ def fit(asked: Wish, settings: Settings, folder: Path, force: bool = False) -> R
     return row
 
 
-def _ask(asked: Wish, settings: Settings, folder: Path, force: bool) -> Row:
+def _ask(asked: FitRequest, settings: Settings, folder: Path, force: bool) -> Row:
     if not asked.largest_batch:
         return run_job(replace(settings, budget=asked.budget), folder, force)
     question = Question(asked.budget, "batch_size", asked.least, 1)
     return answer(question, settings, folder, force)
 
 
-def _rank(asked: Wish, row: Row) -> tuple[Any, ...]:
+def _rank(asked: FitRequest, row: Row) -> tuple[Any, ...]:
     """Smallest is best."""
     infinite = float("inf")
     overhead = infinite if row["overhead"] is None else row["overhead"]
@@ -148,7 +148,7 @@ def _told(row: Row) -> dict[str, Any]:
     }
 
 
-def code(asked: Wish, settings: Settings, row: Row, plan: Path) -> str:
+def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     """What to paste into a training script."""
     model = settings.model | {"batch_size": row["batch_size"]}
     options = dict(model.get("options") or {})
@@ -181,7 +181,7 @@ for _ in range(3):
 
 
 def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
-    row = fit(wish(config, settings), settings, folder, flag("force", config["force"]))
+    row = fit(request_from(config, settings), settings, folder, flag("force", config["force"]))
     row["extra"]["fit"]["code"] = str(folder / "train.py") if row["status"] == "ok" else None
     write_row(folder / "row.json", row)
     return row

@@ -162,30 +162,30 @@ def help_text(name: str, given: Sequence[str] = ()) -> str:
 
     Args:
         name: of the command.
-        given: its arguments: the options of a strategy or model that they choose are told, too.
+        given: its arguments: the options of a strategy or model that they choose are listed, too.
     """
-    told = HELPS[name]
-    parts = [textwrap.fill(told.what, _WIDTH)]
-    parts.append(_section("Usage", [f"  {name} {line}" for line in told.usage]))
-    if told.config is None:
-        parts.append(_section("Arguments", _table(told.arguments)))
+    page = HELPS[name]
+    parts = [textwrap.fill(page.what, _WIDTH)]
+    parts.append(_section("Usage", [f"  {name} {line}" for line in page.usage]))
+    if page.config is None:
+        parts.append(_section("Arguments", _table(page.arguments)))
     else:
-        parts += _keys(told, dict(_assignments(given)))
-    parts.append(_section("Examples", [f"  {name} {line}" for line in told.examples]))
-    parts.append(_section("More", _table(_more(name, told))))
+        parts += _keys(page, dict(_assignments(given)))
+    parts.append(_section("Examples", [f"  {name} {line}" for line in page.examples]))
+    parts.append(_section("More", _table(_more(name, page))))
     return "\n\n".join(parts)
 
 
-def _more(name: str, told: Help) -> list[tuple[str, str]]:
+def _more(name: str, page: Help) -> list[tuple[str, str]]:
     found = []
-    if told.config is not None:
+    if page.config is not None:
         words = "the configuration that a command line makes"
         found.append(("--cfg job KEY=VALUE ...", words))
-    if "model" in told.groups:
-        which = "model=unet" if "strategy" not in told.groups else "strategy=dtr model=unet"
+    if "model" in page.groups:
+        which = "model=unet" if "strategy" not in page.groups else "strategy=dtr model=unet"
         found.append((f"--help {which}", "what is chosen, option by option"))
     found.append(("--version", "ours and PyTorch's"))
-    return [*found, ("The rest", told.more)]
+    return [*found, ("The rest", page.more)]
 
 
 def _section(title: str, lines: Iterable[str]) -> str:
@@ -210,13 +210,13 @@ def _assignments(given: Sequence[str]) -> Iterable[tuple[str, str]]:
             yield key, value
 
 
-def _keys(told: Help, chosen: dict[str, str]) -> list[str]:
+def _keys(page: Help, chosen: dict[str, str]) -> list[str]:
     """The choices, the keys, and the options of what is chosen."""
-    assert told.config is not None
-    names = [told.config, "job"] if "strategy" in told.groups else [told.config]
+    assert page.config is not None
+    names = [page.config, "job"] if "strategy" in page.groups else [page.config]
     texts = [conf_text(f"{name}.yaml") for name in dict.fromkeys(names)]
     defaults = {key: value for text in reversed(texts) for key, value in chosen_groups(text)}
-    parts = [_section("Choices", _table(_choices(told.groups, defaults)))]
+    parts = [_section("Choices", _table(_choices(page.groups, defaults)))]
     keys: dict[str, tuple[str, str]] = {}
     for text in texts:
         for key, default, meaning in read_keys(text):
@@ -224,8 +224,8 @@ def _keys(told: Help, chosen: dict[str, str]) -> list[str]:
                 continue  # memory stands for it
             keys.setdefault(key, (f"{key}={default.replace('???', '...')}", meaning))
     parts.append(_section("Keys, with their defaults", _table(keys.values())))
-    told_of = [each for each in ("model", "strategy") if each in told.groups and each in chosen]
-    return [*parts, *(_options(group, chosen[group]) for group in told_of)]
+    chosen_of = [each for each in ("model", "strategy") if each in page.groups and each in chosen]
+    return [*parts, *(_options(group, chosen[group]) for group in chosen_of)]
 
 
 def _choices(groups: Sequence[str], defaults: dict[str, str]) -> list[tuple[str, str]]:
@@ -239,7 +239,7 @@ def _options(group: str, name: str) -> str:
     title = f"Options of {group}={name}"
     if name not in choices_of(group):
         return f"{title}: there is none of that name"
-    rows = [(f"{key}={default}", _plain(told)) for key, default, told in group_keys(group, name)]
+    rows = [(f"{key}={default}", _plain(page)) for key, default, page in group_keys(group, name)]
     return _section(title, _table(rows) if rows else ["  none"])
 
 

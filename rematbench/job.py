@@ -205,7 +205,7 @@ def _judge(row: Row, solution: Solution, trace: Trace) -> None:
         row["gap"] = max(0.0, (trace.cost - solution.bound) / trace.cost) if trace.cost else 0.0
     add_facts(row, solution.details)
     if solution.native is not None:
-        row["extra"]["native"] = solution.native.told()
+        row["extra"]["native"] = solution.native.as_json()
     limit = row["budget_bytes"]
     if limit is not None and trace.peak_bytes > limit:
         reason = f"the plan peaks at {trace.peak_bytes} bytes, the budget is {limit} (not proven)"
@@ -236,7 +236,7 @@ def _execute(
         from rematbench.validator.native import measure_native
 
         found = measure_native(captured, native, settings.device, settings.seed, settings.repeats)
-        row["extra"]["native"] = {**native.told(), **asdict(found)}
+        row["extra"]["native"] = {**native.as_json(), **asdict(found)}
     record(row, measured, settings.accounting)
 
 

@@ -77,7 +77,7 @@ class Probe:
         return self.status == "ok"
 
     @property
-    def told_value(self) -> int | None:
+    def reported_value(self) -> int | None:
         """The value, where it fits."""
         return self.value if self.fits else None
 
@@ -86,7 +86,7 @@ class Probe:
         """Of its job's graph, where that is known."""
         return self.row["graph_hash"] if self.row else None
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As it stands in ``extra.max_batch``."""
         row = self.row or make_row()
         cost = row["cost"]
@@ -214,19 +214,19 @@ def answer(asked: Question, settings: Settings, folder: Path, force: bool = Fals
         place = Path(scratch, "predicted")
         best, probes = _search(asked, replace(settings, execute=False), place, force)
         found = probes[best]
-        told = {
+        details = {
             "vary": asked.vary,
-            "value": found.told_value,
+            "value": found.reported_value,
             "equation_11": equation_11(asked, probes),
-            "probes": [each.told() for each in probes.values()],
+            "probes": [each.as_json() for each in probes.values()],
         }
         if settings.device != "none":
             place = Path(scratch, "measured")
             job = replace(settings, device_memory=asked.memory)
             best, probes = _search(asked, job, place, force, guess=best)
             found = probes[best]
-            told["measured_value"] = found.told_value
-            told["measured_probes"] = [each.told() for each in probes.values()]
+            details["measured_value"] = found.reported_value
+            details["measured_probes"] = [each.as_json() for each in probes.values()]
         copy_files(place / str(best), folder)
     assert found.row is not None  # its failure at the smallest value would have been raised
     row = found.row
@@ -234,7 +234,7 @@ def answer(asked: Question, settings: Settings, folder: Path, force: bool = Fals
     row["extra"] |= {
         "memory_bytes": asked.memory,
         "cost_limit": cost_limit(row),
-        "max_batch": told,
+        "max_batch": details,
     }
     if not found.fits and row["status"] == "ok":
         row["status"] = "infeasible"

@@ -40,8 +40,8 @@ def check(config: Config) -> None:
 def _work(config: Config) -> None:
     check(config)
     with working(f"record {config['model']['name']}") as say:
-        told = the_worker().record(dict(config), say)
-    print(told)
+        message = the_worker().record(dict(config), say)
+    print(message)
 
 
 def main() -> None:

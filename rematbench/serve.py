@@ -84,7 +84,7 @@ def _forgo_bytecode(request: Message) -> None:
 
 
 def done(request: Mapping[str, Any], say: Say) -> Message:
-    """What comes of a request: ``row``, ``told`` (of a recording) or ``bad`` (the input is).
+    """What comes of a request: ``row``, ``message`` (of a recording) or ``bad`` (the input is).
 
     Raises:
         Asked: the user wants to stop.
@@ -93,7 +93,7 @@ def done(request: Mapping[str, Any], say: Say) -> Message:
         if "record" in request:
             from rematbench.recording import record_to_file
 
-            return {"told": record_to_file(request["record"], say)}
+            return {"message": record_to_file(request["record"], say)}
         from rematbench.job import run
         from rematbench.settings import Settings
 

@@ -68,12 +68,12 @@ def headlines(rows: Iterable[Row]) -> pd.DataFrame:
         ran = group[group.measured_seconds.notna() & (group.status == "ok")]
         base = ran[ran.strategy == "checkpoint_all"]
         for strategy, mine in ran.groupby("strategy", sort=False) if len(base) else ():
-            told = {"strategy": strategy} | _headline(mine, base.iloc[0])
+            line = {"strategy": strategy} | _headline(mine, base.iloc[0])
             share = (mine.measured_peak_bytes / mine.eager_peak_bytes).astype(float)
             cheap = mine.measured_overhead.astype(float) <= OVERHEAD
-            told["eager_peak_at_10_percent"] = share[cheap].min()
+            line["eager_peak_at_10_percent"] = share[cheap].min()
             theirs = {"paper_peak_at_10_percent": THEIRS.get((str(key[0]), str(strategy)))}
-            lines.append(dict(zip(_KEYS, key, strict=True)) | told | theirs)
+            lines.append(dict(zip(_KEYS, key, strict=True)) | line | theirs)
     return pd.DataFrame(lines)
 
 

@@ -72,7 +72,7 @@ def following(folder: Path) -> Iterator[None]:
 def announce(row: Row, far: Progress | None) -> None:
     """One line for a finished job of a sweep."""
     colour = _COLOURS.get(str(row["status"]), "red")
-    told = row["reason"] if row["overhead"] is None else _brief(row)
+    summary = row["reason"] if row["overhead"] is None else _brief(row)
     cached = " (cached)" if row["extra"].get("cached") else ""
     console.print(
         f"{f'[{far}] ' if far else ''}{_input(row)} {row['strategy']} budget {_budget(row)}: ",
@@ -80,7 +80,7 @@ def announce(row: Row, far: Progress | None) -> None:
         markup=False,
     )
     console.print(f"[{colour}]{row['status']}[/]{cached} ", end="")
-    console.print(told or "", markup=False, soft_wrap=True)
+    console.print(summary or "", markup=False, soft_wrap=True)
 
 
 def _input(row: Row) -> str:

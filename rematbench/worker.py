@@ -108,7 +108,7 @@ class Worker:
             answer = self._ask({"record": dict(config)}, None, _Limits(), say)
         except _Ended as end:
             raise ExecutionError(str(end)) from None
-        return str(answer["told"])
+        return str(answer["message"])
 
     def stop(self) -> None:
         """End the worker process."""
@@ -186,10 +186,10 @@ class Worker:
             try:
                 line = self._lines.get(timeout=max(0.0, min(left, PATROL)))
             except queue.Empty:
-                held = self._witness.look()
+                resident = self._witness.look()
                 if process.poll() is not None and self._lines.empty():
                     raise self._death(process) from None  # its own children may hold the pipe
-                too_large = limits.memory is not None and held > limits.memory
+                too_large = limits.memory is not None and resident > limits.memory
                 if not too_large and left > PATROL:
                     continue
                 process.kill()

@@ -167,15 +167,15 @@ def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
     """The largest batch of each strategy, the paper's beside it."""
     found = []
     for row in rows:
-        told = row["extra"].get("max_batch")
-        if told is None or told["vary"] != "batch_size":
+        found = row["extra"].get("max_batch")
+        if found is None or found["vary"] != "batch_size":
             continue
         found.append(
             {
                 "model": row["model"],
                 "strategy": row["strategy"],
-                "max_batch": told["value"] or 0,
-                "equation_11": told.get("equation_11"),
+                "max_batch": found["value"] or 0,
+                "equation_11": found.get("equation_11"),
                 "max_batch_paper": _PAPER_BATCH.get((str(row["model"]), str(row["strategy"]))),
                 "memory_GB": row["extra"]["memory_bytes"] / _GB,
             }
@@ -198,8 +198,8 @@ def _draw_batches(rows: Sequence[Row]) -> Drawing | None:
         mine = data[data["model"] == model].set_index("strategy")["max_batch"]
         bars = [mine.get(strategy, 0) for strategy in strategies]
         drawn = axes.bar(strategies, bars, color=[colour(each) for each in strategies], width=0.7)
-        told = [str(mine[each]) if each in mine.index else "no row" for each in strategies]
-        axes.bar_label(drawn, labels=told, fontsize=8, padding=2)
+        labels = [str(mine[each]) if each in mine.index else "no row" for each in strategies]
+        axes.bar_label(drawn, labels=labels, fontsize=8, padding=2)
         axes.set_xticks([])
         axes.margins(y=0.12)
         axes.grid(axis="x", visible=False)

@@ -123,7 +123,7 @@ def test_our_strategy_inside_the_partitioner(name: str, device: str) -> None:
     assert heavy
     assert heavy <= set(asked)
     assert found.native is not None
-    assert found.native.told()["recomputed"] == list(asked)
+    assert found.native.as_json()["recomputed"] == list(asked)
     measured = measure_native(model, found.native, device, repeats=1)
     assert measured.status == "ok"
     # The default, by name, saves all that PyTorch asks about.

@@ -167,15 +167,15 @@ def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
     """The largest batch of each strategy, the paper's beside it."""
     found = []
     for row in rows:
-        found = row["extra"].get("max_batch")
-        if found is None or found["vary"] != "batch_size":
+        batch = row["extra"].get("max_batch")
+        if batch is None or batch["vary"] != "batch_size":
             continue
         found.append(
             {
                 "model": row["model"],
                 "strategy": row["strategy"],
-                "max_batch": found["value"] or 0,
-                "equation_11": found.get("equation_11"),
+                "max_batch": batch["value"] or 0,
+                "equation_11": batch.get("equation_11"),
                 "max_batch_paper": _PAPER_BATCH.get((str(row["model"]), str(row["strategy"]))),
                 "memory_GB": row["extra"]["memory_bytes"] / _GB,
             }

@@ -73,6 +73,7 @@ def main() -> None:
     try:
         collected = collect(given.runs)
         rows = collected.rows
+        given.out.mkdir(parents=True, exist_ok=True)
         written = [given.out / "leaderboard.csv"]
         write_leaderboard(written[0], rows)
         pages = write_pages(collected, given.out)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
 
 # Weights of auxiliary heads' losses, as their papers give them.
@@ -62,12 +63,21 @@ def classifier(
     Args:
         resolution: default 224 (inception_v3: 299).
         options: keyword arguments of torchvision's own function.
+
+    Raises:
+        ConfigError: torchvision's function has no such option.
     """
     height, width = image_size(resolution, 299 if name == "inception_v3" else 224)
     if name == "vit_b_16":
         options = {"image_size": height} | options
     build: Callable[..., nn.Module] = getattr(import_torchvision().models, _RENAMED.get(name, name))
-    module = build(weights=None, num_classes=num_classes, **_EXTRA.get(name, {}) | options)
+    try:
+        module = build(weights=None, num_classes=num_classes, **_EXTRA.get(name, {}) | options)
+    except TypeError as error:
+        raise ConfigError(
+            f"model={name}: {error}; its options are: batch_size, resolution, num_classes, and "
+            "those of torchvision's own class"
+        ) from error
     auxiliary = _AUXILIARY.get(name)
 
     def make_batch() -> tuple[Tensor, ...]:

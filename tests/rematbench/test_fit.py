@@ -108,7 +108,7 @@ def test_the_largest_batch(call: Call) -> None:
 
 
 def test_nothing_fits(call: Call) -> None:
-    code, out, _, folder = call("memory=1", "strategy=linearized_sqrt", "strategies=[]")
+    code, out, _, folder = call("memory=2", "strategy=linearized_sqrt", "strategies=[]")
     row = json.loads((folder / "row.json").read_text())
     assert (code, row["status"]) == (0, "infeasible")
     assert not (folder / "train.py").exists()

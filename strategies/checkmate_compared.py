@@ -8,7 +8,7 @@ row says ``infeasible`` with the true peak, and the plan is executed all the sam
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class CheckmateCompared:
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
-    convolutions: str = "default"
+    convolutions: Literal["default", "fastest"] = "default"
     gap: float = 1e-4
     threads: int = 2
 

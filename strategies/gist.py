@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -48,10 +48,10 @@ class Gist:
 
     traits: ClassVar[Traits] = Traits("yes", "no", "yes")
     binarize: bool = True
-    sparse: str | None = "csr"
+    sparse: Literal["csr", "bitmap", "either"] | None = "csr"
     half: bool = True
     in_place: bool = True
-    convolutions: str = "lean"
+    convolutions: Literal["lean", "fast"] = "lean"
 
     def __post_init__(self) -> None:
         check_choice("sparse", self.sparse, (None, *SPARSE))

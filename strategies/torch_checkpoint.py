@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class TorchCheckpoint:
 
     traits: ClassVar[Traits] = Traits("partly", "no", "no")
     segments: int | None = None
-    policy: str | None = None
+    policy: Literal["contractions", "alternate"] | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in (None, *POLICIES):

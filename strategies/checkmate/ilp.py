@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import Graph
@@ -40,9 +40,9 @@ class CheckmateIlp:
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
-    variant: str = "fast"
+    variant: Literal["fast", "paper", "unpartitioned"] = "fast"
     gap: float = 1e-4
-    minimise: str | None = None
+    minimise: Literal["peak"] | None = None
     threads: int = 2
     max_ops: int = MOST_OPS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class CheckmateRounding:
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
-    rounding: str = "deterministic"
+    rounding: Literal["deterministic", "randomized"] = "deterministic"
     epsilon: float | None = None
     threshold: float | None = None
     samples: int = 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rematbench.graphs.errors import OutOfMemory, Stopped, Thrashed
 from rematbench.graphs.plan import Plan, with_frees
@@ -54,12 +54,12 @@ class Dtr:
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", online=True, budgeted=True)
-    heuristic: str = "full"
+    heuristic: Literal["full", "eqclass", "local", "lru", "largest", "random", "ablation"] = "full"
     staleness: bool | None = None
     size: bool | None = None
     cost: Cost | None = None
     dealloc: Dealloc = "eager"
-    semantics: str = "simrd"
+    semantics: Literal["simrd", "paper"] = "simrd"
     order_by_id: bool | None = None
     root_cost: bool | None = None
     root_dependencies: bool | None = None
@@ -143,7 +143,7 @@ class Dtr:
         return labels | parts | {"thrash_limit": self.thrash_limit}
 
     def _variant(self) -> str:
-        parts = [self.heuristic]
+        parts: list[str] = [self.heuristic]
         if self.heuristic == "ablation":
             heuristic = self._rules(0).heuristic
             parts += [name for name in ("staleness", "size") if getattr(heuristic, name)]

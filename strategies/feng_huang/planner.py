@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class FengHuang:
     """
 
     traits: ClassVar[Traits] = Traits("yes", "no", "yes")
-    solver: str = "acg"
+    solver: Literal["acg", "lcg"] = "acg"
 
     def __post_init__(self) -> None:
         check_choice("solver", self.solver, ("acg", "lcg"))

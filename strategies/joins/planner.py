@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.plan import Plan
@@ -182,7 +182,7 @@ class EquivChain:
 
     traits: ClassVar[Traits] = Traits("partly", "no", "no", budgeted=True)
     slots: int | None = None
-    reading: str = "join"
+    reading: Literal["join", "chain", "turn"] = "join"
 
     def __post_init__(self) -> None:
         if self.reading not in ("join", "chain", "turn"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.files import read_plan
@@ -45,7 +45,7 @@ class Monet:
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
-    variant: str = "full"
+    variant: Literal["full", "noop", "conv", "output", "intermediate", "released"] = "full"
     gap: float = 0.005
     operators: bool = True
     locals: Locals = "loose"

@@ -87,13 +87,14 @@ test: $(TOOLS)
 check: $(TOOLS) links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	cd build/links && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --strict -p rematbench
+	cd build/links && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --strict -p rematbench -m hydra_plugins.rematbench_sweeper
 
 # The package as it is installed, in links to the folders: for type checkers and editors.
 ROOMS = $(shell sed -n 's/^"rematbench\.[a-z]*" = "\(.*\)"/\1/p' pyproject.toml)
 links:
 	rm -rf build/links && mkdir -p build/links/rematbench
 	ln -s $(addprefix ../../../,$(wildcard rematbench/*.py*) $(ROOMS)) build/links/rematbench/
+	ln -s ../../hydra_plugins build/links/
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
 # Without network, where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin

@@ -81,8 +81,7 @@ class Solver:
         self.left_behind = False
         self._is_integral = integral
         self._incumbents: list[Incumbent] = []
-        self._highs = _silent(threads, seed)
-        incumbents = self._incumbents
+        self._highs, incumbents = _silent(threads, seed), self._incumbents
         self._highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
         self._highs.passModel(program.lp(integral))
 
@@ -176,8 +175,7 @@ class Solver:
             bound = inf
         elif bound is None or not isfinite(bound):
             bound = -inf
-        incumbents = self._incumbents.copy()
-        self._incumbents.clear()
+        incumbents, self._incumbents[:] = self._incumbents.copy(), ()
         return Outcome(
             status,
             np.array(highs.getSolution().col_value) if feasible else None,
@@ -208,10 +206,9 @@ def presolved(program: LinearProgram, seconds: float = 2.0) -> tuple[Status, dic
 
 
 def _record(event: highspy.HighsCallbackEvent, incumbents: list[Incumbent]) -> None:
-    out = event.data_out
-    bound = float(out.mip_dual_bound)
-    found = out.running_time, out.objective_function_value, bound if isfinite(bound) else None
-    incumbents.append(found)
+    out, bound = event.data_out, float(event.data_out.mip_dual_bound)
+    proven = bound if isfinite(bound) else None
+    incumbents.append((out.running_time, out.objective_function_value, proven))
 
 
 def _silent(threads: int, seed: int) -> highspy.Highs:

@@ -74,10 +74,8 @@ class ValueTables(NamedTuple):
 
         reads = rows(op_reads[op] for op in space.ops)
         workspace = tables.workspace[tables.op_first[:-1]] / unit
-        other = [
-            size[w[~chosen[w]]].sum() for w in map(tables.writes.__getitem__, range(len(workspace)))
-        ]
-        transient = workspace + np.array(other)
+        others = (tables.writer >= 0) & ~chosen
+        transient = workspace + np.bincount(tables.writer[others], size[others], len(workspace))
         resident = float(size[tables.resident].sum())
         before = resident + _unchosen(space, size, is_output, op_reads)
         return cls(

@@ -48,7 +48,7 @@ def joint_by_dynamo(
             captured = dynamo_graph_capture_for_export(step)(*batch)
         except TorchDynamoException as error:
             raise CaptureError(f"model {name!r} is not one graph: {_told(error)}") from error
-    stack.enter_context(tracing(captured.meta["tracing_context"]))
+    stack.enter_context(tracing(captured.meta.get("tracing_context")))
     mode = stack.enter_context(captured.meta["fake_mode"])
     fakes = tuple(mode.from_tensor(item) for item in batch)
     return aot_export_joint_with_descriptors(stack, captured, fakes)

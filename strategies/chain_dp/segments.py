@@ -20,7 +20,7 @@ from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.structure import forward_ops
 from rematbench.strategies.chain_dp.chain import Chain
-from rematbench.strategies.chain_dp.table import Kind
+from rematbench.strategies.chain_dp.table import Operation
 from rematbench.strategies.stages import missing, needed
 
 # A value below this share of what crosses a cut beside it may be held throughout instead ...
@@ -196,7 +196,7 @@ class Segments:
             total += self._bytes(fresh) - self._bytes(gone)
         return peak
 
-    def plan(self, schedule: Iterable[tuple[Kind, int]]) -> Plan:
+    def plan(self, schedule: Iterable[tuple[Operation, int]]) -> Plan:
         """A schedule of stages as a plan, with the earliest frees."""
         writer = _Writer(self)
         for kind, stage in schedule:
@@ -215,7 +215,7 @@ class _Writer:
         self.done: list[bool] = segments.graph.tables.resident.tolist()
         self.visited: set[int] = set()
 
-    def run(self, kind: Kind, stage: int) -> None:
+    def run(self, kind: Operation, stage: int) -> None:
         parts = self.segments
         if kind == "back":
             last = stage == len(parts.forward) - 1

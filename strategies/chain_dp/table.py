@@ -24,7 +24,7 @@ from rematbench.graphs.ir import IntArray
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.chain_dp.chain import Chain, FloatArray
 
-Kind = Literal["all", "plain", "base", "back"]
+Operation = Literal["all", "plain", "base", "back"]
 """Forward keeping all that backward reads; keeping the output only; right before going back (what
 backward reads only); backward. The loss is the last stage's ``back``."""
 
@@ -64,7 +64,7 @@ class Table:
         place = int(np.searchsorted(memories, memory - self.chain.input_bytes, side="right"))
         return float(times[place - 1]) if place else None
 
-    def schedule(self, memory: int) -> Iterator[tuple[Kind, int]]:
+    def schedule(self, memory: int) -> Iterator[tuple[Operation, int]]:
         """What to do with which stage, in the least time within ``memory``, input included.
 
         ``memory`` is at least what the first of :meth:`steps` needs, and the input.

@@ -255,6 +255,28 @@ def _back(
 
 
 @kernel
+def _merged(
+    overhead, cache, i, i_end, added, more, t_now, m_now, p_now, n, t_new, m_new, p_new, slack
+):
+    """The front of two: entries i to i_end, moved by (added, more), and the n of now; how many."""
+    j = found = 0
+    while i < i_end or j < n:
+        if j == n or (i < i_end and overhead[i] + added < t_now[j]):
+            t, m, p = overhead[i] + added, cache[i] + more, i
+            i += 1
+        else:
+            t, m, p = t_now[j], m_now[j], p_now[j]
+            j += 1
+        if found and m >= m_new[found - 1]:
+            continue
+        if found and t <= t_new[found - 1] + slack:
+            found -= 1
+        t_new[found], m_new[found], p_new[found] = t, m, p
+        found += 1
+    return found
+
+
+@kernel
 def _fronts(
     words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
     most,
@@ -285,22 +307,10 @@ def _fronts(
                 larger = 2 * (n + i_end - i)
                 t_new, m_new = np.empty(larger), np.empty(larger, dtype=np.int64)
                 p_new = np.empty(larger, dtype=np.int64)
-            j = found = 0
-            slack = 1e-12 * cost[count - 1]
-            while i < i_end or j < n:
-                if j == n or (i < i_end and overhead[i] + added < t_now[j]):
-                    t, m, p = overhead[i] + added, cache[i] + more, i
-                    i += 1
-                else:
-                    t, m, p = t_now[j], m_now[j], p_now[j]
-                    j += 1
-                if found and m >= m_new[found - 1]:
-                    continue
-                if found and t <= t_new[found - 1] + slack:
-                    found -= 1
-                t_new[found], m_new[found], p_new[found] = t, m, p
-                found += 1
-            n = found
+            n = _merged(
+                overhead, cache, i, i_end, added, more, t_now, m_now, p_now, n,
+                t_new, m_new, p_new, 1e-12 * cost[count - 1],
+            )  # fmt: skip
             t_now, t_new = t_new, t_now
             m_now, m_new = m_new, m_now
             p_now, p_new = p_new, p_now

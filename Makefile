@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt
 
 # What only tests and linters need: pytest, ruff, mypy, the launchers.
 $(TOOLS): $(READY)
-	$(PIP) install -c constraints.txt -e ".[dev,joblib,ray,slurm]"
+	$(PIP) install -c constraints.txt -e ".[dev,models,moccasin,sac,joblib,ray,slurm]"
 	touch $@
 
 bench: $(READY)

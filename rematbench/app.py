@@ -19,6 +19,7 @@ from rematbench import cache
 from rematbench._start import INTERRUPTED, catch_interrupts
 from rematbench.command_line import read_command_line
 from rematbench.graphs.errors import RematbenchError
+from rematbench.locks import alone_in
 from rematbench.mistakes import explain
 from rematbench.plugins import register_strategies
 from rematbench.resolvers import register_resolvers
@@ -44,13 +45,14 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
     """
     settings = with_known_plans(settings, folder)
     kept = cache.Kept(settings)
-    row = None if force else kept.recall(folder)
-    if row is None:
-        cache.clear(folder)
-        worker = the_worker()
-        with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
-            row = worker.run(settings, folder, say)
-        kept.remember(folder, row, worker.loaded, worker.began)
+    with alone_in(folder):
+        row = None if force else kept.recall(folder)
+        if row is None:
+            cache.clear(folder)
+            worker = the_worker()
+            with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
+                row = worker.run(settings, folder, say)
+            kept.remember(folder, row, worker.loaded, worker.began)
     return row
 
 
@@ -108,7 +110,8 @@ def recall(config: Config, settings: Settings, folder: Path) -> Row | None:
     """Its row, where it is finished."""
     if flag("force", config["force"]):
         return None
-    return cache.Kept(with_known_plans(settings, folder)).recall(folder)
+    with alone_in(folder):
+        return cache.Kept(with_known_plans(settings, folder)).recall(folder)
 
 
 def main() -> None:

@@ -131,25 +131,24 @@ class Sweep:
             ConfigError: the launcher brought back no row at all.
         """
         places = {number: folder / str(number) / "row.json" for number in jobs}
-        for place in places.values():
-            with contextlib.suppress(OSError):  # a folder that is a file, say: its job says so
-                place.unlink(missing_ok=True)
+        old = {number: _identity(place) for number, place in places.items()}
         batch = [[*job, f"hydra.sweep.subdir={number}"] for number, job in jobs.items()]
-        why = "the launcher lost it"
+        why, returned = "the launcher lost it", {}
         try:
-            for each in self.launcher.launch(batch, initial_job_idx=min(jobs)):
-                each.return_value  # noqa: B018 (raises what ended the job, if it was not a row)
+            ended = self.launcher.launch(batch, initial_job_idx=min(jobs))
+            for number, each in zip(jobs, ended, strict=False):
+                returned[number] = each.return_value  # or raises what ended the job
         except Exception as error:
             why += f": {one_line(error) or type(error).__name__}"
-            if len(jobs) > 1 and not any(place.exists() for place in places.values()):
+            if len(jobs) > 1 and all(_identity(places[n]) == old[n] for n in jobs):
                 name = type(self.launcher).__name__
                 raise ConfigError(f"no job came back from {name}: {why}") from error
         rows = {}
         for number, place in places.items():
-            if place.exists():
-                rows[number] = read_row(place)
-            else:
-                rows[number] = self._lost(place, jobs[number], why)
+            row = returned.get(number)  # the file may be another sweep's by now
+            if row is None and _identity(place) != old[number]:
+                row = read_row(place)
+            rows[number] = row or self._lost(place, jobs[number], why)
         return rows
 
     def _lost(self, place: Path, job: Job, why: str) -> Row:
@@ -198,6 +197,15 @@ class Sweep:
                 known[key] = override.value()
         mark = marked(chosen(choices), known["group"])
         return failed_row(known, known["strategy"], reason, **mark, **extra)
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    """Of a file: another one as soon as it is written again."""
+    try:
+        found = place.stat()
+    except OSError:  # none; or its folder is a file, say: its job says so
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def jobs_of(

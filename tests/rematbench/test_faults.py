@@ -109,7 +109,7 @@ def test_kills_at_random_moments(tmp_path: Path, seed: int) -> None:
 
 
 def test_two_sweeps_in_one_folder_and_one_cache(tmp_path: Path) -> None:
-    """They may do a job twice, but each file is of one of them, and none is missing."""
+    """Each job is done by one of them, and the other has its row; no file is missing."""
     both = [start(tmp_path), start(tmp_path)]
     for process in both:
         finished(process)

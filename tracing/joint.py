@@ -37,7 +37,7 @@ def _storage(fake: Tensor) -> int:
 
 
 @dataclass
-class _Draft:
+class Draft:
     """An op under construction: its root call, then the views of what it makes."""
 
     phase: Phase
@@ -61,8 +61,8 @@ class Builder:
         self.residents: list[Resident] = []
         self.constants: dict[str, Tensor] = {}
         self.prologue: list[TorchCall] = []
-        self.drafts: dict[str, _Draft] = {}
-        self.owner: dict[str, _Draft] = {}  # value -> the op that makes it
+        self.drafts: dict[str, Draft] = {}
+        self.owner: dict[str, Draft] = {}  # value -> the op that makes it
         self.first_name = _first_names(workload.module)
         self.parameter: dict[str, str] = {}  # first name -> tensor
 
@@ -180,7 +180,7 @@ class Builder:
         phase = Phase.BACKWARD if backward else Phase.FORWARD
         for name, part in _split(node.name, call):
             values = list(dict.fromkeys(self.value_of[out] for out in part.outs if out))
-            draft = self.drafts[name] = _Draft(phase, [part], values, scope_of(node))
+            draft = self.drafts[name] = Draft(phase, [part], values, scope_of(node))
             self.owner.update(dict.fromkeys(values, draft))
 
     def _results(self, node: Node) -> dict[Any, str]:
@@ -239,9 +239,12 @@ class Builder:
             loss=loss,
             gradients=gradients,
             updates=updates,
-            random_ops=frozenset(n for n, d in self.drafts.items() if _draws(d.calls[0])),
+            random_ops=self._random_ops(),
             constants=self.constants,
         )
+
+    def _random_ops(self) -> frozenset[str]:
+        return frozenset(n for n, d in self.drafts.items() if _draws(d.calls[0]))
 
     def _sum(self, parts: list[str]) -> str:
         """The gradient of a tied parameter, added up as autograd does: as its parts are made."""
@@ -257,7 +260,7 @@ class Builder:
             out = like[0] + like[1]
             self.bytes[name], self.value_of[name] = int(out.untyped_storage().nbytes()), name
             self.tensors[name] = TensorSpec(tuple(out.shape), tuple(out.stride()), out.dtype)
-            draft = _Draft(Phase.BACKWARD, [call], [name])
+            draft = Draft(Phase.BACKWARD, [call], [name])
             maker = self.owner[self.value_of[part]]
             ops = list(self.drafts.items())
             after = 1 + next(i for i, (_, made) in enumerate(ops) if made is maker)

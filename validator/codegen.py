@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,11 @@ def generate(captured: Captured, plan: Plan) -> Program:
             draw other numbers than eager training does; names the op.
     """
     peak_bytes = simulate(captured.graph, plan).peak_bytes
-    writer = _Writer(captured)
-    lines = writer.body(plan.codes(captured.graph))
+    writer = Writer(captured)
+    lines = [
+        *writer.prologue(),
+        *chain.from_iterable(writer.statements(plan.codes(captured.graph))),
+    ]
     results = (captured.loss, *captured.gradients.values(), *captured.updates.values())
     names = [resident.tensor for resident in captured.residents]
     source = "\n    ".join(
@@ -71,7 +75,9 @@ def generate(captured: Captured, plan: Plan) -> Program:
     return Program(source, scope["step"], results, ways_of(captured.graph, plan), peak_bytes)
 
 
-class _Writer:
+class Writer:
+    """Writes a captured step's ops as Python; ``scope`` holds what the lines name."""
+
     def __init__(self, captured: Captured) -> None:
         self.captured = captured
         self.scope: dict[str, Any] = {}
@@ -84,15 +90,24 @@ class _Writer:
                     if out is not None:
                         self.names[captured.value_of[out]].append(out)
 
-    def body(self, codes: np.ndarray[Any, Any]) -> list[str]:
+    def prologue(self) -> list[str]:
+        """The lines that make views of residents."""
+        return [self._call(call) for call in self.captured.prologue]
+
+    def statements(self, codes: np.ndarray[Any, Any]) -> list[list[str]]:
+        """The lines of each statement of a plan.
+
+        Raises:
+            ExecutionError: as for :func:`generate`.
+        """
         graph, tables = self.captured.graph, self.captured.graph.tables
-        lines = [self._call(call) for call in self.captured.prologue]
         recorded = self._recorded(codes)
         done: set[int] = set()
         last_random = -1
+        found: list[list[str]] = []
         for code in codes.tolist():
             if code < 0:
-                lines.append(f"del {', '.join(self.names[graph.values[~code].name])}")
+                found.append([f"del {', '.join(self.names[graph.values[~code].name])}"])
                 continue
             number = int(tables.op_of[code])
             op = graph.ops[number]
@@ -107,14 +122,14 @@ class _Writer:
                         "order; it would draw other numbers than eager training"
                     )
                 last_random = number
-                lines += [f"rng.record({number})"] * (number in recorded)
+                calls = [*[f"rng.record({number})"] * (number in recorded), *calls]
             elif random or replayed is not None:
                 source = number if replayed is None else replayed
                 calls = [f"rng.replay({source})", *calls, "rng.resume()"]
             done.add(number)
-            lines += calls
-            lines += [f"del {', '.join(self.names[name])}" for name in chosen.overwrites]
-        return lines
+            calls += [f"del {', '.join(self.names[name])}" for name in chosen.overwrites]
+            found.append(calls)
+        return found
 
     def _recorded(self, codes: np.ndarray[Any, Any]) -> set[int]:
         """Ops that run more than once, or whose draws another op repeats."""

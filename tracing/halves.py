@@ -1,0 +1,335 @@
+"""The joint graph of ``torch.compile`` as a captured step: forward half, border, backward half.
+
+AOTAutograd hands its partitioner forward and backward as one graph: its inputs are those of the
+forward pass and, as tangents, the gradients of what that returns; its outputs are what the forward
+pass returns, then the gradients of its inputs. Between the halves the caller goes on with the
+results, so that everything returned has to be there before any tangent is. One op of our own,
+the *border*, says so: it reads all results and makes the tangents.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+
+from rematbench.graphs.errors import CaptureError
+from rematbench.graphs.ir import Phase
+from rematbench.tracing.captured import Captured, Ref, Resident, TorchCall, call_reads
+from rematbench.tracing.joint import Builder, Draft
+from rematbench.tracing.trouble import depends_on_values
+from rematbench.tracing.workload import Workload
+
+BORDER = "tangents_of_results"
+"""The op between the halves."""
+
+_ROOT = re.compile(r"^L\['\w+'\]\.?")  # the compiled module itself
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an input of the forward pass comes from.
+
+    Attributes:
+        kind: ``parameter``, ``buffer`` or ``input``.
+        name: as people call it.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A captured step in two halves.
+
+    Attributes:
+        captured: the whole, with :data:`BORDER` as its loss.
+        primals: the tensors that the forward pass is called with.
+        tangents: the tensors that the backward pass is called with, besides what was saved.
+        results: what the forward pass returns: tensors by :class:`Ref`, constants as they are.
+        gradients: what the backward pass returns, likewise.
+        changed: primals that the caller changes once the forward pass has returned.
+        written: (primal, its new tensor), where the forward pass itself has to change it.
+        held: values that the caller holds from the forward pass on.
+        fakes: a stand-in for each tensor.
+        nodes: the traced node of each tensor.
+    """
+
+    captured: Captured
+    primals: tuple[str, ...]
+    tangents: tuple[str, ...]
+    results: tuple[Any, ...]
+    gradients: tuple[Any, ...]
+    changed: frozenset[str]
+    written: tuple[tuple[str, str], ...]
+    held: frozenset[str]
+    fakes: Mapping[str, Tensor]
+    nodes: Mapping[str, Node]
+
+
+def tangents_like(*results: Tensor, specs: Sequence[tuple[Any, Any, torch.dtype]]) -> list[Tensor]:
+    """Room for the tangents: what the caller makes of the results is not ours to run.
+
+    Args:
+        specs: shape, stride and dtype of each.
+    """
+    device = results[0].device if results else None
+    return [
+        torch.empty_strided(shape, stride, dtype=dtype, device=device)
+        for shape, stride, dtype in specs
+    ]
+
+
+def halves_of(name: str, nodes: Sequence[Node], returned: int, sources: Sequence[Source]) -> Halves:
+    """Two halves of the nodes of a joint graph.
+
+    Args:
+        name: of the compiled module.
+        returned: how many outputs, from the first, belong to the forward pass.
+        sources: of the inputs, by position; where there are more inputs, they are ``input``.
+
+    Raises:
+        CaptureError: shapes depend on data or are dynamic, or the graph holds what no plan can
+            run: says what.
+    """
+    if depends_on_values(nodes):
+        raise CaptureError(
+            f"{name}: its graph has sizes or numbers that only a run tells; a plan needs fixed "
+            "ones: compile with dynamic=False, and use torch.where instead of .item() and masks "
+            "that select"
+        )
+    return _HalvesBuilder(name, list(nodes), returned, sources).halves()
+
+
+def _device(nodes: Sequence[Node]) -> str:
+    """The device of the step; scalars on the CPU go with any."""
+    found = {
+        value.device.type
+        for node in nodes
+        if isinstance(value := node.meta.get("val"), Tensor) and value.dim() > 0
+    }
+    if len(found) > 1:
+        raise CaptureError(f"the compiled graph uses {sorted(found)}; keep it on one device")
+    return found.pop() if found else "cpu"
+
+
+def _no_loss(*arguments: Any) -> Tensor:
+    raise AssertionError("what is compiled is run by its caller only")
+
+
+class _HalvesBuilder(Builder):
+    """Builds the ops of a joint graph, whose inputs and outputs are known by position."""
+
+    def __init__(
+        self, name: str, nodes: list[Node], returned: int, sources: Sequence[Source]
+    ) -> None:
+        super().__init__(Workload(name, nn.Module(), tuple, _no_loss), _device(nodes), nodes)
+        self.returned, self.sources = returned, sources
+        self.fakes: dict[str, Tensor] = {}
+        self.made_by: dict[str, Node] = {}
+        self.primals: list[str] = []
+        self.tangents: list[str] = []
+        self.written: list[tuple[str, str]] = []
+        self.ends: list[Any] = []
+
+    def halves(self) -> Halves:
+        for node in self.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "get_attr":
+                self._constant(node)
+            elif node.op == "call_function":
+                self._function(node)
+            elif node.op == "output":
+                self.ends = [self._end(each) for each in node.args[0]]
+        return self._joined()
+
+    def _tensor(self, name: str, fake: Tensor) -> str:
+        self.fakes[name] = fake
+        return super()._tensor(name, fake)
+
+    def _placeholder(self, node: Node) -> None:
+        self.name[node] = node.name
+        value = node.meta.get("val")
+        if not isinstance(value, Tensor):
+            raise CaptureError(f"input {node.name} is no tensor; compile with dynamic=False")
+        self._tensor(node.name, value)
+        self.made_by[node.name] = node
+        if node.name.startswith("tangents"):
+            self.tangents.append(node.name)
+            return
+        place = getattr(node.meta.get("desc"), "idx", len(self.primals))
+        known = place < len(self.sources)
+        source = self.sources[place] if known else Source("input", node.name)
+        self.primals.append(node.name)
+        self.residents.append(Resident(node.name, source.kind, source.name))
+
+    def _constant(self, node: Node) -> None:
+        owner = node.graph.owning_module
+        found = None if owner is None else _attribute(owner, str(node.target))
+        if not isinstance(found, Tensor):
+            raise CaptureError(
+                f"the graph calls a graph of its own ({node.target}), which a plan cannot look into"
+            )
+        node.meta["constant"] = found
+        super()._constant(node)
+        self.made_by[node.name] = node
+
+    def _function(self, node: Node) -> None:
+        if node.target is operator.getitem:
+            self._call(node)
+            return
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise CaptureError(
+                f"op {node.name} ({node.target}) is no single kernel, so that no plan can run it"
+            )
+        if node.target is aten.copy_.default and self._writes_primal(node):
+            return
+        if node.target._schema.is_mutable:
+            raise CaptureError(f"op {node.name} changes its argument in place")
+        self._call(node)
+        for name in self.name[node] if isinstance(self.name[node], tuple) else [self.name[node]]:
+            if name is not None:
+                self.made_by.setdefault(name, node)
+        scope = _scope(node)
+        for name in (node.name, f"{node.name}_input", f"{node.name}_weight"):
+            if name in self.drafts:
+                self.drafts[name].scope = scope
+
+    def _writes_primal(self, node: Node) -> bool:
+        """Is it the copy of a result into an input? Then the forward half does it, last."""
+        target, source = node.args[:2]
+        if not (isinstance(target, Node) and isinstance(source, Node)):
+            return False
+        name, new = self.name[target], self.name[source]
+        if not (isinstance(name, str) and isinstance(new, str) and name in self.primals):
+            return False
+        self.written.append((name, new))
+        self.name[node] = name
+        return True
+
+    def _end(self, argument: Any) -> Any:
+        return self._argument(argument) if isinstance(argument, Node) else argument
+
+    def _joined(self) -> Halves:
+        results, gradients = self.ends[: self.returned], self.ends[self.returned :]
+        needed = [end.name for end in results if isinstance(end, Ref)]
+        needed += [new for _, new in self.written]
+        self._put_border(needed)
+        wanted = [end.name for end in gradients if isinstance(end, Ref)]
+        self._prune([*dict.fromkeys([*needed, *wanted])])
+        if BORDER not in self.drafts:
+            raise CaptureError("no gradient depends on what the compiled module returns")
+        resident = {self.value_of[r.tensor] for r in self.residents}
+        changes = self._changes(results)
+        held = {self.value_of[r.name] for r in results if isinstance(r, Ref)} - {
+            self.value_of[name] for name in changes.values()
+        }
+        outputs = [*held, *(self.value_of[name] for name in wanted)]
+        captured = Captured(
+            graph=self._graph(resident, tuple(v for v in self.bytes if v in {*outputs} - resident)),
+            workload=self.workload,
+            device=self.device,
+            code={name: {"default": tuple(d.calls)} for name, d in self.drafts.items()},
+            prologue=tuple(self.prologue),
+            tensors=self.tensors,
+            value_of=self.value_of,
+            residents=tuple(self.residents),
+            loss=self.tangents[0],
+            gradients=self._gradients(gradients),
+            updates=changes,
+            random_ops=self._random_ops(),
+            constants=self.constants,
+        )
+        return Halves(
+            captured=captured,
+            primals=tuple(self.primals),
+            tangents=tuple(self.tangents),
+            results=tuple(results),
+            gradients=tuple(gradients),
+            changed=frozenset([*changes, *(name for name, _ in self.written)]),
+            written=tuple(self.written),
+            held=frozenset(held - resident),
+            fakes=self.fakes,
+            nodes=self.made_by,
+        )
+
+    def _changes(self, results: Sequence[Any]) -> dict[str, str]:
+        """New tensors of the inputs that the caller changes for us, by primal."""
+        described = self.nodes[-1].meta.get("desc") or ()
+        found = {}
+        for end, description in zip(results, described, strict=False):
+            place = getattr(getattr(description, "mutated_input", None), "idx", None)
+            if place is not None and isinstance(end, Ref):
+                found[self.primals[place]] = end.name
+        return found
+
+    def _gradients(self, ends: Sequence[Any]) -> dict[str, str]:
+        named = [str(resident.target) for resident in self.residents if resident.kind != "constant"]
+        return {
+            name: end.name for name, end in zip(named, ends, strict=False) if isinstance(end, Ref)
+        }
+
+    def _put_border(self, needed: Sequence[str]) -> None:
+        """Order the ops: what results need and what came before the first tangent; the rest."""
+        late = {self.value_of[name] for name in self.tangents}
+        drafts = list(self.drafts.items())
+        for _, draft in drafts:
+            if any(
+                self.value_of[name] in late for call in draft.calls for name in call_reads(call)
+            ):
+                late.update(draft.values)
+        wanted = {self.value_of[name] for name in needed}
+        if wanted & late:
+            raise CaptureError("a result of the forward pass depends on a gradient")
+        first = next((i for i, (_, d) in enumerate(drafts) if {*d.values} & late), len(drafts))
+        ahead = set()
+        for i in range(len(drafts) - 1, -1, -1):
+            name, draft = drafts[i]
+            if i < first or wanted.intersection(draft.values):
+                ahead.add(name)
+                wanted |= {self.value_of[n] for c in draft.calls for n in call_reads(c)}
+        order = [item for item in drafts if item[0] in ahead]
+        order.append((BORDER, self._border(needed)))
+        order += [item for item in drafts if item[0] not in ahead]
+        self.drafts = dict(order)
+        for name, draft in order:
+            if name != BORDER:
+                draft.phase = Phase.FORWARD if name in ahead else Phase.BACKWARD
+
+    def _border(self, needed: Sequence[str]) -> Draft:
+        specs = [
+            (spec.shape, spec.stride, spec.dtype)
+            for spec in map(self.tensors.__getitem__, self.tangents)
+        ]
+        resident = {self.value_of[r.tensor] for r in self.residents}
+        reads = [name for name in dict.fromkeys(needed) if self.value_of[name] not in resident]
+        call = TorchCall(
+            tangents_like,
+            tuple(map(Ref, reads)),
+            {"specs": specs},
+            tuple(self.tangents),
+            True,
+        )
+        return Draft(Phase.LOSS, [call], [self.value_of[name] for name in self.tangents])
+
+
+def _attribute(owner: nn.Module, path: str) -> Any:
+    for part in path.split("."):
+        owner = getattr(owner, part)
+    return owner
+
+
+def _scope(node: Node) -> str:
+    """The path of the submodule that a node came from, from the compiled module on."""
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    paths = [path for path, _ in modules.values()]
+    return _ROOT.sub("", paths[-1]) if paths else ""

@@ -196,7 +196,8 @@ class _HalvesBuilder(Builder):
         if node.target._schema.is_mutable:
             raise CaptureError(f"op {node.name} changes its argument in place")
         self._call(node)
-        for name in self.name[node] if isinstance(self.name[node], tuple) else [self.name[node]]:
+        made = self.name[node]
+        for name in made if isinstance(made, tuple) else (made,):
             if name is not None:
                 self.made_by.setdefault(name, node)
         scope = _scope(node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,7 +20,7 @@ from rematbench.graphs.errors import ExecutionError
 from rematbench.graphs.kinds import Way, ways_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.tracing.captured import Captured, Ref, TorchCall, target_name
+from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
 
 _WORD = re.compile(r"\W+")
 
@@ -66,13 +66,37 @@ def generate(captured: Captured, plan: Plan) -> Program:
         [
             "def step(residents, rng):",
             f"({', '.join(names)},) = residents",
-            *lines,
+            *(line.text for line in lines),
             f"return ({', '.join(results)},)",
         ]
     )
     scope = dict(writer.scope)
     exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
     return Program(source, scope["step"], results, ways_of(captured.graph, plan), peak_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a program.
+
+    Attributes:
+        makes, reads: tensors, by name.
+        releases: tensors that it lets go.
+        records, replays: the random op whose generator state it keeps, or goes back to.
+    """
+
+    text: str
+    makes: tuple[str, ...] = ()
+    reads: frozenset[str] = frozenset()
+    releases: tuple[str, ...] = ()
+    records: int | None = None
+    replays: int | None = None
+
+
+def release(names: Iterable[str]) -> Line:
+    """A line that lets tensors go."""
+    gone = tuple(names)
+    return Line(f"del {', '.join(gone)}", releases=gone)
 
 
 class Writer:
@@ -90,11 +114,11 @@ class Writer:
                     if out is not None:
                         self.names[captured.value_of[out]].append(out)
 
-    def prologue(self) -> list[str]:
+    def prologue(self) -> list[Line]:
         """The lines that make views of residents."""
         return [self._call(call) for call in self.captured.prologue]
 
-    def statements(self, codes: np.ndarray[Any, Any]) -> list[list[str]]:
+    def statements(self, codes: np.ndarray[Any, Any]) -> list[list[Line]]:
         """The lines of each statement of a plan.
 
         Raises:
@@ -104,10 +128,10 @@ class Writer:
         recorded = self._recorded(codes)
         done: set[int] = set()
         last_random = -1
-        found: list[list[str]] = []
+        found: list[list[Line]] = []
         for code in codes.tolist():
             if code < 0:
-                found.append([f"del {', '.join(self.names[graph.values[~code].name])}"])
+                found.append([release(self.names[graph.values[~code].name])])
                 continue
             number = int(tables.op_of[code])
             op = graph.ops[number]
@@ -122,12 +146,14 @@ class Writer:
                         "order; it would draw other numbers than eager training"
                     )
                 last_random = number
-                calls = [*[f"rng.record({number})"] * (number in recorded), *calls]
+                if number in recorded:
+                    calls.insert(0, Line(f"rng.record({number})", records=number))
             elif random or replayed is not None:
                 source = number if replayed is None else replayed
-                calls = [f"rng.replay({source})", *calls, "rng.resume()"]
+                replay = Line(f"rng.replay({source})", replays=source)
+                calls = [replay, *calls, Line("rng.resume()")]
             done.add(number)
-            calls += [f"del {', '.join(self.names[name])}" for name in chosen.overwrites]
+            calls += [release(self.names[name]) for name in chosen.overwrites]
             found.append(calls)
         return found
 
@@ -151,13 +177,14 @@ class Writer:
             return None
         return self.captured.graph.op_index[traits.replays]
 
-    def _call(self, call: TorchCall) -> str:
+    def _call(self, call: TorchCall) -> Line:
         target = self._target(call.target)
         arguments = [self._literal(a) for a in call.args]
         arguments += [f"{key}={self._literal(a)}" for key, a in call.kwargs.items()]
         outs = ", ".join(out or "_" for out in call.outs)
         comma = "," if call.unpack and len(call.outs) == 1 else ""
-        return f"{outs}{comma} = {target}({', '.join(arguments)})"
+        text = f"{outs}{comma} = {target}({', '.join(arguments)})"
+        return Line(text, tuple(filter(None, call.outs)), frozenset(call_reads(call)))
 
     def _target(self, target: Callable[..., Any]) -> str:
         name = _WORD.sub("_", target_name(target)).strip("_")

@@ -27,6 +27,14 @@ class RandomReplay:
         """Remember the generator's state before the first compute of ``op``."""
         self._states[op] = self._generator.get_rng_state()
 
+    def state(self, op: int) -> Tensor:
+        """What was remembered of ``op``."""
+        return self._states[op]
+
+    def restore(self, op: int, state: Tensor) -> None:
+        """Remember of ``op`` what another object did."""
+        self._states[op] = state
+
     def replay(self, op: int) -> None:
         """Go back to that state for a recompute."""
         self._present = self._generator.get_rng_state()

@@ -1,0 +1,191 @@
+"""A plan of a compiled module as two functions: its forward pass and its backward pass.
+
+The plan's statements up to the border (:data:`rematbench.tracing.halves.BORDER`) are the forward
+function, the rest is the backward function. What the second reads of the first is handed over:
+tensors, copies of inputs that change in between, and the states of the random generator from which
+draws are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rematbench.graphs.errors import PlanError
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.tracing.captured import Ref
+from rematbench.tracing.halves import BORDER, Halves
+from rematbench.validator.codegen import Line, Writer, release
+from rematbench.validator.execute import RandomReplay
+
+
+@dataclass(frozen=True)
+class TwoPrograms:
+    """A plan as two Python functions.
+
+    Attributes:
+        source: their text.
+        forward: ``forward(primals)`` returns results, then what is handed over: tensors, copies
+            of changed inputs, random states.
+        backward: ``backward(given)`` takes the list of what was handed over, then the tangents,
+            empties it, and returns the gradients.
+        saved: the tensors handed over.
+        copied: the changed inputs among the primals whose copies are handed over.
+        states: the random ops whose generator states are handed over, by number.
+        trace: the plan as simulated.
+        split: the statement at which the border is.
+    """
+
+    source: str
+    forward: Callable[[Sequence[Any]], tuple[Any, ...]]
+    backward: Callable[[list[Any]], tuple[Any, ...]]
+    saved: tuple[str, ...]
+    copied: tuple[str, ...]
+    states: tuple[int, ...]
+    trace: Trace
+    split: int
+
+
+def border_of(halves: Halves, plan: Plan) -> int:
+    """The position of the border among a plan's statements.
+
+    Raises:
+        PlanError: the plan computes it more than once.
+    """
+    graph = halves.captured.graph
+    code = int(graph.tables.op_first[graph.op_index[BORDER]])
+    found = [i for i, each in enumerate(plan.codes(graph).tolist()) if each == code]
+    if len(found) != 1:
+        raise PlanError(f"the plan goes from forward to backward {len(found)} times, not once")
+    return found[0]
+
+
+def generate_halves(halves: Halves, plan: Plan) -> TwoPrograms:
+    """Compile ``plan`` to two functions.
+
+    Raises:
+        InvalidPlan, ExecutionError: as :func:`rematbench.validator.codegen.generate` does.
+        PlanError: the plan computes the border more than once.
+    """
+    captured = halves.captured
+    trace, split = simulate(captured.graph, plan), border_of(halves, plan)
+    writer = Writer(captured)
+    statements = writer.statements(plan.codes(captured.graph))
+    prologue = writer.prologue()
+    first = [line for lines in statements[:split] for line in lines]
+    second = [line for lines in statements[split + 1 :] for line in lines]
+    text = _Halving(halves, [*prologue, *first], [*prologue, *second], len(prologue))
+    scope = {
+        **writer.scope,
+        **{n: t.to(captured.device) for n, t in captured.constants.items()},
+        "make_rng": RandomReplay,
+        "device": captured.device,
+    }
+    source = text.source()
+    exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
+    return TwoPrograms(
+        source,
+        scope["forward"],
+        scope["backward"],
+        tuple(text.saved),
+        tuple(text.copied),
+        tuple(text.states),
+        trace,
+        split,
+    )
+
+
+class _Halving:
+    """Decides what is handed over, and writes both functions."""
+
+    def __init__(self, halves: Halves, first: list[Line], second: list[Line], views: int) -> None:
+        self.halves = halves
+        self.first = first
+        self.ends = [end.name for end in halves.gradients if isinstance(end, Ref)]
+        wanted = _wanted(second, views, self.ends)
+        reads = [n for n in _outside(wanted, self.ends) if n not in halves.tangents]
+        constants = halves.captured.constants
+        self.copied = [n for n in reads if n in halves.changed]
+        self.saved = [n for n in reads if n not in halves.changed and n not in constants]
+        self.second = list(_tidied(wanted, {*reads, *halves.tangents}))
+        replayed = {line.replays for line in second}
+        self.states = [n for n in _recorded(first) if n in replayed]
+        self.second_rng = bool(_recorded(second) or replayed - {None})
+
+    def source(self) -> str:
+        halves = self.halves
+        copies = {n: f"old_{n}" for n in self.copied}
+        first = [
+            f"({_listed(halves.primals)}) = primals",
+            *["rng = make_rng(device)"] * bool(_recorded(self.first)),
+            *(line.text for line in self.first),
+            *[f"{copy} = {name}.clone()" for name, copy in copies.items()],
+            *[f"{name}.copy_({new})" for name, new in halves.written],
+        ]
+        ends = [
+            *map(_written, halves.results),
+            *self.saved,
+            *copies.values(),
+            *(f"rng.state({n})" for n in self.states),
+        ]
+        first.append(f"return ({_listed(ends)})")
+        states = [f"state_{n}" for n in self.states]
+        second = [
+            f"({_listed([*self.saved, *self.copied, *states, *halves.tangents])}) = given",
+            "given.clear()",
+            *["rng = make_rng(device)"] * self.second_rng,
+            *(f"rng.restore({n}, state_{n})" for n in self.states),
+            *(line.text for line in self.second),
+            f"return ({_listed(map(_written, halves.gradients))})",
+        ]
+        parts = [["def forward(primals):", *first], ["def backward(given):", *second]]
+        return "\n\n\n".join("\n    ".join(part) for part in parts)
+
+
+def _wanted(lines: list[Line], views: int, ends: Iterable[str]) -> list[Line]:
+    """The backward lines without those of the first ``views`` that nobody reads."""
+    later, kept = {*ends}, []
+    for position in range(len(lines) - 1, -1, -1):
+        line = lines[position]
+        if position < views and later.isdisjoint(line.makes):
+            continue
+        later = later.difference(line.makes) | line.reads
+        kept.append(line)
+    return kept[::-1]
+
+
+def _outside(lines: list[Line], ends: Iterable[str]) -> list[str]:
+    """The tensors that lines read, or leave, and do not make."""
+    made, found = set[str](), dict[str, None]()
+    for line in lines:
+        found.update(dict.fromkeys(sorted(line.reads - made)))
+        made.update(line.makes)
+    found.update(dict.fromkeys(n for n in ends if n not in made))
+    return list(found)
+
+
+def _tidied(lines: list[Line], there: set[str]) -> Iterator[Line]:
+    """The lines, which release only what is there."""
+    for line in lines:
+        if line.releases:
+            names = [n for n in line.releases if n in there]
+            there.difference_update(names)
+            if names:
+                yield release(names)
+            continue
+        there.update(line.makes)
+        yield line
+
+
+def _recorded(lines: list[Line]) -> list[int]:
+    return [line.records for line in lines if line.records is not None]
+
+
+def _listed(names: Any) -> str:
+    return "".join(f"{name}, " for name in names)
+
+
+def _written(end: Any) -> str:
+    return end.name if isinstance(end, Ref) else repr(end)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
 
 Degree = Literal["yes", "partly", "no"]
-BoundOf = Literal["any", "9", "F"]
+BoundOf = Literal["any", "9", "F", "C"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Solution:
         plan: for ``problem.graph``, within the budget as simulated; None with a verdict.
         bound: a proven lower bound of the cost at that budget, or None.
         bound_of: the space of plans that the bound holds for: ``any``, ``9`` (Checkmate's
-            problem 9) or ``F`` (the reduced problem).
+            problem 9), ``F`` (the reduced problem) or ``C`` (at most C computes of an op).
         objective: the planner's own objective, where it is not the cost.
         variant: which form of the strategy produced the plan.
         solver: name and version of the solver, if one was used.

@@ -203,6 +203,13 @@ class XlaRemat(TypedDict, total=False):
     limit_bytes: Annotated[int | None, Means("that the pass was given; null: none", "bytes")]
 
 
+class Moccasin(TypedDict, total=False):
+    """moccasin."""
+
+    computes: Annotated[int, Means("of an op at most (C), first one included")]
+    fitted_seconds: Annotated[float, Means("until a plan was within the budget", "seconds")]
+
+
 class Dtr(TypedDict, total=False):
     """DTR."""
 
@@ -320,6 +327,7 @@ class Extra(
     ChainDp,
     Kusumoto,
     XlaRemat,
+    Moccasin,
     Dtr,
     Search,
     Gist,
@@ -338,6 +346,7 @@ GROUPS = (
     ChainDp,
     Kusumoto,
     XlaRemat,
+    Moccasin,
     Dtr,
     Search,
     Gist,

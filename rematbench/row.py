@@ -86,7 +86,8 @@ class Row(TypedDict):
     bound_of: Annotated[
         Text,
         Means(
-            "plans that the bound holds for: any, 9 (Checkmate's problem 9) or F (the reduced one)",
+            "plans that the bound holds for: any, 9 (Checkmate's problem 9), F (the reduced one), "
+            "C (of 9, those with at most extra.computes computes of an op)",
             source="simulated",
         ),
     ]

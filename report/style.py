@@ -31,6 +31,9 @@ _ORDER = (
     "torch_checkpoint",
     "kusumoto",
     "xla_remat",
+    "moccasin",
+    "rockmate",
+    "sac_ilp",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {

@@ -41,6 +41,7 @@ OURS = MappingProxyType(
         "kusumoto": "rematbench.strategies.kusumoto.planner.Kusumoto",
         "linearized_greedy": "rematbench.strategies.chen.LinearizedGreedy",
         "linearized_sqrt": "rematbench.strategies.chen.LinearizedSqrt",
+        "moccasin": "rematbench.strategies.moccasin.planner.Moccasin",
         "monet": "rematbench.strategies.monet.planner.Monet",
         "random_checkpoints": "rematbench.strategies.feng_huang.random_checkpoints"
         ".RandomCheckpoints",

@@ -22,6 +22,7 @@ from rematbench.strategies.chen import (
 from rematbench.strategies.feng_huang import FengHuang, RandomCheckpoints
 from rematbench.strategies.joins import EquivChain, JoinDp
 from rematbench.strategies.kusumoto import Kusumoto
+from rematbench.strategies.moccasin import Moccasin
 from rematbench.strategies.revolve import ApRevolve, Revolve
 from rematbench.strategies.xla_remat import XlaRemat
 
@@ -31,7 +32,7 @@ STRATEGIES = [
     *(FengHuang(), FengHuang("lcg"), RandomCheckpoints(), JoinDp(), EquivChain()),
     *(EquivChain(reading="chain"), EquivChain(reading="turn")),
     *(ChainDp(), ChainDp(exact_steps=0), Kusumoto(), Kusumoto("approximate", "memory")),
-    *(XlaRemat(), XlaRemat("bytes", 1)),
+    *(XlaRemat(), XlaRemat("bytes", 1), Moccasin(threads=1)),
 ]
 
 

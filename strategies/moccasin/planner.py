@@ -1,0 +1,163 @@
+"""``strategy=moccasin``: at most C computes of an op, by constraint programming."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, ClassVar
+
+from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem, Solution, Traits, check_share
+from rematbench.strategies.moccasin.instance import Scaled, instance_of
+from rematbench.strategies.moccasin.process import SolverProcess, available_threads, solving
+from rematbench.strategies.scheduling.anytime import Progress
+from rematbench.strategies.scheduling.space import check
+
+# Of the cost: sums in another order.
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class Moccasin:
+    """The cheapest plan that computes no op more than C times, with a bound for such plans.
+
+    Attributes:
+        computes: the paper's C.
+        gap: relative gap (cost - bound) / cost at which to stop.
+        threads: of the solver; null: those of the job.
+
+    Raises:
+        ConfigError: an option is out of its range.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
+    computes: int = 2
+    gap: float = 0.0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("computes", "threads"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"strategy.{name}={value!r}: give a whole number, 1 or more")
+        check_share("gap", self.gap)
+
+    def plan(self, problem: Problem) -> Solution:
+        """The best plan when the time is up, or its solver's process is gone.
+
+        Raises:
+            NotApplicable: an op overwrites what it reads, or OR-tools is missing.
+            Infeasible: no plan was found; ``proven`` where there is none with C computes.
+            ExecutionError: the solver's process died before it found a plan.
+        """
+        started = perf_counter()
+        graph, order = problem.graph, program_order(problem.graph)
+        trace = simulate(graph, order)
+        if problem.budget is None or trace.peak_bytes <= problem.budget:
+            return Solution(order, trace.cost, "C", seconds=perf_counter() - started)
+        check(graph, problem.budget)
+        if self.computes == 1:
+            raise Infeasible(
+                f"with strategy.computes=1 nothing is computed again, and the peak stays at "
+                f"{trace.peak_bytes} bytes; the budget is {problem.budget}: allow 2 computes",
+                smallest_peak_found=trace.peak_bytes,
+                proven=True,
+            )
+        _require()
+        scaled = instance_of(graph, problem.budget, trace.peak_bytes, self.computes)
+        search = _Search(problem, scaled, started, max(self.gap, _SAME))
+        search.progress.see(trace.peak_bytes)
+        threads = self.threads or available_threads()
+        seconds = max(0.0, problem.time_limit - (perf_counter() - started))
+        limits = (seconds, threads, problem.seed, self.gap)
+        with search.progress.interruptible(), solving(scaled.instance, *limits) as process:
+            search.follow(process)
+        return search.solution(self.computes)
+
+
+class _Search:
+    """What the solver's process has said so far."""
+
+    def __init__(self, problem: Problem, scaled: Scaled, started: float, gap: float) -> None:
+        self.problem, self.scaled, self.started = problem, scaled, started
+        self.progress = Progress(started, gap, problem.report)
+        self.progress.bound = scaled.base_cost
+        self.status = "time_limit"
+        self.fault: str | None = None
+        self.fitted_seconds: float | None = None
+
+    def follow(self, process: SolverProcess) -> None:
+        """Take the messages; an interrupt ends it."""
+        for message in process.messages():
+            self.progress.rest()
+            if message is None:
+                continue
+            if "order" in message:
+                self._offer(message["order"])
+            if "bound" in message:
+                bound = self.scaled.bound(message["bound"])
+                self.progress.raise_bound(min(bound, self.progress.cost), _SAME)
+            self.status = message.get("end", self.status)
+        self.fault = process.fault
+
+    def _offer(self, order: list[int]) -> None:
+        plan = self.scaled.plan(order)
+        trace = simulate(self.problem.graph, plan)
+        self.progress.see(trace.peak_bytes)
+        assert self.problem.budget is not None
+        if trace.peak_bytes <= self.problem.budget:
+            if self.fitted_seconds is None:
+                self.fitted_seconds = perf_counter() - self.started
+            self.progress.offer(trace.cost, plan)
+
+    def solution(self, computes: int) -> Solution:
+        """The incumbent.
+
+        Raises:
+            Infeasible: there is none.
+            ExecutionError: the solver's process died before there was one.
+        """
+        progress, budget = self.progress, self.problem.budget
+        if progress.plan is None and self.fault is not None:
+            raise ExecutionError(f"moccasin: {self.fault}")
+        if progress.plan is None:
+            proven = self.status == "infeasible"
+            reason = (
+                f"no plan with at most {computes} computes of an op is within {budget} bytes; "
+                f"strategy.computes={computes + 1} allows more"
+                if proven
+                else f"no plan within {budget} bytes was found in {self.problem.time_limit:g} s; "
+                "give more time, or use checkmate_ilp"
+            )
+            raise Infeasible(reason, smallest_peak_found=progress.leanest, proven=proven)
+        facts: dict[str, Any] = {
+            "computes": computes,
+            "fitted_seconds": self.fitted_seconds,
+            "solver_status": self.fault or self.status,
+            **progress.details(),
+        }
+        return Solution(
+            progress.plan,
+            min(progress.bound, progress.cost),
+            "C",
+            solver=_version(),
+            seconds=perf_counter() - self.started,
+            details=facts,
+        )
+
+
+def _require() -> None:
+    if importlib.util.find_spec("ortools") is None:
+        raise NotApplicable(
+            "moccasin needs OR-tools, which is not installed; "
+            "install it with pip install 'rematbench[moccasin]'"
+        )
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"ortools {version('ortools')}"

@@ -20,6 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from rematbench.conf.published import of_libraries
 from rematbench.conf_keys import choices_of
 from rematbench.graphs.errors import ConfigError
 
@@ -55,10 +56,18 @@ def read_command_line(given: Sequence[str]) -> CommandLine:
     """
     flags, words = _split(given)
     parser = OverridesParser.create()
+    if _of_a_library(words):  # what options there are is the library's to say
+        words = [f"++{word}" if word.startswith("model.options.") else word for word in words]
     overrides = [_override(parser, word) for word in words]
     if set(_SWEEP) & set(flags):
         overrides = [_of_jobs(each) for each in overrides]
     return CommandLine(tuple(flags), tuple(each.input_line or "" for each in overrides))
+
+
+def _of_a_library(words: Sequence[str]) -> bool:
+    """Is a library's model chosen, or may one be?"""
+    chosen = [word.partition("=")[2] for word in words if word.startswith("model=")]
+    return any("(" in each or set(each.split(",")) & set(of_libraries()) for each in chosen)
 
 
 class _Refused(Exception):

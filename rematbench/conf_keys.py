@@ -6,6 +6,8 @@ import re
 from importlib.resources import files
 from typing import Any
 
+from rematbench.conf.published import SIZES
+
 
 def shown(value: Any) -> str:
     """A value as it stands on the command line."""
@@ -48,12 +50,12 @@ def group_keys(group: str, name: str) -> list[tuple[str, str, str]]:
     import yaml
 
     text = conf_text(f"{group}/{name}.yaml")
-    nested = (yaml.safe_load(text) or {}).get("options") or {}
+    published = ((yaml.safe_load(text) or {}).get("published") or {}).get("options") or {}
     found = []
     for key, default, meaning in read_keys(text):
-        if key == "options" and nested:
-            found += [(f"{group}.options.{each}", shown(nested[each]), "") for each in nested]
-        elif key not in ("kind", "name"):
+        if key == "options" and published:
+            found += [(f"{group}.options.{each}", shown(published[each]), "") for each in published]
+        elif key.partition(".")[0] not in ("kind", "name", *SIZES):
             found.append((f"{group}.{key}", default, meaning))
     return found
 
@@ -73,11 +75,22 @@ def read_keys(text: str) -> list[tuple[str, str, str]]:
         if found:
             keys.append([found[1], found[2], found[3] or ""])
             continue
+        below = re.match(r"  (\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$", line)
+        if keys and below and (not keys[-1][1] or "." in keys[-1][0]):  # a key of the last key's
+            parent = keys[-1][0].partition(".")[0]
+            if not keys[-1][1]:
+                keys.pop()
+            keys.append([f"{parent}.{below[1]}", below[2], below[3] or ""])
+            continue
         inside = re.match(r"  (- )?([^#]*?)\s*(?:#\s*(.*))?$", line)
         if keys and inside and line.startswith("  "):
             _add(keys[-1], bool(inside[1]), inside[2], inside[3])
     hidden = ("defaults", "hydra")
-    return [(key, value or "...", meaning) for key, value, meaning in keys if key not in hidden]
+    return [
+        (key, value or "...", meaning)
+        for key, value, meaning in keys
+        if key.partition(".")[0] not in hidden
+    ]
 
 
 def _add(key: list[str], item: bool, content: str, comment: str | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from rematbench.app import command, run_job
 from rematbench.cache import copy_files
+from rematbench.conf.published import LIBRARIES
 from rematbench.graphs.budget import parse_bytes
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import write_bytes
@@ -153,6 +154,9 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     model = settings.model | {"batch_size": row["batch_size"]}
     options = dict(model.get("options") or {})
     options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
+    if model["kind"] in LIBRARIES:
+        own = ("config", "arch", "task", "size", "dtype")
+        options |= {key: model[key] for key in own if model.get(key) is not None}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     python = model["kind"] == "python"
     make = "make_python_model" if python else "make_model"

@@ -28,6 +28,7 @@ from rematbench.graphs.places import cache_root, code_hashes, is_installed_file
 HOUSE = "rematbench"
 ROOMS = (
     "",
+    "conf",
     "costmodel",
     "graphs",
     "strategies",

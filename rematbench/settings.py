@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench.accounting import NAMES as ACCOUNTINGS
+from rematbench.conf.published import LIBRARIES, SIZES, sized
 from rematbench.costmodel import NAMES as COSTMODELS
 from rematbench.costmodel.machines import MACHINES
 from rematbench.extra import Extra
@@ -25,7 +26,8 @@ from rematbench.strategies.option_types import check_options
 from rematbench.strategies.registry import entry, names
 
 DEVICES = ("none", "cpu", "cuda")
-TORCH_KINDS = ("zoo", "python")
+TORCH_KINDS = ("zoo", "python", *LIBRARIES)
+FRONTS = ("auto", "trace", "dynamo")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
@@ -63,6 +65,7 @@ class Settings:
         device_memory: bytes of CUDA memory that the process may take, or None for all.
         experiment: the chosen ``experiment=``, or what else asked for the job; None: a person.
         group: which of the experiment's groups of sweeps.
+        front: how a model is captured: auto, trace or dynamo.
     """
 
     model: dict[str, Any]
@@ -86,6 +89,7 @@ class Settings:
     device_memory: int | None = None
     experiment: str | None = None
     group: str | None = None
+    front: str = "auto"
 
     @property
     def captured(self) -> bool:
@@ -151,6 +155,10 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         BudgetError: the budget is malformed.
     """
     model, device, costs = (_group(config, key) for key in ("model", "device", "costmodel"))
+    if model["kind"] in LIBRARIES:
+        _check_model(model)
+        one_of("model.size", model.get("size"), SIZES)
+        model = sized(model)
     for alias in ("batch_size", "resolution"):
         if config.get(alias) is not None:
             if alias not in model:
@@ -191,6 +199,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         job_memory_limit=_or_none(_memory, "job_memory_limit", config),
         experiment=config.get("experiment"),
         group=_or_none(_name, "group", config),
+        front=one_of("capture.front", _group(config, "capture").get("front", "auto"), FRONTS),
     )
     settings.parsed_budget()
     if settings.device != "none" and not settings.captured:
@@ -243,6 +252,10 @@ def model_label(model: Mapping[str, Any]) -> str:
     if model.get("path"):
         return Path(model["path"]).name.partition(".")[0]
     name = str(model.get("target") or model["name"])
+    if name in LIBRARIES:
+        name = str(model.get("config") or model.get("arch") or name)
+    if model.get("size") == "small":
+        name = f"{name}-small"
     return f"{name}-{model['dtype']}" if model.get("dtype") else name
 
 

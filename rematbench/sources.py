@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rematbench import costmodel
 from rematbench.accounting import account
+from rematbench.conf.published import LIBRARIES
 from rematbench.graphs import synthetic
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import read_graph
@@ -39,7 +40,7 @@ def load(
     """
     if not settings.captured:
         return _plain(settings), None
-    model: list[Any] = [settings.model, settings.device, settings.numerics]
+    model: list[Any] = [settings.model, settings.device, settings.numerics, settings.front]
     captured = _remember("captured", model, lambda: _capture(settings, say))
     if chooser is not None:
         model = [*model, sorted(chooser.kinds), chooser.wants_density, settings.seed]
@@ -78,7 +79,8 @@ def _capture(settings: Settings, say: Any) -> Captured:
     from rematbench.tracing.trace import capture
 
     workload = make_workload(settings.model, settings.seed)
-    return capture(workload, "cuda" if settings.device == "cuda" else "cpu")
+    device = "cuda" if settings.device == "cuda" else "cpu"
+    return capture(workload, device, front=settings.front)
 
 
 def make_workload(model: dict[str, Any], seed: int) -> Workload:
@@ -89,8 +91,11 @@ def make_workload(model: dict[str, Any], seed: int) -> Workload:
     """
     import torch
 
-    from rematbench.zoo import make_model, make_python_model
+    from rematbench.zoo import make_library_model, make_model, make_python_model
 
+    if model["kind"] in LIBRARIES:
+        torch.manual_seed(seed)
+        return make_library_model(model)
     options = dict(model.get("options") or {})
     options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
     torch.manual_seed(seed)

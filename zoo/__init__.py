@@ -1,6 +1,7 @@
-"""The models: torchvision's, and ours where torchvision has none.
+"""The models: torchvision's, those of other libraries, and ours where none has them.
 
-``make_model(name, **options)`` builds any of :data:`NAMES`; ``make_python_model`` a user's own.
+``make_model(name, **options)`` builds any of :data:`NAMES` and of :data:`LIBRARY_NAMES`, whose
+hyperparameters stand in ``conf/model``; ``make_python_model`` a user's own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from rematbench.conf.published import of_libraries
 from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.workload import Workload
+from rematbench.zoo.libraries import make_library_model, make_named
 from rematbench.zoo.own import call, make_python_model
 
 _TORCHVISION = (
@@ -42,19 +45,23 @@ _OURS = {
     "cross_modal": "joins",
 }
 NAMES = (*_TORCHVISION, *_OURS)
-__all__ = ["NAMES", "make_model", "make_python_model"]
+LIBRARY_NAMES = tuple(sorted(of_libraries()))
+__all__ = ["LIBRARY_NAMES", "NAMES", "make_library_model", "make_model", "make_python_model"]
 
 
 def make_model(name: str, **options: Any) -> Workload:
     """Build a model of the zoo.
 
     Args:
-        name: one of :data:`NAMES`.
-        options: batch_size, resolution and what the model's own factory takes.
+        name: one of :data:`NAMES` or :data:`LIBRARY_NAMES`.
+        options: batch_size, resolution and what the model's own factory takes; a library's model
+            has a size, too (``published`` or ``small``), and its configuration's options.
 
     Raises:
         ConfigError: an unknown name, or an option that the model does not have.
     """
+    if name in LIBRARY_NAMES:
+        return make_named(name, options)
     made: Workload = call(f"model={name}", _factory(name), options)
     return made
 
@@ -68,6 +75,7 @@ def _factory(name: str) -> Callable[..., Workload]:
         from rematbench.zoo.vision import classifier
 
         return functools.partial(classifier, name)
-    near = difflib.get_close_matches(name, NAMES, n=1)
+    names = (*NAMES, *LIBRARY_NAMES)
+    near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError(f"model={name}: unknown; {hint}the zoo has: {', '.join(NAMES)}")
+    raise ConfigError(f"model={name}: unknown; {hint}the zoo has: {', '.join(names)}")

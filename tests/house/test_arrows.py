@@ -14,12 +14,13 @@ import networkx as nx
 HOUSE = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((HOUSE / "pyproject.toml").read_text())["tool"]["setuptools"]
 FOLDERS = {"rematbench": "rematbench"} | SETTINGS["package-dir"]
-# What each room may import, besides itself. The first row is the ground floor.
+# What each room may import, besides itself. The first rows are the ground floor.
 BELOW: dict[str, set[str]] = {
+    "conf": set(),
     "graphs": set(),
     "streams": {"graphs"},
     "tracing": {"graphs", "streams"},
-    "zoo": {"graphs", "tracing"},
+    "zoo": {"graphs", "tracing", "conf"},
     "costmodel": {"graphs", "tracing"},
     "strategies": {"graphs", "streams"},
     "validator": {"graphs", "tracing", "costmodel"},
@@ -27,7 +28,6 @@ BELOW: dict[str, set[str]] = {
 }
 BELOW["rematbench"] = set(BELOW)
 BELOW["report"] = set(BELOW)
-BELOW["conf"] = set()
 # Training and the validator know no strategy; names resolve through the registry.
 REGISTRY = "rematbench.strategies.registry"
 # PyTorch's own planners: the only strategies that may need it.

@@ -1,0 +1,47 @@
+"""Models whose hyperparameters stand in ``conf/model``: as published, and small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+SIZES = ("published", "small")
+LIBRARIES = ("transformers", "diffusers", "timm")
+_OVER = ("batch_size", "resolution")  # a size's own, where nobody gives another
+
+
+@cache
+def of_libraries() -> dict[str, Mapping[str, Any]]:
+    """The configurations in ``conf/model`` of models that a library has, by name."""
+    import yaml
+
+    found = {}
+    for path in (files("rematbench.conf") / "model").iterdir():
+        text = path.read_text(encoding="utf-8") if path.name.endswith(".yaml") else ""
+        if any(f"kind: {library}" in text for library in LIBRARIES):
+            found[path.name.removesuffix(".yaml")] = yaml.safe_load(text)
+    return found
+
+
+def sized(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's configuration at its ``size``: one set of options, the given ones first.
+
+    Args:
+        model: as ``conf/model`` has it. ``published`` and ``small`` are sections of what to take
+            where it is not given; what ``small`` does not say is as published.
+    """
+    found = {key: value for key, value in model.items() if key not in SIZES}
+    if not any(model.get(size) for size in SIZES):
+        return found
+    sections = [model.get(size) or {} for size in SIZES[: SIZES.index(model["size"]) + 1]]
+    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for section in sections:
+        own |= {key: value for key, value in section.items() if key != "options"}
+        options |= section.get("options") or {}
+    for key in _OVER:
+        if found.get(key) is None and key in own:
+            found[key] = own[key]
+    return found | {"own_dtype": own.get("dtype"), "options": options | (found["options"] or {})}

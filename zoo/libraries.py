@@ -1,0 +1,168 @@
+"""Models of other people's libraries: transformers, diffusers and timm, with random weights.
+
+A library is imported when a model of it is made; nothing is downloaded. Each has a module here:
+what it calls its models, their options, a batch and the loss that they are trained with.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rematbench.conf.published import of_libraries, sized
+from rematbench.graphs.errors import ConfigError
+from rematbench.tracing.workload import Workload
+from rematbench.zoo.vision import import_torchvision
+
+AUTOCAST = ("bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a library's model is made from.
+
+    Attributes:
+        where: names it in errors: ``model=gpt2``.
+        name: for people and files.
+        what: the library's own name of it: a configuration, an architecture, a class.
+        task: what it is trained for; None: the library's first that fits.
+        batch_size, resolution: None: the model's own.
+        attention: which implementation computes attention; None: the library's own choice.
+        dtype: of parameters and inputs; None: PyTorch's default.
+        options: further ones, the library's.
+    """
+
+    where: str
+    name: str
+    what: str
+    task: str | None
+    batch_size: int | None
+    resolution: int | str | None
+    attention: str | None
+    dtype: torch.dtype | None
+    options: Mapping[str, Any]
+
+    def one_of(self, key: str, given: str, names: Iterable[str]) -> str:
+        """``given``, one of ``names``.
+
+        Raises:
+            ConfigError: it is not; names the nearest.
+        """
+        known = tuple(names)
+        if given in known:
+            return given
+        raise ConfigError(f"{self.where} {key}={given}: unknown; {nearest(given, known)}")
+
+    def check_options(self, known: Collection[str], of: str) -> None:
+        """Raises ConfigError for an option that is not among ``known``."""
+        for key in self.options:
+            if key not in known:
+                raise ConfigError(
+                    f"{self.where} model.options.{key}: {of} has no such option; "
+                    f"{nearest(key, known)}"
+                )
+
+
+def nearest(given: str, known: Collection[str], shown: int = 12) -> str:
+    """What to say of a name that is not known: the nearest, and some of all."""
+    near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    rest = f" and {len(known) - shown} more" if len(known) > shown else ""
+    return f"{hint}there are: {', '.join(sorted(known)[:shown])}{rest}"
+
+
+def import_library(where: str, name: str) -> ModuleType:
+    """A library of the extra ``models``.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    import_torchvision()  # all three import it
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ConfigError(
+            f"{where}: {name} is not installed; it comes with the extra models: "
+            'pip install "rematbench[models]"'
+        ) from error
+
+
+def make_library_model(given: Mapping[str, Any]) -> Workload:
+    """A model of a library, as ``conf/model`` describes it.
+
+    Args:
+        given: kind (the library), name, config or arch, task, size, batch_size, resolution,
+            dtype, options.
+
+    Raises:
+        ConfigError: the library, the model or an option of it is not there.
+    """
+    model = sized(given)
+    options = dict(model["options"])
+    autocast, rank = options.pop("autocast", None), options.pop("lora", None)
+    where = f"model={model['name']}"
+    if autocast is not None and autocast not in AUTOCAST:
+        raise ConfigError(
+            f"{where} model.options.autocast={autocast}: give one of {', '.join(AUTOCAST)}, or null"
+        )
+    asked = Asked(
+        where=where,
+        name=model["name"],
+        what=_what(where, model),
+        task=model.get("task"),
+        batch_size=model.get("batch_size"),
+        resolution=model.get("resolution"),
+        attention=options.pop("attention", None),
+        dtype=getattr(torch, model.get("dtype") or model.get("own_dtype") or "", None),
+        options=options,
+    )
+    import_library(where, model["kind"])
+    made: Workload = _maker(model["kind"])(asked)
+    if rank is not None:
+        from rematbench.zoo.adapters import adapt
+
+        adapt(where, made.module, rank)
+    return made if autocast is None else _autocast(made, getattr(torch, autocast))
+
+
+def make_named(name: str, options: Mapping[str, Any]) -> Workload:
+    """A model that ``conf/model`` names; see :func:`make_library_model`."""
+    rest = dict(options)
+    own = ("size", "batch_size", "resolution", "dtype", "config", "arch", "task")
+    given = {key: rest.pop(key) for key in own if key in rest}
+    return make_library_model({**of_libraries()[name], **given, "options": rest})
+
+
+def _what(where: str, model: Mapping[str, Any]) -> str:
+    key = "arch" if model["kind"] == "timm" else "config"
+    if not isinstance(model.get(key), str):
+        raise ConfigError(f"{where} model.{key}={model.get(key)}: give the name of one")
+    return str(model[key])
+
+
+def _maker(library: str) -> Callable[[Asked], Workload]:
+    module = importlib.import_module(f"rematbench.zoo.{library}_models")
+    found: Callable[[Asked], Workload] = module.workload
+    return found
+
+
+def _autocast(made: Workload, dtype: torch.dtype) -> Workload:
+    """The same step under autocast, as training loops enter it: around forward and loss."""
+    inner = made.loss
+
+    def loss(module: nn.Module, *batch: Tensor) -> Tensor:
+        # No cache of casts: a weight that is used twice would be cast once, and its gradients
+        # added in low precision, in some runs and not in others.
+        with torch.autocast(batch[0].device.type, dtype=dtype, cache_enabled=False):
+            return inner(module, *batch)
+
+    return replace(made, loss=loss)

@@ -127,7 +127,7 @@ def _measured(
     for op, needed in zip(captured.graph.ops, captured.graph.needed_ops(), strict=True):
         for way in op.implementations:
             root = captured.code[op.name][way.name][0]
-            key = _key(captured, root)
+            key = call_key(captured, root)
             if key not in known and key not in failed:
                 try:
                     known[key] = list(_profile(captured, root, device))
@@ -182,7 +182,7 @@ def _place(device: str) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _key(captured: Captured, call: TorchCall) -> str:
+def call_key(captured: Captured, call: TorchCall) -> str:
     def describe(argument: Any) -> str:
         if isinstance(argument, Ref):
             spec = captured.tensors[argument.name]
@@ -215,7 +215,7 @@ def _code_of(target: Callable[..., Any]) -> str:
 
 def _profile(captured: Captured, call: TorchCall, device: str) -> tuple[float, int]:
     """Median seconds and workspace bytes of one call on stand-in tensors."""
-    run, given = _stand_in(captured, call, device)
+    run, given = stand_in(captured, call, device)
     run()  # warms caches, and lets cuDNN and oneDNN choose their algorithms
     reading = peak_of(run, device)
     # The outputs are counted in full; what the allocator adds to them is no workspace.
@@ -248,7 +248,7 @@ def _new_bytes(result: Any, given: Iterable[Tensor]) -> int:
     return sum(size for place, size in storages.items() if place not in old)
 
 
-def _stand_in(
+def stand_in(
     captured: Captured, call: TorchCall, device: str
 ) -> tuple[Callable[[], Any], Iterable[Tensor]]:
     """(the call on stand-in tensors, these tensors)."""

@@ -21,6 +21,7 @@ from rematbench.graphs.kinds import Way, ways_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
+from rematbench.validator.merged import merged_calls
 
 _WORD = re.compile(r"\W+")
 
@@ -126,17 +127,21 @@ class Writer:
         """
         graph, tables = self.captured.graph, self.captured.graph.tables
         recorded = self._recorded(codes)
+        merged = merged_calls(self.captured, codes.tolist())
         done: set[int] = set()
         last_random = -1
         found: list[list[Line]] = []
-        for code in codes.tolist():
+        for position, code in enumerate(codes.tolist()):
             if code < 0:
                 found.append([release(self.names[graph.values[~code].name])])
                 continue
             number = int(tables.op_of[code])
             op = graph.ops[number]
             chosen = op.implementations[code - int(tables.op_first[number])]
-            calls = [self._call(call) for call in self.captured.code[op.name][chosen.name]]
+            root, *views = self.captured.code[op.name][chosen.name]
+            calls = [self._call(call) for call in (merged.get(position, root), *views)]
+            if position - 1 in merged:
+                del calls[0]
             replayed = self._replayed(op.name, chosen.name)
             random = op.name in self.captured.random_ops
             if random and number not in done:

@@ -22,6 +22,7 @@ from rematbench.report.select import Selection, select
 # Module of this package -> the figures that its ``FIGURES`` draws.
 _MODULES = {
     "simrd": tuple(f"simrd_fig{i}" for i in (2, 3, 4, 5, 6, 11, 12, 13, 14)),
+    "simrd_distance": ("simrd_distance",),
     "simrd_traces": tuple(f"simrd_fig{i}" for i in range(7, 11)),
     "checkmate": tuple(f"checkmate_{n}" for n in ("fig5a", "fig5b", "fig5c", "table2")),
     "checkmate_rounding": ("checkmate_fig7",),

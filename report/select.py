@@ -330,6 +330,7 @@ _GUESSES: dict[str, Guess] = {
     "simrd_fig12": _log(("ablation",), dealloc="eager", cost="eqclass"),
     "simrd_fig13": _log(("ablation",), dealloc="eager", cost="local"),
     "simrd_fig14": _log(("ablation",), dealloc="eager", cost="none"),
+    "simrd_distance": _each(lambda row: row["extra"].get("banishing_peak_bytes") is not None),
     "checkmate_fig1": _of_checkmate(
         lambda row: (
             row["model"] == "resnet32" and row["strategy"] in ("checkpoint_all", "checkmate_ilp")

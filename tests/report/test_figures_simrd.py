@@ -11,6 +11,7 @@ from golden import DATA, expected, records
 from rematbench.graphs.errors import ConfigError
 from rematbench.report import figures
 from rematbench.report.collect import Record
+from rematbench.report.simrd_distance import distances
 from rematbench.report.simrd_traces import gaps, intervals
 from rematbench.row import make_row
 
@@ -89,3 +90,31 @@ def test_the_experiments_exist() -> None:
     there = Path(__file__).parents[2] / "conf" / "experiment"
     assert [name for name in figures.NAMES if not (there / f"{name}.yaml").exists()] == []
     assert DATA.is_dir()
+
+
+def test_the_distance_from_the_optimum() -> None:
+    """The cheapest static plan and the highest bound, whoever they are of; no number is made up."""
+    same = {"model": "net", "ops": 9, "status": "ok", "checkpoint_all_cost": 100.0}
+    rows = [
+        make_row(**same, strategy="dtr", budget_fraction=0.5, overhead=0.3),
+        make_row(**same, strategy="chen_greedy", budget_fraction=0.5, overhead=0.2),
+        make_row(
+            **same,
+            **{"strategy": "checkmate_ilp", "budget_fraction": 0.5, "overhead": 0.1},
+            **{"bound": 105.0, "bound_of": "F"},
+        ),
+        make_row(**same, strategy="dtr", budget_fraction=0.9, overhead=0.0),
+        make_row(**same | {"status": "thrashed"}, strategy="dtr", budget_fraction=0.3),
+        make_row(**same, strategy="chen_greedy", budget_fraction=0.3, overhead=0.4),
+    ]
+    found = distances(rows).replace({float("nan"): None}).to_dict("records")
+    known = {"log": "net", "ops": 9}
+    half, less = found
+    assert half.pop("bound") == pytest.approx(0.05)
+    assert half == known | {
+        **{"ratio": 0.5, "dtr": 0.3, "best": 0.1, "by": "checkmate_ilp", "bound_of": "F"}
+    }
+    assert less == known | {
+        **{"ratio": 0.3, "dtr": None, "best": 0.4, "by": "chen_greedy"},
+        **{"bound": None, "bound_of": None},
+    }

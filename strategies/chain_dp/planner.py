@@ -16,11 +16,11 @@ from rematbench.strategies.chain_dp.segments import Segments, segments_of
 from rematbench.strategies.chain_dp.table import Table, build
 
 # The simulator frees earlier than the model, so that plans for more than the budget may fit.
-_BEYOND = 1.5
+BEYOND = 1.5
 _CANDIDATES = 24
 # Longer chains take seconds to a minute: look less far beyond, and bound with fewer slots.
-_LONG = 100
-_BEYOND_LONG = 1.1
+LONG = 100
+BEYOND_LONG = 1.1
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class ChainDp:
         assert leanest is not None
         least = int(leanest.steps()[0][0])
         room = chain.ample if problem.budget is None else problem.budget - parts.fixed_bytes
-        beyond = _BEYOND if len(chain) <= _LONG else _BEYOND_LONG
+        beyond = BEYOND if len(chain) <= LONG else BEYOND_LONG
         top = min(chain.ample, max(int(beyond * room), least + least // 4))
         table, unit = self._table(parts, max(room, least), top)
-        chosen = {int(m) * unit: (table, int(m)) for m in _selection(table, room // unit)}
+        chosen = {int(m) * unit: (table, int(m)) for m in selection(table, room // unit)}
         chosen.setdefault(least, (leanest, least))
         tried = [(m, partial(_plan, parts, *place)) for m, place in chosen.items()]
         found, plan, _, curve = cheapest_within(problem, tried)
@@ -84,7 +84,7 @@ class ChainDp:
 
     def _table(self, parts: Segments, room: int, top: int) -> tuple[Table, int]:
         """The exact table, or that in whole units, and the unit."""
-        steps = self.exact_steps if len(parts.chain) <= _LONG else self.exact_steps // 8
+        steps = self.exact_steps if len(parts.chain) <= LONG else self.exact_steps // 8
         if steps:
             table = build(parts.chain, top, retain=self.retain, most=steps)
             if table is not None:
@@ -96,7 +96,7 @@ class ChainDp:
         return table, unit
 
 
-def _selection(table: Table, room: int) -> list[int]:
+def selection(table: Table, room: int) -> list[int]:
     """Memories to plan for: some below, most above what is there."""
     steps = table.steps()[0]
     at = int(np.searchsorted(steps, room, side="right"))
@@ -121,7 +121,7 @@ def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any
     if unit > 1:
         facts["slots"] = room // unit
         ours = table.time_within(room // unit)
-        coarse = unit if len(parts.chain) <= _LONG else 4 * unit
+        coarse = unit if len(parts.chain) <= LONG else 4 * unit
         rounded, slots = parts.chain.in_units(coarse, up=False), -(-room // coarse)
         lower = build(rounded, slots, retain=table.retain)
         best = None if lower is None else lower.time_within(slots)

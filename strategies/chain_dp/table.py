@@ -23,13 +23,11 @@ import numpy as np
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.kernels import kernel
 from rematbench.strategies.chain_dp.chain import Chain, FloatArray
+from rematbench.strategies.chain_dp.staircases import SAME, at, grown, lower_of, push, sum_of
 
 Operation = Literal["all", "plain", "base", "back"]
 """Forward keeping all that backward reads; keeping the output only; right before going back (what
 backward reads only); backward. The loss is the last stage's ``back``."""
-
-# Times that differ by less are the same: sums of the same numbers in another order.
-_SAME = 1e-12
 
 
 @dataclass(frozen=True)
@@ -126,77 +124,6 @@ def build(
 
 
 @kernel
-def _grown(array, need):
-    if array.size >= need:
-        return array
-    larger = np.empty(max(need, 2 * array.size), dtype=array.dtype)
-    larger[: array.size] = array
-    return larger
-
-
-@kernel
-def _push(memory, time, count, m, value):
-    """Append a step, unless it saves no time; one at the same memory gives way."""
-    if count and value >= time[count - 1] - _SAME * abs(time[count - 1]):
-        return count
-    if count and memory[count - 1] == m:
-        count -= 1
-    memory[count] = m
-    time[count] = value
-    return count + 1
-
-
-@kernel
-def _sum(
-    memory, time, i, i_end, i_shift, j, j_end, j_shift, least, added, room, out_memory, out_time
-):  # fmt: skip
-    """The sum of two staircases, each shifted to the right, from ``least`` on."""
-    count = 0
-    m = max(max(memory[i] + i_shift, memory[j] + j_shift), least)
-    while m <= room:
-        while i + 1 < i_end and memory[i + 1] + i_shift <= m:
-            i += 1
-        while j + 1 < j_end and memory[j + 1] + j_shift <= m:
-            j += 1
-        count = _push(out_memory, out_time, count, m, time[i] + time[j] + added)
-        i_next, j_next = i + 1 < i_end, j + 1 < j_end
-        if i_next and (not j_next or memory[i + 1] + i_shift <= memory[j + 1] + j_shift):
-            m = memory[i + 1] + i_shift
-        elif j_next:
-            m = memory[j + 1] + j_shift
-        else:
-            break
-    return count
-
-
-@kernel
-def _lower(a_memory, a_time, a_count, b_memory, b_time, b_count, out_memory, out_time):
-    """The lower envelope of two staircases."""
-    i = j = count = 0
-    while i < a_count or j < b_count:
-        if j == b_count or (i < a_count and a_memory[i] <= b_memory[j]):
-            count = _push(out_memory, out_time, count, a_memory[i], a_time[i])
-            i += 1
-        else:
-            count = _push(out_memory, out_time, count, b_memory[j], b_time[j])
-            j += 1
-    return count
-
-
-@kernel
-def _at(memory, time, start, stop, m):
-    """The least time with m bytes of the staircase from ``start`` to ``stop``."""
-    low, high = start, stop
-    while low < high:
-        middle = (low + high) // 2
-        if memory[middle] <= m:
-            low = middle + 1
-        else:
-            high = middle
-    return time[low - 1] if low > start else np.inf
-
-
-@kernel
 def _whole_test(s, t, gradient, plain_peak, moved_peak):
     """What the authors' recurrence asks of every choice: room to go from s to t."""
     most = plain_peak[s]
@@ -248,13 +175,13 @@ def _build(
                         back_peak,
                     )  # fmt: skip
                     after = segment + n
-                    best_m = _grown(best_m, stop[after] - start[after] + 1)
-                    best_t = _grown(best_t, stop[after] - start[after] + 1)
+                    best_m = grown(best_m, stop[after] - start[after] + 1)
+                    best_t = grown(best_t, stop[after] - start[after] + 1)
                     spent = kept_time[s] + back_time[s]
                     for i in range(start[after], stop[after]):
                         m = max(memory[i] + kept[s], test)
                         if m <= room:
-                            count = _push(best_m, best_t, count, m, time[i] + spent)
+                            count = push(best_m, best_t, count, m, time[i] + spent)
                     # Keep the input of s, go on to c, and keep its input, or all of c - 1.
                     forward, test = 0.0, max(0, gradient[t] + plain_peak[s])
                     if published:
@@ -278,17 +205,17 @@ def _build(
                             first = max(memory[start[right]] + shift, need)
                             first = max(first, memory[start[left]] + left_shift)
                             fastest = time[stop[right] - 1] + time[stop[left] - 1] + added
-                            if first > room or _at(best_m, best_t, 0, count, first) <= fastest:
+                            if first > room or at(best_m, best_t, 0, count, first) <= fastest:
                                 continue
                             size = stop[right] - start[right] + stop[left] - start[left] + 1
-                            sum_m, sum_t = _grown(sum_m, size), _grown(sum_t, size)
-                            found = _sum(
+                            sum_m, sum_t = grown(sum_m, size), grown(sum_t, size)
+                            found = sum_of(
                                 memory, time, start[right], stop[right], shift, start[left],
                                 stop[left], left_shift, need, added, room, sum_m, sum_t,
                             )  # fmt: skip
-                            next_m = _grown(next_m, count + found + 1)
-                            next_t = _grown(next_t, count + found + 1)
-                            count = _lower(
+                            next_m = grown(next_m, count + found + 1)
+                            next_t = grown(next_t, count + found + 1)
+                            count = lower_of(
                                 best_m, best_t, count, sum_m, sum_t, found, next_m, next_t
                             )
                             best_m, next_m = next_m, best_m
@@ -300,7 +227,7 @@ def _build(
                     count = min(count, 1)
                 if used + count > most:
                     return False, start, stop, memory[:used], time[:used]
-                memory, time = _grown(memory, used + count), _grown(time, used + count)
+                memory, time = grown(memory, used + count), grown(time, used + count)
                 memory[used : used + count] = best_m[:count]
                 time[used : used + count] = best_t[:count]
                 start[segment], stop[segment] = used, used + count
@@ -325,7 +252,7 @@ def _choose(
     )
     if m >= test:
         after = (with_saved * n + s + 1) * n + t
-        rest = _at(memory, time, start[after], stop[after], m - kept[s])
+        rest = at(memory, time, start[after], stop[after], m - kept[s])
         best = kept_time[s] + back_time[s] + rest
     forward, test = 0.0, max(0, gradient[t] + plain_peak[s])
     if published:
@@ -343,9 +270,9 @@ def _choose(
                 need = max(test, gradient[t] + moved_peak[c - 1])
             if m < need:
                 continue
-            total = added + _at(memory, time, start[right], stop[right], m - shift)
-            total += _at(memory, time, start[left], stop[left], m - shift * retained)
-            if total <= best + _SAME * abs(best) and total < np.inf:
+            total = added + at(memory, time, start[right], stop[right], m - shift)
+            total += at(memory, time, start[left], stop[left], m - shift * retained)
+            if total <= best + SAME * abs(best) and total < np.inf:
                 best, place = total, c + n * retained
         forward += plain_time[c - 1]
         if c - 1 > s:

@@ -139,6 +139,7 @@ class _HalvesBuilder(Builder):
         self.tangents: list[str] = []
         self.written: list[tuple[str, str]] = []
         self.ends: list[Any] = []
+        self.border = Draft(Phase.LOSS, [], [])
 
     def halves(self) -> Halves:
         for node in self.nodes:
@@ -165,6 +166,9 @@ class _HalvesBuilder(Builder):
         self.made_by[node.name] = node
         if node.name.startswith("tangents"):
             self.tangents.append(node.name)
+            value = self.value_of[node.name]
+            self.border.values.append(value)
+            self.owner[value] = self.border  # so that views of it come after the border
             return
         place = getattr(node.meta.get("desc"), "idx", len(self.primals))
         known = place < len(self.sources)
@@ -281,7 +285,7 @@ class _HalvesBuilder(Builder):
 
     def _put_border(self, needed: Sequence[str]) -> None:
         """Order the ops: what results need and what came before the first tangent; the rest."""
-        late = {self.value_of[name] for name in self.tangents}
+        late = {*self.border.values}
         drafts = list(self.drafts.items())
         for _, draft in drafts:
             if any(
@@ -299,28 +303,24 @@ class _HalvesBuilder(Builder):
                 ahead.add(name)
                 wanted |= {self.value_of[n] for c in draft.calls for n in call_reads(c)}
         order = [item for item in drafts if item[0] in ahead]
-        order.append((BORDER, self._border(needed)))
+        self.border.calls.insert(0, self._border(needed))
+        order.append((BORDER, self.border))
         order += [item for item in drafts if item[0] not in ahead]
         self.drafts = dict(order)
         for name, draft in order:
             if name != BORDER:
                 draft.phase = Phase.FORWARD if name in ahead else Phase.BACKWARD
 
-    def _border(self, needed: Sequence[str]) -> Draft:
+    def _border(self, needed: Sequence[str]) -> TorchCall:
         specs = [
             (spec.shape, spec.stride, spec.dtype)
             for spec in map(self.tensors.__getitem__, self.tangents)
         ]
         resident = {self.value_of[r.tensor] for r in self.residents}
         reads = [name for name in dict.fromkeys(needed) if self.value_of[name] not in resident]
-        call = TorchCall(
-            tangents_like,
-            tuple(map(Ref, reads)),
-            {"specs": specs},
-            tuple(self.tangents),
-            True,
+        return TorchCall(
+            tangents_like, tuple(map(Ref, reads)), {"specs": specs}, tuple(self.tangents), True
         )
-        return Draft(Phase.LOSS, [call], [self.value_of[name] for name in self.tangents])
 
 
 def _attribute(owner: nn.Module, path: str) -> Any:

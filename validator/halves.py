@@ -75,7 +75,9 @@ def generate_halves(halves: Halves, plan: Plan) -> TwoPrograms:
     statements = writer.statements(plan.codes(captured.graph))
     prologue = writer.prologue()
     first = [line for lines in statements[:split] for line in lines]
-    second = [line for lines in statements[split + 1 :] for line in lines]
+    # Of the border only views of the tangents are ours to make.
+    views = [line for line in statements[split] if line.reads and line.makes != halves.tangents]
+    second = [*views, *(line for lines in statements[split + 1 :] for line in lines)]
     text = _Halving(halves, [*prologue, *first], [*prologue, *second], len(prologue))
     scope = {
         **writer.scope,

@@ -1,0 +1,189 @@
+"""``torch.compile(model, backend="rematbench")``: eager's bits within a budget in bytes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible
+from rematbench.training.compiled import backend as compiled
+
+BATCH = 16
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    compiled.regions.clear()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def convolutions() -> nn.Module:
+    """Batch norm and dropout: what goes wrong where recomputation is careless."""
+    blocks = [
+        layer
+        for _ in range(4)
+        for layer in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2))
+    ]
+    return nn.Sequential(nn.Conv2d(3, 4, 3), *blocks, nn.Flatten(), nn.Linear(4 * 14 * 14, 10))
+
+
+def layers() -> nn.Module:
+    parts = [m for _ in range(8) for m in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.1))]
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(768, 10))
+
+
+def images() -> tuple[Tensor, Tensor]:
+    return torch.randn(BATCH, 3, 16, 16), torch.randint(10, (BATCH,))
+
+
+class WithLoss(nn.Module):
+    """A model that returns its loss, beside its logits."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.body(x)
+        return F.cross_entropy(logits, y), logits
+
+
+def options(**others: Any) -> dict[str, Any]:
+    return {
+        "budget": 0.7,
+        "strategy": "linearized_greedy",
+        "costmodel": "flops",
+        "cache": False,
+        "progress": False,
+    } | others
+
+
+def compile_it(model: nn.Module, **others: Any) -> Any:
+    return torch.compile(model, backend="rematbench", options=options(**others))
+
+
+def region() -> compiled.Region:
+    """The only graph that trains."""
+    (found,) = (each for each in compiled.regions if each.planned is not None)
+    return found
+
+
+Step = Callable[[Any], Tensor]
+
+
+def assert_same(model: nn.Module, twin: nn.Module) -> None:
+    """Every gradient and buffer, bit for bit."""
+    for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None), name
+        assert one.grad is None or torch.equal(one.grad, other.grad), name
+    for (name, one), other in zip(model.named_buffers(), twin.buffers(), strict=True):
+        assert torch.equal(one, other), name
+
+
+def train(model: nn.Module, run: Any, step: Step, steps: int = 3) -> list[Tensor]:
+    """Losses of a few steps of an ordinary loop."""
+    optimizer = torch.optim.Adam(model.parameters())
+    losses = []
+    for number in range(steps):
+        torch.manual_seed(number)
+        optimizer.zero_grad()
+        loss = step(run)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+
+def outside(run: Any) -> Tensor:
+    x, y = images()
+    return F.cross_entropy(run(x), y)
+
+
+def inside(run: Any) -> Tensor:
+    loss: Tensor = run(*images())[0]
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("make", "step"),
+    [(convolutions, outside), (lambda: WithLoss(convolutions()), inside)],
+    ids=["loss outside", "loss inside"],
+)
+def test_trains_with_eagers_bits(make: Callable[[], nn.Module], step: Step) -> None:
+    """With batch norm and dropout computed again, in a loop that knows nothing of plans."""
+    model = make()
+    twin = copy.deepcopy(model)
+    expected = train(twin, twin, step)
+    found = train(model, compile_it(model), step)
+    assert all(map(torch.equal, found, expected))
+    assert_same(model, twin)
+    planned = region().planned
+    assert planned is not None
+    assert planned.trace.recomputations > 0
+    assert planned.share.peak <= 0.7 * planned.base.peak_bytes
+
+
+def test_measured_peak_is_the_plans(tmp_path: Path) -> None:
+    """Saved tensors really go while the backward half runs, in AOTAutograd's hands."""
+    model = WithLoss(layers())
+    run = compile_it(model, costmodel="profiled", cache=tmp_path)
+    train(model, run, inside, 2)
+    planned, meter, programs = region().planned, region().meter, region().programs
+    assert planned is not None
+    assert programs is not None
+    assert meter.peak_bytes is not None
+    assert planned.trace.recomputations > 0
+    assert meter.peak_bytes <= 0.7 * planned.base.peak_bytes
+    states = 5056 * len(programs.states)  # of the random generator, which the budget allows for
+    assert 0 <= meter.peak_bytes - planned.share.peak <= states + 1024
+
+
+@pytest.mark.parametrize("how", ["retain_graph", "create_graph"])
+def test_backward_that_keeps_its_graph_is_refused(how: str) -> None:
+    model = convolutions()
+    loss = outside(compile_it(model))
+    with pytest.raises(ExecutionError, match="retain_graph=True"):
+        loss.backward(**{how: True})
+    outside(model).backward()  # uncompiled it still trains
+
+
+def test_second_backward_is_refused() -> None:
+    loss = outside(compile_it(convolutions()))
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_budget_below_the_floor_names_one_that_would_do() -> None:
+    model = convolutions()
+    with pytest.raises(Infeasible, match=r"budget=\d+ would do") as failed:
+        outside(compile_it(model, budget=0.05))
+    enough = failed.value.smallest_peak_found
+    assert enough is not None
+    outside(compile_it(model, budget=enough)).backward()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"bugdet": "8GiB"}, "did you mean budget?"),
+        ({"strategy": "checkmate_ipl"}, "did you mean checkmate_ilp?"),
+        ({"lower": "aot"}, "eager or inductor"),
+        ({"graphs": 0}, "1 or more"),
+        ({"costmodel": "given"}, "flops"),
+        ({"time_limit": -1}, "above 0"),
+    ],
+)
+def test_bad_options(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words.replace("?", r"\?")):
+        outside(torch.compile(convolutions(), backend="rematbench", options=options() | given))

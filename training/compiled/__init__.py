@@ -1,0 +1,1 @@
+"""The ``torch.compile`` backend ``rematbench``: a budget in bytes, plans by any strategy."""

@@ -1,0 +1,167 @@
+"""The backend itself: what ``torch.compile(model, backend="rematbench")`` calls for each graph."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from rematbench.graphs.errors import RematbenchError
+from rematbench.tracing.halves import Halves, Source, halves_of
+from rematbench.training.compiled import eager, meters
+from rematbench.training.compiled.errors import unwrapped
+from rematbench.training.compiled.options import Options, read_options
+from rematbench.training.compiled.planning import Planned, planned
+from rematbench.validator.halves import TwoPrograms, generate_halves
+
+regions: weakref.WeakSet[Region] = weakref.WeakSet()
+"""Every compiled graph that lives."""
+
+
+def rematbench(
+    module: GraphModule, inputs: Sequence[Any], *, options: Any = None, **others: Any
+) -> Any:
+    """A ``torch.compile`` backend; see :mod:`rematbench.training.compiled.options`.
+
+    Raises:
+        RematbenchError: as its kind says, in one line.
+    """
+    try:
+        return Region(module, read_options(options, **others)).compile(inputs)
+    except RematbenchError as error:
+        raise unwrapped(error) from None
+
+
+class Region:
+    """One graph that Dynamo found, compiled.
+
+    Attributes:
+        options: as given.
+        name: of the module that it came from.
+        halves, planned: once a backward pass is asked for; None of a graph that only infers.
+        meter: what was measured.
+        parameters: weak references to the parameters that it reads.
+    """
+
+    def __init__(self, module: GraphModule, options: Options) -> None:
+        self.options = options
+        self.name = _name(module)
+        self.sources = [_source(node) for node in module.graph.nodes if node.op == "placeholder"]
+        self.module: GraphModule = module
+        self.halves: Halves | None = None
+        self.planned: Planned | None = None
+        self.programs: TwoPrograms | None = None
+        self.meter = meters.Meter()
+        self.parameters: list[weakref.ref[nn.Parameter]] = []
+        self.run: Any = None
+
+    def compile(self, inputs: Sequence[Any]) -> Any:
+        """A function of the graph's inputs."""
+        self.parameters = [weakref.ref(each) for each in inputs if isinstance(each, nn.Parameter)]
+        compiler = aot_autograd(
+            fw_compiler=self._forward,
+            bw_compiler=self._backward,
+            inference_compiler=self._inference,
+            partition_fn=self._partition,
+        )
+        with torch._functorch.config.patch(donated_buffer=False):
+            self.run = compiler(self.module, inputs)
+        regions.add(self)
+        # The function that Dynamo keeps keeps the region.
+        return lambda *args: self.run(*args)
+
+    def say(self, words: str) -> None:
+        """A line of progress."""
+        if self.options.progress:
+            print(f"rematbench: {self.name}: {words}", file=sys.stderr, flush=True)
+
+    def _partition(
+        self, joint: GraphModule, inputs: Any, *, num_fwd_outputs: int, **facts: Any
+    ) -> tuple[GraphModule, GraphModule]:
+        nodes = list(joint.graph.nodes)
+        self.halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
+        with unset_fake_temporarily(), _disable_current_modes():
+            self.planned = planned(self.halves, self.options, self.say)
+        self.say(_told(self.planned))
+        self.programs = generate_halves(self.halves, self.planned.plan)
+        return eager.shells(self.halves, self.programs)
+
+    def _forward(self, module: GraphModule, inputs: Any) -> Any:
+        programs = self.programs
+        assert programs is not None
+        forward, meter = programs.forward, self.meter
+
+        def run(args: list[Any]) -> Any:
+            if meter.wants_forward:
+                return meter.forward(forward, args)
+            return forward(args)
+
+        return eager.boxed(run)
+
+    def _backward(self, module: GraphModule, inputs: Any) -> Any:
+        programs = self.programs
+        assert programs is not None
+        backward, meter = programs.backward, self.meter
+        tangents = len(self.halves.tangents) if self.halves is not None else 0
+        context = TracingContext.try_get()
+        if context is not None and context.fw_metadata is not None:
+            context.fw_metadata.bw_donated_idxs = []
+
+        def run(args: list[Any]) -> Any:
+            eager.check_once()
+            if meter.wants_backward:
+                return meter.backward(backward, args, tangents)
+            return backward(args)
+
+        return eager.boxed(run)
+
+    def _inference(self, module: GraphModule, inputs: Any) -> Any:
+        from torch.fx.graph import _BoxedCodeGen
+
+        module.graph.set_codegen(_BoxedCodeGen())
+        module.recompile()
+        return eager.boxed(module.forward.__func__.__get__(module))
+
+
+def _told(found: Planned) -> str:
+    peak = f"peak {found.share.peak:,} bytes"
+    if found.source == "ordinary":
+        return f"ordinary training ({peak}): no plan is needed"
+    return f"{found.plan.strategy}: {peak}, overhead {found.overhead:+.1%} ({found.source})"
+
+
+def _name(module: GraphModule) -> str:
+    for node in module.graph.nodes:
+        stack = node.meta.get("nn_module_stack") or {}
+        for _, kind in stack.values():
+            return str(getattr(kind, "__name__", kind))
+    return "function"
+
+
+def _source(node: Any) -> Source:
+    """The kind and name of an input that Dynamo lifted."""
+    argument = node.meta.get("grapharg")
+    if argument is None:
+        return Source("input", node.name)
+    text = argument.source.name
+    text = text if isinstance(text, str) else text()
+    if "._buffers[" in text:
+        return Source("buffer", _path(text))
+    value = argument.example
+    return Source("parameter" if isinstance(value, nn.Parameter) else "input", _path(text))
+
+
+def _path(text: str) -> str:
+    """``L['self']._modules['0']._parameters['weight']`` as ``0.weight``."""
+    head, *parts = text.split("['")
+    names = [part.partition("']")[0] for part in parts]
+    return ".".join(names[1:]) or head or text

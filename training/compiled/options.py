@@ -1,0 +1,162 @@
+"""What people write into ``torch.compile(..., backend="rematbench", options={...})``."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from rematbench import costmodel as costs
+from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
+from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.files import plan_document
+from rematbench.graphs.places import cache_root
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import Strategy
+from rematbench.training.choice import plan_or_strategy
+
+EAGER, INDUCTOR = "eager", "inductor"
+LOWERINGS = (EAGER, INDUCTOR)
+_REMEDY = 'torch.compile(model, backend="rematbench", options={"budget": "8GiB"})'
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one compilation.
+
+    Attributes:
+        budget: the peak while it runs, parameters and all that the caller holds included.
+        plan: a plan, or the strategy that makes it.
+        name: of the strategy, for people.
+        lower: ``eager``: our generated statements; ``inductor``: Inductor's kernels.
+        reserve: bytes of the budget for what the graph does not see: optimizer state, parameters
+            of parts that are not compiled.
+        time_limit: seconds for the strategy.
+        costmodel: see :mod:`rematbench.costmodel`.
+        graphs: how many calls of compiled graphs have to share the budget: pending at once.
+        seed: of the strategy.
+        cache: where plans and profiles are kept; None: nowhere.
+        progress: say on standard error what is measured and planned.
+    """
+
+    budget: Budget
+    plan: Plan | Strategy
+    name: str
+    lower: str = EAGER
+    reserve: int = 0
+    time_limit: float = 60.0
+    costmodel: str = "profiled"
+    graphs: int = 1
+    seed: int = 0
+    cache: Path | None = None
+    progress: bool = True
+
+    def key(self) -> dict[str, Any]:
+        """What decides a plan besides its graph, its budget and versions."""
+        if isinstance(self.plan, Plan):
+            plan: Any = plan_document(self.plan)
+        else:
+            kind = type(self.plan)
+            known = asdict(self.plan) if is_dataclass(self.plan) else repr(self.plan)
+            plan = [f"{kind.__module__}.{kind.__qualname__}", known]
+        told = [plan, self.time_limit, self.graphs, self.seed]
+        return {"options": json.loads(json.dumps(told, default=repr))}
+
+
+_NAMES = ("strategy", *(f.name for f in fields(Options) if f.name not in ("plan", "name")))
+
+
+def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
+    """Read the options as they were given.
+
+    Args:
+        others: what else ``torch.compile`` passed on: ``mode``.
+
+    Raises:
+        ConfigError, BudgetError: an unknown option, or a bad value; says what to give.
+    """
+    if others:
+        raise ConfigError(f"{'='.join(map(str, next(iter(others.items()))))}: give {_REMEDY}")
+    told = dict(given or {})
+    for name in told:
+        if name not in _NAMES:
+            near = difflib.get_close_matches(str(name), _NAMES, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(
+                f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
+            )
+    strategy = told.pop("strategy", "checkmate_ilp")
+    plan = plan_or_strategy(strategy)
+    known = {name: read(told[name]) for name, read in _READERS.items() if name in told}
+    if "cache" not in told:
+        known["cache"] = _cache(True)
+    name = strategy if isinstance(strategy, str) else type(plan).__name__
+    budget = parse_budget(told.get("budget"))
+    return Options(budget=budget, plan=plan, name=name, **known)
+
+
+def _lower(given: Any) -> str:
+    if given not in LOWERINGS:
+        raise ConfigError(f"option lower={given}: give {' or '.join(LOWERINGS)}")
+    return str(given)
+
+
+def _reserve(given: Any) -> int:
+    return 0 if given in (None, 0) else parse_bytes("option reserve", given)
+
+
+def _seconds(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
+        raise ConfigError(f"option time_limit={given}: give seconds above 0")
+    return float(given)
+
+
+def _costmodel(given: Any) -> str:
+    if given not in costs.NAMES or given == "given":
+        known = ", ".join(name for name in costs.NAMES if name != "given")
+        raise ConfigError(f"option costmodel={given}: give one of {known}")
+    return str(given)
+
+
+def _count(given: Any) -> int:
+    if type(given) is not int or given < 1:
+        raise ConfigError(f"option graphs={given}: give a whole number of 1 or more")
+    return given
+
+
+def _seed(given: Any) -> int:
+    if type(given) is not int:
+        raise ConfigError(f"option seed={given}: give a whole number")
+    return given
+
+
+def _switch(given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise ConfigError(f"option progress={given}: give True or False")
+    return given
+
+
+def _cache(given: Any) -> Path | None:
+    if given is True:
+        root = cache_root()
+        return None if root is None else root / "compiled"
+    if given in (False, None):
+        return None
+    if not isinstance(given, (str, Path)):
+        raise ConfigError(f"option cache={given}: give a folder, True or False")
+    return Path(given).expanduser()
+
+
+_READERS: dict[str, Any] = {
+    "lower": _lower,
+    "reserve": _reserve,
+    "time_limit": _seconds,
+    "costmodel": _costmodel,
+    "graphs": _count,
+    "seed": _seed,
+    "cache": _cache,
+    "progress": _switch,
+}

@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures figures-planned figures-solved test check links gpu setup clean
+.PHONY: bench benchmarks figures figures-planned figures-solved test check links docs gpu setup clean
 
 setup: $(READY)
 
@@ -95,6 +95,16 @@ links:
 	rm -rf build/links && mkdir -p build/links/rematbench
 	ln -s $(addprefix ../../../,$(wildcard rematbench/*.py*) $(ROOMS)) build/links/rematbench/
 	ln -s ../../hydra_plugins build/links/
+
+# The site, in build/site: from docs/, docstrings, the configuration and committed results.
+DOCS := $(VENV)/.docs
+$(DOCS): $(READY)
+	$(PIP) install -c constraints.txt -e ".[docs]"
+	touch $@
+
+docs: $(DOCS) links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "the site: build/site/index.html"
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
 # Without network, where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin

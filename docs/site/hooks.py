@@ -1,4 +1,4 @@
-"""What the site has beside the pages of ``docs``: pages that are made from the code, and the README.
+"""What the site has beside the pages of ``docs``: the README, and pages made from the code.
 
 Everything here is made when the site is built (``make docs``), so that no page can say what the
 code does not.

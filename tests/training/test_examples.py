@@ -1,0 +1,37 @@
+"""The scripts in ``examples/`` run, at tiny sizes, and keep what they promise."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Runs = Callable[[str], str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Runs:
+    """Run a script as from the command line; returns what it prints."""
+
+    def ran(command: str) -> str:
+        script, *words = command.split()
+        monkeypatch.syspath_prepend(EXAMPLES)
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return ran
+
+
+def test_half_the_memory_by_apply(run: Runs) -> None:
+    said = run("train_cifar.py --steps 3 --batch-size 16 --blocks 3")
+    assert "curves equal to the last bit: True; parameters and buffers: True" in said
+    peaks = [
+        float(line.split("peak ")[1].split()[0]) for line in said.splitlines() if "MiB," in line
+    ]
+    assert len(peaks) == 2
+    assert peaks[1] < 0.7 * peaks[0]

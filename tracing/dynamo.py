@@ -44,6 +44,7 @@ def joint_by_dynamo(
     with warnings.catch_warnings():
         # Side effects on Python objects (a collector of hidden states) do not belong to the step.
         warnings.filterwarnings("ignore", "While compiling, we found certain side effects")
+        warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
         try:
             captured = dynamo_graph_capture_for_export(step)(*batch)
         except TorchDynamoException as error:

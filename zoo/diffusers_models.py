@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +16,10 @@ from rematbench.tracing.workload import Workload, image_size
 from rematbench.zoo.libraries import Asked
 
 _STEPS = 1000  # of the diffusion (Ho et al., 2020)
+_TEXT = 77  # tokens, as CLIP gives them
 _OWN = ("sequence_length",)
+Conditions = Mapping[str, Callable[[], Tensor]]
+"""What a network is told besides the sample and its time: by argument, what makes it."""
 
 
 def workload(asked: Asked) -> Workload:
@@ -25,10 +29,9 @@ def workload(asked: Asked) -> Workload:
         ConfigError: there is no such network or option.
     """
     diffusers: Any = importlib.import_module("diffusers")
-
     diffusers.logging.set_verbosity_error()
-    names = [name for name in dir(diffusers) if name.endswith(("UNet2DConditionModel",))]
-    of = getattr(diffusers, asked.one_of("model.config", asked.what, names))
+    conditions = _CONDITIONS[asked.one_of("model.config", asked.what, _CONDITIONS)]
+    of = getattr(diffusers, asked.what)
     known = [name for name in inspect.signature(of.__init__).parameters if name != "self"]
     asked.check_options({*known, *_OWN}, asked.what)
     options = {key: value for key, value in asked.options.items() if key not in _OWN}
@@ -37,27 +40,61 @@ def workload(asked: Asked) -> Workload:
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ConfigError(f"{asked.where}: {asked.what} says: {error}") from error
     _attend(asked, module)
-    height, width = image_size(asked.resolution, module.config.sample_size or 64)
-    size, config = asked.batch_size or 1, module.config
-    length = asked.options.get("sequence_length") or 77
+    config, size = module.config, asked.batch_size or 1
+    height, width = image_size(asked.resolution, config.sample_size or 64)
+    told = conditions(asked, config, size)
 
     def make_batch() -> tuple[Tensor, ...]:
-        shape = (size, config.in_channels, height, width)
+        noisy = torch.randn(size, config.in_channels, height, width)
         times = torch.randint(0, _STEPS, (size,))
-        states = torch.randn(size, length, config.cross_attention_dim)
-        return torch.randn(shape), times, states, torch.randn(size, config.out_channels, *shape[2:])
+        return noisy, times, torch.randn_like(noisy), *(make() for make in told.values())
 
-    made = Workload(asked.name, module, make_batch, _noise)
+    def loss(module: nn.Module, noisy: Tensor, times: Tensor, noise: Tensor, *rest: Tensor) -> Any:
+        given: dict[str, Any] = dict(zip(told, rest, strict=True))
+        added = {key: given.pop(key) for key in ("text_embeds", "time_ids") if key in given}
+        if added:
+            given["added_cond_kwargs"] = added
+        # A network that tells the variance, too, does so behind the noise.
+        found = module(noisy, timestep=times, **given).sample[:, : noise.shape[1]]
+        return F.mse_loss(found.float(), noise.float())
+
+    made = Workload(asked.name, module, make_batch, loss)
     return made if asked.dtype is None else made.cast(asked.dtype)
-
-
-def _noise(module: nn.Module, noisy: Tensor, times: Tensor, states: Tensor, noise: Tensor) -> Any:
-    return F.mse_loss(module(noisy, times, encoder_hidden_states=states).sample.float(), noise)
 
 
 def _attend(asked: Asked, module: Any) -> None:
     from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 
     kinds = {"sdpa": AttnProcessor2_0, "eager": AttnProcessor}
-    given = asked.attention or "sdpa"
-    module.set_attn_processor(kinds[asked.one_of("model.options.attention", given, kinds)]())
+    kind = kinds[asked.one_of("model.options.attention", asked.attention or "sdpa", kinds)]
+    for part in module.modules():
+        if hasattr(part, "set_processor"):
+            part.set_processor(kind())
+
+
+def _text(asked: Asked, config: Any, size: int) -> Conditions:
+    """Encoded text; SDXL's pooled text and its image's size and crop, too."""
+    length = asked.options.get("sequence_length") or _TEXT
+    if type(length) is not int or length < 1:
+        raise ConfigError(f"{asked.where} model.options.sequence_length={length}: give 1 or more")
+    told: dict[str, Callable[[], Tensor]] = {
+        "encoder_hidden_states": lambda: torch.randn(size, length, config.cross_attention_dim)
+    }
+    if config.addition_embed_type == "text_time":
+        pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+        told["text_embeds"] = lambda: torch.randn(size, pooled)
+        told["time_ids"] = lambda: torch.rand(size, 6)
+    return told
+
+
+def _classes(asked: Asked, config: Any, size: int) -> Conditions:
+    """The class, where the network is told one."""
+    count = getattr(config, "num_embeds_ada_norm", None) or getattr(config, "num_class_embeds", 0)
+    return {"class_labels": lambda: torch.randint(0, count, (size,))} if count else {}
+
+
+_CONDITIONS: dict[str, Callable[[Asked, Any, int], Conditions]] = {
+    "UNet2DConditionModel": _text,
+    "UNet2DModel": _classes,
+    "DiTTransformer2DModel": _classes,
+}

@@ -129,12 +129,19 @@ def roberta(
         tokens = torch.randint(0, vocabulary, shape)
         return tokens, torch.randint(0, vocabulary, shape), torch.rand(*shape)
 
-    return Workload("roberta", module, make_batch, _masked_loss)
+    def loss(module: nn.Module, tokens: Tensor, labels: Tensor, draws: Tensor) -> Tensor:
+        return masked_loss(module(tokens), labels, draws)
+
+    return Workload("roberta", module, make_batch, loss)
 
 
-def _masked_loss(module: nn.Module, tokens: Tensor, labels: Tensor, draws: Tensor) -> Tensor:
+def masked_loss(scores: Tensor, labels: Tensor, draws: Tensor) -> Tensor:
+    """The cross entropy of the tokens that were masked, divided by how many are expected.
+
+    Args:
+        draws: between 0 and 1, one for each token: is it masked?
+    """
     targets = labels.masked_fill(draws >= _MASKED, -100)  # cross_entropy ignores -100
-    scores = module(tokens)
     total = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="sum")
     return total / (_MASKED * labels.numel())
 

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.tracing.workload import Workload
+from rematbench.tracing.workload import Workload, image_size
 from rematbench.zoo.libraries import Asked
+from rematbench.zoo.sequences import masked_loss
 
 _ATTENTION = ("sdpa", "eager", "flex_attention")
 _OURS = "rematbench_sdpa"
@@ -27,18 +28,22 @@ _OURS = "rematbench_sdpa"
 _LENGTH = 512
 
 
+Step = tuple[Callable[[], tuple[Tensor, ...]], Callable[..., Tensor]]
+"""What makes a batch, and the loss."""
+
+
 @dataclass(frozen=True)
 class _Task:
     """What a model is trained for.
 
     Attributes:
-        classes: names of transformers' auto classes that have its head.
-        make: from configuration, batch and own options to a batch and a loss.
+        auto: name of transformers' class that knows the models with a head for it.
+        step: for a configuration and a batch size.
         options: own ones, that are not the configuration's.
     """
 
-    classes: tuple[str, ...]
-    make: Callable[[Asked, Any, int, dict[str, Any]], tuple[Callable[[], Any], Any]]
+    auto: str
+    step: Callable[[Asked, Any, int], Step]
     options: tuple[str, ...] = ("sequence_length",)
 
 
@@ -54,22 +59,22 @@ def workload(asked: Asked) -> Workload:
     names = [name for name in dir(transformers) if name.endswith("Config")]
     of = getattr(transformers, asked.one_of("model.config", asked.what, names))
     task = _task(asked, of)
-    own = {key: asked.options[key] for key in task.options if asked.options.get(key) is not None}
-    asked.check_options({*_known(of), *task.options, "experts"}, asked.what)
-    rest = {k: v for k, v in asked.options.items() if k not in (*task.options, "experts")}
+    own = (*task.options, "experts")
+    asked.check_options({*_known(of), *own}, asked.what)
+    rest = {key: value for key, value in asked.options.items() if key not in own}
     config = _configured(asked, of, rest)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # it is for generation
     how: dict[str, Any] = {"attn_implementation": _attention(asked), "dtype": asked.dtype}
     if asked.options.get("experts") is not None:
         how["experts_implementation"] = asked.options["experts"]
-    make_batch, loss = task.make(asked, config, asked.batch_size or 8, own)
+    make_batch, loss = task.step(asked, config, asked.batch_size or 8)
     module = _class(task, of)._from_config(config, **how)
     return Workload(asked.name, module, make_batch, loss)
 
 
 def _known(of: Any) -> set[str]:
-    return {field.name for field in fields(of)} | set(of.attribute_map)
+    return {field.name for field in fields(of)} | set(of.attribute_map) | set(of().to_dict())
 
 
 def _configured(asked: Asked, of: Any, options: dict[str, Any]) -> Any:
@@ -125,12 +130,8 @@ def _mask(
 def _class(task: _Task, of: Any) -> Any:
     import transformers
 
-    for name in task.classes:
-        mapping = getattr(transformers, name)._model_mapping
-        if of in mapping:
-            found = mapping[of]
-            return found[0] if isinstance(found, tuple) else found
-    return None
+    found = getattr(transformers, task.auto)._model_mapping.get(of, None)
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _task(asked: Asked, of: Any) -> _Task:
@@ -148,32 +149,37 @@ def _task(asked: Asked, of: Any) -> _Task:
     )
 
 
-def _length(asked: Asked, config: Any, given: dict[str, Any], key: str, default: int) -> int:
-    """A sequence's length, which the model's positions allow."""
-    length = given.get(key, default)
+def _length(asked: Asked, config: Any, key: str, default: int, *limits: str) -> int:
+    """A sequence's length, which the model's positions allow.
+
+    Args:
+        limits: what the configuration may call the longest.
+    """
+    length = asked.options.get(key) or default
     if type(length) is not int or length < 1:
-        raise ConfigError(f"{asked.where} model.options.{key}={length}: give a whole number")
-    for name in ("max_position_embeddings", "max_target_positions"):
+        raise ConfigError(f"{asked.where} model.options.{key}={length}: give 1 or more")
+    for name in limits or ("max_position_embeddings",):
         most = getattr(config, name, None)
         if isinstance(most, int) and 0 < most < length:
+            own = config.attribute_map.get(name, name)
             raise ConfigError(
                 f"{asked.where} model.options.{key}={length}: the model takes sequences of up to "
-                f"{most} tokens (model.options.{name})"
+                f"{most} tokens (model.options.{own})"
             )
     return length
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(scores.float().flatten(0, 1), targets.flatten())
+    return F.cross_entropy(scores.float().flatten(0, -2), targets.flatten())
 
 
 def _no_padding(tokens: Tensor) -> Tensor:
     return torch.ones_like(tokens, dtype=torch.bool)
 
 
-def _causal(asked: Asked, config: Any, size: int, given: dict[str, Any]) -> Any:
+def _causal(asked: Asked, config: Any, size: int) -> Step:
     """Name each next token."""
-    length = _length(asked, config, given, "sequence_length", _LENGTH)
+    length = _length(asked, config, "sequence_length", _LENGTH)
     vocabulary = config.get_text_config().vocab_size
 
     def make_batch() -> tuple[Tensor, ...]:
@@ -187,6 +193,79 @@ def _causal(asked: Asked, config: Any, size: int, given: dict[str, Any]) -> Any:
     return make_batch, loss
 
 
+def _masked(asked: Asked, config: Any, size: int) -> Step:
+    """Name the tokens that were masked, 15 % of all."""
+    length = _length(asked, config, "sequence_length", _LENGTH)
+    shape = size, length
+
+    def make_batch() -> tuple[Tensor, ...]:
+        tokens, labels = (torch.randint(0, config.vocab_size, shape) for _ in range(2))
+        return tokens, labels, torch.rand(*shape)
+
+    def loss(module: nn.Module, tokens: Tensor, labels: Tensor, draws: Tensor) -> Tensor:
+        scores = module(input_ids=tokens, attention_mask=_no_padding(tokens)).logits
+        return masked_loss(scores.float(), labels, draws)
+
+    return make_batch, loss
+
+
+def _translated(asked: Asked, config: Any, size: int) -> Step:
+    """Name each next token of the target, having read the source."""
+    shapes = [
+        (size, _length(asked, config, key, _LENGTH)) for key in ("sequence_length", "target_length")
+    ]
+
+    def make_batch() -> tuple[Tensor, ...]:
+        source, target = (torch.randint(0, config.vocab_size, shape) for shape in shapes)
+        return source, target, torch.randint(0, config.vocab_size, shapes[1])
+
+    def loss(module: nn.Module, source: Tensor, target: Tensor, following: Tensor) -> Tensor:
+        read = {"input_ids": source, "attention_mask": _no_padding(source)}
+        masks = {"decoder_attention_mask": _no_padding(target)}
+        scores = module(**read, decoder_input_ids=target, **masks).logits
+        return _cross_entropy(scores, following)
+
+    return make_batch, loss
+
+
+def _heard(asked: Asked, config: Any, size: int) -> Step:
+    """Name each next token of what is said; two frames of sound for each position."""
+    length = _length(asked, config, "target_length", _LENGTH, "max_target_positions")
+    sound = size, config.num_mel_bins, 2 * config.max_source_positions
+
+    def make_batch() -> tuple[Tensor, ...]:
+        target = torch.randint(0, config.vocab_size, (size, length))
+        return torch.randn(sound), target, torch.randint(0, config.vocab_size, (size, length))
+
+    def loss(module: Any, frames: Tensor, target: Tensor, following: Tensor) -> Tensor:
+        masks = {"decoder_attention_mask": _no_padding(target)}
+        given = frames.to(module.dtype)
+        scores = module(input_features=given, decoder_input_ids=target, **masks).logits
+        return _cross_entropy(scores, following)
+
+    return make_batch, loss
+
+
+def _seen(asked: Asked, config: Any, size: int) -> Step:
+    """Name what is in the image."""
+    own = getattr(config, "image_size", None) or 224
+    height, width = image_size(asked.resolution, own if isinstance(own, int) else own[0])
+    shape = size, getattr(config, "num_channels", 3), height, width
+
+    def make_batch() -> tuple[Tensor, ...]:
+        return torch.randn(shape), torch.randint(0, config.num_labels, (size,))
+
+    def loss(module: Any, images: Tensor, labels: Tensor) -> Tensor:
+        return _cross_entropy(module(pixel_values=images.to(module.dtype)).logits, labels)
+
+    return make_batch, loss
+
+
+# A configuration that has models for several takes the first.
 TASKS = {
-    "causal_lm": _Task(("AutoModelForCausalLM",), _causal),
+    "speech_to_text": _Task("AutoModelForSpeechSeq2Seq", _heard, ("target_length",)),
+    "seq2seq": _Task("AutoModelForSeq2SeqLM", _translated, ("sequence_length", "target_length")),
+    "masked_lm": _Task("AutoModelForMaskedLM", _masked),
+    "causal_lm": _Task("AutoModelForCausalLM", _causal),
+    "image_classification": _Task("AutoModelForImageClassification", _seen, ()),
 }

@@ -110,7 +110,7 @@ HELPS = {
     ),
     "rematbench-report": Help(
         "Collect rows of runs and sweeps into a leaderboard, HTML pages and figures.",
-        ("RUNS ... [--figure NAME ...|--all] [--out DIR]",),
+        ("RUNS ... [--figure NAME ...|--all] [--leaderboard] [--out DIR]",),
         (
             "runs/sweeps/2026-01-31_12-00-00",
             "runs/figures/simrd_fig2 --figure simrd_fig2",
@@ -121,6 +121,7 @@ HELPS = {
             ("RUNS", "run or sweep folders, or row.json files"),
             ("--figure NAME", "overhead, or a figure of a paper such as simrd_fig4; repeatable"),
             ("--all", "every figure that the rows allow"),
+            ("--leaderboard", "the field: performance profiles, who wins where, certified gaps"),
             ("--out DIR", "output folder (runs/report)"),
         ),
     ),

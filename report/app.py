@@ -13,8 +13,9 @@ from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import one_line
 from rematbench.report import figures
 from rematbench.report.collect import Collected, Problem, collect
+from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.pages import write_pages
-from rematbench.row import write_leaderboard
+from rematbench.row import Row, write_leaderboard
 
 # Each of ours is a module of this package with ``draw(rows, out) -> paths``; the papers' figures
 # are in rematbench.report.figures.
@@ -61,6 +62,13 @@ def _tell(problems: Sequence[Problem]) -> None:
         print(f"rematbench-report: and {rest} more: see index.html", file=sys.stderr)
 
 
+def _told_costs(rows: Sequence[Row]) -> str:
+    """Where costs come from, in words."""
+    models = sorted({str(row["costmodel"]) for row in rows if row["costmodel"]})
+    kinds = {"roofline": "modelled by a roofline", "profiled": "profiled, op by op"}
+    return " or ".join(kinds.get(name, f"of the cost model {name}") for name in models)
+
+
 def main() -> None:
     """The command. Exits 2 for a bad argument, with one line that says what."""
     parser = Arguments(prog="rematbench-report", description=__doc__)
@@ -68,6 +76,9 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--figure", action="append", default=[], help="overhead, simrd_fig4, ...")
     which.add_argument("--all", action="store_true", help="every figure that the rows allow")
+    parser.add_argument(
+        "--leaderboard", action="store_true", help="the field: profiles, winners, gaps"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/report"), help="output folder")
     given = parser.parse_args()
     try:
@@ -81,6 +92,8 @@ def main() -> None:
         written.append(pages.index)
         if given.all:
             written += draw_all(collected, given.out)
+        if given.leaderboard:
+            written += write_leaderboard_pages(rows, given.out, _told_costs(rows))
         for name in given.figure:
             written += draw(name, collected, given.out)
     except RematbenchError as error:

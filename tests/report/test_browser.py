@@ -8,9 +8,11 @@ from time import sleep
 
 import pytest
 from browser import CHROMIUM, Browser
+from field_rows import ROWS
 
 from benchmarks.report import row, write_runs
 from rematbench.report.collect import Collected, Record, collect
+from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.pages import write_pages
 
 pytestmark = pytest.mark.skipif(
@@ -107,3 +109,19 @@ def test_ten_thousand_rows_stay_usable(browser: Browser, tmp_path: Path) -> None
     browser.type("document.getElementById('text')", "model=model_3 checkmate overhead<1")
     browser.wait_for(f"{SHOWN} != '10000 of 10000 rows'")
     assert set(column(browser, "model")) == {"model_3"}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_field_sorts_filters_and_fits(browser: Browser, tmp_path: Path, width: int) -> None:
+    path = write_leaderboard_pages(ROWS, tmp_path, "modelled")[0]
+    browser.resize(width, 900)
+    browser.open(path)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    names = "[...document.querySelectorAll('#strategies tbody tr')].filter(r => !r.hidden)"
+    names += ".map(r => r.cells[0].textContent)"
+    assert browser.run(names)[0] == "checkmate_ilp"
+    browser.click("document.querySelector('#strategies th:last-child button')")  # by seconds
+    assert browser.run(names)[-1] == "checkmate_ilp"
+    browser.type("document.getElementById('text')", "dtr")
+    assert browser.run(names) == ["dtr"]
+    browser.resize(1280, 900)

@@ -99,6 +99,13 @@ class Browser:
         self.run(f"{element}.select()")
         self._call("Input.insertText", text=text)
 
+    def resize(self, width: int, height: int) -> None:
+        """Show pages as on a screen of this size, in CSS pixels."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
+
     def screenshot(self, path: Path) -> None:
         """What is in sight, as a PNG."""
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))

@@ -1,0 +1,159 @@
+"""Rows as a field: each problem's strategies beside the best plan that is known for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from rematbench.graphs.errors import ConfigError
+from rematbench.report.leaderboard.families import family
+from rematbench.row import Row, sure
+
+TIE = 1e-6
+"""Costs that differ by less, relatively, are equal: no order by name decides between them."""
+PROVEN = 1e-4
+"""A best plan within this of a bound is called optimal: the solvers' own tolerance."""
+_OTHER_GAMES = ("monet", "gist")
+_BOUNDS = ("any", "9", "F")
+_COLUMNS = (
+    *("problem", "model", "family", "fraction", "strategy", "status"),
+    *("cost", "overhead", "seconds", "bound"),
+)
+
+
+@dataclass(frozen=True)
+class Board:
+    """A line per problem and strategy.
+
+    Attributes:
+        entries: ``problem`` (network, batch, budget), ``model``, ``family``, ``fraction`` (of
+            checkpoint-all's peak), ``strategy``, ``status``; ``overhead`` (ratio; infinite where
+            there is no plan), ``seconds`` of planning, ``ratio`` (cost / best known cost of the
+            problem; infinite where there is no plan), ``best`` (is it one of the best?), ``gap``
+            (of the problem: how far the best known plan may be from optimal; missing: nothing is
+            proven) and ``optimal`` (is the problem's best plan proven optimal?).
+        notes: rows that were left out or that lack, by name.
+    """
+
+    entries: pd.DataFrame
+    notes: tuple[str, ...]
+
+    @cached_property
+    def problems(self) -> pd.DataFrame:
+        """A line per problem: model, family, fraction, gap, optimal."""
+        columns = ["problem", "model", "family", "fraction", "gap", "optimal"]
+        return self.entries[columns].drop_duplicates("problem").reset_index(drop=True)
+
+    @cached_property
+    def strategies(self) -> list[str]:
+        """The strategies, the one with most best plans first; ties in the order of the rows."""
+        wins = self.entries.groupby("strategy", sort=False)["best"].sum()
+        return list(wins.sort_values(ascending=False, kind="stable").index)
+
+
+def board(rows: Iterable[Row]) -> Board:
+    """Set rows side by side, problem by problem.
+
+    Budgets that ordinary training meets are no problem, and left out. A network at one batch, size,
+    data type, cost model and accounting is one problem per budget. Of several rows of a strategy on
+    a problem the latest counts, and the others are named. The best plan of a problem is the
+    cheapest one of those that run the captured ops: MONeT, which may choose faster ones, and Gist,
+    whose encodings are lossy, are compared with it, not it with them.
+
+    Raises:
+        ConfigError: no row has a budget that is a fraction below 1.
+    """
+    asked = [row for row in rows if (row["budget_fraction"] or 1.0) < 1.0]
+    if not asked:
+        raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
+    notes: list[str] = []
+    entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
+    notes += _lacking(entries)
+    return Board(_compared(entries), tuple(notes))
+
+
+def problem(row: Row) -> str:
+    """What names a problem on the page."""
+    extra = row["extra"]
+    size = f", {row['resolution']} px" if row["resolution"] else ""
+    kind = extra.get("dtype")
+    kind = f", {kind}" if kind and kind != "float32" else ""
+    preset = extra.get("preset")
+    costs = f"{row['costmodel']} {preset}" if preset else str(row["costmodel"])
+    where = "" if extra.get("accounting", "full") == "full" else f", {extra['accounting']}"
+    return (
+        f"{row['model']}, batch {row['batch_size']}{size}{kind} ({costs}{where}) "
+        f"at {row['budget_fraction']:g}"
+    )
+
+
+def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:
+    kept: dict[tuple[str, str], Row] = {}
+    doubled: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        key = problem(row), str(row["strategy"])
+        if key in kept:
+            doubled[key] += 1
+            if str(row["utc"]) < str(kept[key]["utc"]):
+                continue
+        kept[key] = row
+    notes += [
+        f"{strategy} on {name}: {count + 1} rows; the latest counts"
+        for (name, strategy), count in doubled.items()
+    ]
+    notes += [
+        f"{row['strategy']} on {name}: failed ({row['reason']})"
+        for (name, _), row in kept.items()
+        if row["status"] == "failed"
+    ]
+    return list(kept.values())
+
+
+def _lacking(entries: pd.DataFrame) -> list[str]:
+    """Strategies that were not asked on a problem that others were asked on."""
+    everyone = set(entries["strategy"])
+    lacking: dict[str, list[str]] = {}
+    for name, mine in entries.groupby("problem", sort=False)["strategy"]:
+        for strategy in sorted(everyone - set(mine)):
+            lacking.setdefault(strategy, []).append(str(name))
+    return [
+        f"{strategy}: no row on {len(names)} problems, the first: {names[0]}; its shares are of "
+        "the others"
+        for strategy, names in lacking.items()
+    ]
+
+
+def _entry(row: Row) -> tuple[object, ...]:
+    ok = row["status"] == "ok"
+    known = row["bound"] is not None and row["bound_of"] in _BOUNDS
+    return (
+        problem(row),
+        row["model"],
+        family(row["model"]),
+        row["budget_fraction"],
+        row["strategy"],
+        row["status"],
+        sure(row["cost"]) if ok else np.inf,
+        sure(row["overhead"]) if ok else np.inf,
+        row["plan_seconds"],
+        row["bound"] if known else np.nan,
+    )
+
+
+def _compared(entries: pd.DataFrame) -> pd.DataFrame:
+    plain = entries["cost"].where(~entries["strategy"].isin(_OTHER_GAMES), np.inf)
+    least = plain.groupby(entries["problem"]).transform("min")
+    bound = entries["bound"].astype(float).groupby(entries["problem"]).transform("max")
+    gap = (1 - bound / least).clip(lower=0).where(np.isfinite(least))
+    ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
+    return entries.drop(columns=["bound"]).assign(
+        ratio=ratio,
+        best=(ratio <= 1 + TIE) & ~entries["strategy"].isin(_OTHER_GAMES),
+        gap=gap,
+        optimal=gap <= PROVEN,
+    )

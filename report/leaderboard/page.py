@@ -1,0 +1,179 @@
+"""Writes a field as one page, two figures and tables as CSV."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from rematbench.graphs.files import write_bytes
+from rematbench.provenance import now
+from rematbench.report.leaderboard import tables
+from rematbench.report.leaderboard.board import Board, board
+from rematbench.report.leaderboard.findings import sentences
+from rematbench.report.leaderboard.pictures import profile_picture, time_picture
+from rematbench.row import Row
+
+FOLDER = "leaderboard"
+_RATIOS = ("overhead", "median", "worst", "best_overhead", "quick_overhead")
+_SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page.
+
+    Attributes:
+        name: of its CSV.
+        title: its heading.
+        about: a sentence on how to read it.
+        frame: its content.
+        strategies: columns that bear a strategy's name.
+    """
+
+    name: str
+    title: str
+    about: str
+    frame: pd.DataFrame
+    strategies: Sequence[str] = ()
+
+    @property
+    def head(self) -> list[str]:
+        """Names of columns, in words."""
+        names = [str(column) for column in self.frame.columns]
+        return [name if name in self.strategies else name.replace("_", " ") for name in names]
+
+    @property
+    def lines(self) -> list[list[tuple[str, str | None]]]:
+        """Cells as (what is shown, the number that sorts or None)."""
+        columns = [str(column) for column in self.frame.columns]
+        return [
+            [_cell(column, value) for column, value in zip(columns, line, strict=True)]
+            for line in self.frame.itertuples(index=False, name=None)
+        ]
+
+
+def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list[Path]:
+    """Write ``leaderboard.html`` and ``leaderboard/``: figures and tables.
+
+    Args:
+        source: what the rows were read from, in words.
+
+    Raises:
+        ConfigError: no row has a fractional budget.
+    """
+    field = board(rows)
+    folder = out / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {"profile": profile_picture(field), "time": time_picture(field)}
+    written = [out / "leaderboard.html"]
+    for name, (figure, data) in pictures.items():
+        written += [folder / f"{name}.{ending}" for ending in ("png", "pdf", "csv")]
+        figure.savefig(folder / f"{name}.png", dpi=160)
+        figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
+        data.to_csv(folder / f"{name}.csv", float_format="%.6g")
+    shown = _tables(field)
+    for table in shown:
+        written.append(folder / f"{table.name}.csv")
+        table.frame.to_csv(written[-1], index=False, float_format="%.6g")
+    text = _template().render(
+        field=field,
+        source=source,
+        utc=now(),
+        findings=[(_words(text), query) for text, query in sentences(field)],
+        pictures={name: _svg(figure) for name, (figure, _) in pictures.items()},
+        tables=shown,
+        folder=FOLDER,
+    )
+    write_bytes(written[0], text.encode())
+    return written
+
+
+def _tables(field: Board) -> Sequence[Table]:
+    return (
+        Table(
+            "winners",
+            "Which strategy should I use?",
+            "By kind of network and budget (a fraction of the peak of training that recomputes "
+            "nothing): the strategies that solve most problems at the lowest mean overhead, of all "
+            "and of those that plan in a second. Names within 0.1 points share the place.",
+            tables.winners(field),
+        ),
+        Table(
+            "strategies",
+            "Strategies",
+            "Shares are of the problems that a strategy was asked; best: no known plan is cheaper; "
+            "alone: every other is dearer; within: of the best known cost, per cent. Overhead and "
+            "seconds of planning are medians.",
+            tables.summary(field).reset_index(),
+        ),
+        Table(
+            "budgets",
+            "The smallest budget met",
+            "Of the fractions asked, per network.",
+            tables.smallest_budgets(field).reset_index(),
+            field.strategies,
+        ),
+        Table(
+            "overheads",
+            "Overheads by kind of network",
+            "At the budgets that networks share; of the problems that a strategy solved.",
+            tables.overheads(field),
+        ),
+        Table(
+            "gaps",
+            "How far from optimal may the best known plan be?",
+            "Certified: by the highest bound of any strategy (of plans in program order, of "
+            "Checkmate's problem 9, or of its reduced form).",
+            tables.gaps(field),
+        ),
+    )
+
+
+def _cell(column: str, value: object) -> tuple[str, str | None]:
+    if isinstance(value, str):
+        return value, None
+    if value is None or pd.isna(value):  # type: ignore[call-overload]
+        return "–", "Infinity"
+    number = float(value)  # type: ignore[arg-type]
+    if column in _RATIOS:
+        return f"{100 * number:+.1f} %", repr(number)
+    if column in _SHARES:
+        return f"{100 * number:.0f} %", repr(number)
+    if column == "gap" or column.endswith("gap"):
+        return f"{100 * number:.1f} %", repr(number)
+    return f"{number:.3g}", repr(number)
+
+
+def _words(text: str) -> Markup:
+    """A sentence whose names in backquotes are code."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _svg(figure: Figure) -> Markup:
+    """A picture inside the page: as wide as the page allows."""
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rematbench"}):
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    return Markup(re.sub(r' width="[^"]*pt" height="[^"]*pt"', ' class="picture"', svg, count=1))
+
+
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("rematbench.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template("leaderboard.html")

@@ -1,0 +1,154 @@
+"""Tables of a field: each is made of :attr:`Board.entries` alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from rematbench.report.leaderboard.board import TIE, Board
+
+AT = (0.7, 0.5, 0.35)
+"""Budgets at which overheads are compared, as fractions of checkpoint-all's peak."""
+_NO_LONGER = 1.0  # seconds: what an engineer does not notice
+
+
+def profile(board: Board, factors: np.ndarray) -> pd.DataFrame:
+    """Performance profiles (Dolan and Moré, 2002).
+
+    Args:
+        factors: of the best known cost, at least 1.
+
+    Returns:
+        A line per factor, a column per strategy: the share of problems on which its plan costs at
+        most ``factor`` times the best known one. Where it has no plan, its cost is infinite.
+    """
+    columns = {
+        name: [(mine["ratio"] <= factor * (1 + TIE)).mean() for factor in factors]
+        for name, mine in board.entries.groupby("strategy", sort=False)
+    }
+    return pd.DataFrame(columns, index=pd.Index(factors, name="factor"))[board.strategies]
+
+
+def summary(board: Board) -> pd.DataFrame:
+    """A line per strategy: where it has a plan, how good, how soon.
+
+    Returns:
+        ``problems`` asked, ``solved`` (share), ``best`` (share of problems on which no plan is
+        cheaper), ``alone`` (share on which every other plan is dearer), ``within_1`` and
+        ``within_5`` (shares within 1 and 5 per cent of the best cost), ``overhead`` (median, of
+        solved problems), ``seconds`` (median of planning).
+    """
+    shared = board.entries.groupby("problem")["best"].transform("sum")
+    lines = []
+    for name, mine in board.entries.groupby("strategy", sort=False):
+        solved = np.isfinite(mine["cost"])
+        lines.append(
+            {
+                "strategy": name,
+                "problems": len(mine),
+                "solved": solved.mean(),
+                "best": mine["best"].mean(),
+                "alone": (mine["best"] & (shared[mine.index] == 1)).mean(),
+                "within_1": (mine["ratio"] <= 1.01).mean(),
+                "within_5": (mine["ratio"] <= 1.05).mean(),
+                "overhead": mine.loc[solved, "overhead"].median(),
+                "seconds": mine["seconds"].median(),
+            }
+        )
+    return pd.DataFrame(lines).set_index("strategy").loc[board.strategies]
+
+
+def smallest_budgets(board: Board) -> pd.DataFrame:
+    """The smallest fraction asked that a strategy met: models by strategies; missing: none."""
+    solved = board.entries[np.isfinite(board.entries["cost"])]
+    found = solved.pivot_table("fraction", "model", "strategy", "min", observed=True)
+    models = list(dict.fromkeys(board.entries["model"]))
+    return found.reindex(index=models, columns=board.strategies)
+
+
+def overheads(board: Board) -> pd.DataFrame:
+    """By family, fraction of :data:`AT` and strategy.
+
+    Returns:
+        ``problems``, ``solved`` (share), ``median`` and ``worst`` overhead of the solved ones.
+    """
+    near = board.entries[board.entries["fraction"].isin(AT)]
+    lines = []
+    for (kind, fraction, name), mine in near.groupby(["family", "fraction", "strategy"]):
+        found = mine.loc[np.isfinite(mine["cost"]), "overhead"]
+        lines.append(
+            {
+                "family": kind,
+                "fraction": fraction,
+                "strategy": name,
+                "problems": len(mine),
+                "solved": len(found) / len(mine),
+                "median": found.median(),
+                "worst": found.max(),
+            }
+        )
+    columns = ["family", "fraction", "strategy", "problems", "solved", "median", "worst"]
+    frame = pd.DataFrame(lines, columns=columns)
+    return frame.sort_values(["family", "fraction"], ascending=[True, False], kind="stable")
+
+
+def winners(board: Board) -> pd.DataFrame:
+    """Which strategy to use: by family and fraction, of all and of those that plan in a second.
+
+    A strategy wins that solves most of the problems, and of those the one with the lowest mean
+    overhead over the problems that all of them solve; all within 0.1 points of it share the place.
+
+    Returns:
+        ``family``, ``fraction``, ``problems``, ``best`` and ``quick`` (names), and the median
+        overhead of each, ``best_overhead`` and ``quick_overhead``.
+    """
+    lines = []
+    for (kind, fraction), near in board.entries.groupby(["family", "fraction"]):
+        if fraction not in AT:
+            continue
+        line = {"family": kind, "fraction": fraction, "problems": near["problem"].nunique()}
+        slowest = near.groupby("strategy")["seconds"].transform("max")
+        for label, field in (("best", near), ("quick", near[slowest <= _NO_LONGER])):
+            names, overhead = _winner(field)
+            line |= {label: ", ".join(names), f"{label}_overhead": overhead}
+        lines.append(line)
+    columns = [
+        *("family", "fraction", "problems"),
+        *("best", "best_overhead", "quick", "quick_overhead"),
+    ]
+    frame = pd.DataFrame(lines, columns=columns)
+    return frame.sort_values(["family", "fraction"], ascending=[True, False], kind="stable")
+
+
+def _winner(field: pd.DataFrame) -> tuple[list[str], float]:
+    grid = field.pivot_table("overhead", "problem", "strategy", "last", observed=True)
+    solved = np.isfinite(grid).sum()
+    most = grid[solved.index[(solved == solved.max()) & (solved > 0)]]
+    common = most[np.isfinite(most).all(axis=1)]
+    means = common.mean() if len(common) else most.replace(np.inf, np.nan).mean()
+    if means.empty:
+        return [], np.nan
+    first = list(means.index[means <= means.min() + 0.001])
+    return first, float(most[first[0]].replace(np.inf, np.nan).median())
+
+
+def gaps(board: Board) -> pd.DataFrame:
+    """By family: how far the best known plans may be from optimal.
+
+    Returns:
+        ``problems``, ``proven`` (share whose best plan is optimal), ``bounded`` (share with any
+        bound), ``median`` and ``worst`` gap of those.
+    """
+    lines = []
+    for kind, mine in board.problems.groupby("family"):
+        lines.append(
+            {
+                "family": kind,
+                "problems": len(mine),
+                "proven": mine["optimal"].mean(),
+                "bounded": mine["gap"].notna().mean(),
+                "median": mine["gap"].median(),
+                "worst": mine["gap"].max(),
+            }
+        )
+    return pd.DataFrame(lines)

@@ -1,0 +1,119 @@
+"""The field: profiles, winners and gaps, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from field_rows import ROWS, entry
+
+from rematbench.graphs.errors import ConfigError
+from rematbench.report.leaderboard import tables
+from rematbench.report.leaderboard.board import Board, board
+from rematbench.report.leaderboard.families import family
+from rematbench.report.leaderboard.findings import FINDINGS, sentences
+from rematbench.report.leaderboard.page import write_leaderboard_pages
+
+
+@pytest.fixture
+def field() -> Board:
+    return board(ROWS)
+
+
+def test_the_profile_by_hand(field: Board) -> None:
+    found = tables.profile(field, np.array([1.0, 1.2, 1.26, 1.3]))
+    assert found["checkmate_ilp"].tolist() == [0.75] * 4
+    assert found["dtr"].tolist() == [0.25, 0.25, 0.5, 0.5]
+    assert found["ap_sqrt"].tolist() == [0.25, 0.25, 0.25, 0.5]
+
+
+def test_ties_are_shared_and_bounds_of_other_spaces_prove_nothing(field: Board) -> None:
+    best = field.entries[field.entries["best"]].groupby("problem")["strategy"].agg(list)
+    assert [sorted(names) for names in best] == [
+        ["checkmate_ilp"],
+        ["checkmate_ilp", "dtr"],
+        ["checkmate_ilp"],
+        ["ap_sqrt"],
+    ]
+    gaps = dict(zip(field.problems["problem"].str[:8], field.problems["gap"], strict=True))
+    assert field.problems["gap"].tolist()[:2] == [0.0, pytest.approx(1 - 100 / 104)]
+    assert np.isnan(gaps["unet, ba"])
+    assert field.problems["optimal"].tolist() == [True, False, False, False]
+
+
+def test_tables(field: Board) -> None:
+    summary = tables.summary(field)
+    assert summary.index[0] == "checkmate_ilp"
+    assert summary.loc["checkmate_ilp", ["solved", "best", "alone"]].tolist() == [0.75, 0.75, 0.5]
+    assert summary.loc["dtr", ["solved", "best", "alone"]].tolist() == [0.5, 0.25, 0.0]
+    budgets = tables.smallest_budgets(field)
+    assert budgets.loc["resnet50"].to_dict() == {"checkmate_ilp": 0.5, "dtr": 0.5, "ap_sqrt": 0.7}
+    assert np.isnan(budgets.loc["unet", "dtr"])
+    overheads = tables.overheads(field).set_index(["family", "fraction", "strategy"])
+    assert overheads.loc[("CNN", 0.5, "dtr"), "median"] == pytest.approx(0.3)
+    assert overheads.loc[("U-shaped", 0.5, "dtr"), "solved"] == 0.0
+    gaps = tables.gaps(field).set_index("family")
+    assert gaps.loc["CNN", "proven"] == 0.5
+    assert gaps.loc["U-shaped", "bounded"] == 0.0
+
+
+def test_who_wins_where(field: Board) -> None:
+    found = tables.winners(field).set_index(["family", "fraction"])
+    assert found.loc[("CNN", 0.7), "best"] == "checkmate_ilp, dtr"
+    assert found.loc[("CNN", 0.7), "quick"] == "dtr"
+    assert found.loc[("CNN", 0.5), "best_overhead"] == pytest.approx(0.04)
+    assert found.loc[("U-shaped", 0.7), "best"] == "ap_sqrt"
+    assert found.loc[("U-shaped", 0.5), "quick"] == ""
+
+
+def test_findings_have_a_number_or_are_left_out(field: Board) -> None:
+    told = {query: text for text, query in sentences(field)}
+    assert all(query in {finding.query for finding in FINDINGS} for query in told)
+    assert "The field has 4 problems." in told.values()
+    assert "On 25% of them the best known plan is proven optimal (within 0.01 %)." in told.values()
+    assert not any("every_layer" in text for text in told.values())
+
+
+def test_what_is_doubled_missing_or_failed_is_named() -> None:
+    again = entry("unet", 0.7, "dtr", 145.0, utc="2026-01-02T00:00:00Z")
+    broken = entry("vgg16", 0.7, "dtr", None, status="failed", reason="no such thing")
+    found = board([*ROWS, again, broken])
+    notes = "\n".join(found.notes)
+    assert "dtr on unet, batch 4 (roofline) at 0.7: 2 rows; the latest counts" in notes
+    assert "dtr on vgg16, batch 4 (roofline) at 0.7: failed (no such thing)" in notes
+    assert "ap_sqrt: no row on 1 problems, the first: vgg16" in notes
+    mine = found.entries.query("model == 'unet' and fraction == 0.7 and strategy == 'dtr'")
+    assert mine["cost"].tolist() == [145.0]
+
+
+def test_faster_implementations_and_lossy_plans_do_not_set_the_measure() -> None:
+    rows = [*ROWS[:3], entry("resnet50", 0.7, "monet", 90.0), entry("resnet50", 0.7, "gist", 80.0)]
+    found = board(rows).entries.set_index("strategy")
+    assert found.loc["monet", "ratio"] == pytest.approx(0.9)
+    assert found["best"].to_dict() == {
+        **{"checkmate_ilp": True, "dtr": True, "ap_sqrt": False},
+        **{"monet": False, "gist": False},
+    }
+
+
+def test_budgets_that_need_no_plan_are_no_problems() -> None:
+    with pytest.raises(ConfigError, match=r"no row has a budget below 1\.0"):
+        board([entry("unet", 1.0, "dtr", 100.0)])
+
+
+def test_families_of_the_zoo() -> None:
+    from rematbench.conf_keys import choices_of
+
+    own = {"graph_file", "python", "simrd_log", "transformers", "timm"}
+    assert {name for name in choices_of("model") if family(name) == "other"} <= own
+
+
+def test_the_page_and_its_files(tmp_path: Path) -> None:
+    paths = write_leaderboard_pages(ROWS, tmp_path, "modelled by a roofline")
+    assert all(path.stat().st_size for path in paths)
+    page = paths[0].read_text()
+    assert "costs are modelled by a roofline" in page
+    assert "<script src" not in page
+    assert 'href="http' not in page
+    assert len(page) < 2_000_000

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.functional_export import dynamo_graph_capture_for_export
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import tracing
 
 from rematbench.graphs.blame import one_line, own, shown
 from rematbench.graphs.errors import CaptureError
+from rematbench.tracing.export import export_joint
 
 
 def joint_by_dynamo(
@@ -52,7 +52,7 @@ def joint_by_dynamo(
     stack.enter_context(tracing(captured.meta.get("tracing_context")))
     mode = stack.enter_context(captured.meta["fake_mode"])
     fakes = tuple(mode.from_tensor(item) for item in batch)
-    return aot_export_joint_with_descriptors(stack, captured, fakes)
+    return export_joint(stack, captured, fakes)
 
 
 def _told(error: TorchDynamoException) -> str:

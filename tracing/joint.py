@@ -248,6 +248,8 @@ class Builder:
 
     def _sum(self, parts: list[str]) -> str:
         """The gradient of a tied parameter, added up as autograd does: as its parts are made."""
+        if len(parts) == 1:  # as nearly all: what follows looks at every tensor of the step
+            return parts[0]
         order = {name: position for position, name in enumerate(self.tensors)}
         total, *rest = sorted(parts, key=order.__getitem__)
         for part in rest:
@@ -297,10 +299,11 @@ class Builder:
             for name in self.bytes
             if name in resident or name in written
         )
+        place = {name: position for position, name in enumerate(self.bytes)}
         ops = []
         for name, draft in self.drafts.items():
             reads = {self.value_of[ref] for call in draft.calls for ref in call_reads(call)}
-            own = tuple(v for v in self.bytes if v in reads and v not in draft.values)
+            own = tuple(sorted(reads.difference(draft.values), key=place.__getitem__))
             ops.append(
                 Op(
                     name,

@@ -1,7 +1,7 @@
 """A torch module and a batch in, a graph and the code of its ops out.
 
 The adapter to PyTorch's private APIs: ``aot_export_joint_with_descriptors`` traces forward and
-backward into one functional ATen graph, with real parameters and fake activations, so that a
+backward into one functional ATen graph, with fake activations, so that a
 batch of any size costs no memory. Two front ends lead there: the step as it is, run on fake
 tensors, and TorchDynamo's reading of its Python (:mod:`rematbench.tracing.dynamo`). What both take
 becomes the same graph, to the names of its ops.
@@ -13,12 +13,12 @@ import contextlib
 
 import torch
 from torch import Tensor, nn
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 
 from rematbench.graphs.errors import CaptureError, ConfigError, is_out_of_memory
 from rematbench.tracing.captured import Captured
+from rematbench.tracing.costless import mode_of, place
+from rematbench.tracing.export import export_joint, quick
 from rematbench.tracing.joint import Builder
 from rematbench.tracing.scopes import marked_scopes
 from rematbench.tracing.trouble import (
@@ -53,7 +53,8 @@ def capture(
 
     Args:
         workload: module, batch and loss. The module keeps its parameters and is moved to
-            ``device``; the batch is only imitated.
+            ``device``; the batch is only imitated. Parameters without data (on the meta device)
+            become fake tensors: the graph is the same, and nothing can run it.
         device: ``cpu`` or ``cuda``.
         train: put the module into training mode; False leaves each submodule in its own.
         front: ``trace``, ``dynamo``, or ``auto``: Dynamo where the plain trace fails.
@@ -64,7 +65,7 @@ def capture(
     """
     if front not in FRONTS:
         raise ConfigError(f"capture.front={front}: unknown; use one of {', '.join(FRONTS)}")
-    workload.module.to(device)
+    place(workload.module, device)
     if train:
         workload.module.train()
     if not any(p.requires_grad for p in workload.module.parameters()):
@@ -113,7 +114,7 @@ def trace_joint(workload: Workload, device: str, front: str = "trace") -> GraphM
     Args:
         front: ``trace`` or ``dynamo``.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
+    with mode_of(workload.module), torch.device(device):
         batch = workload.make_batch()
     # oneDNN's fused LSTM has no trace on the CPU.
     recurrent = any(isinstance(m, nn.RNNBase) for m in workload.module.modules())
@@ -121,13 +122,14 @@ def trace_joint(workload: Workload, device: str, front: str = "trace") -> GraphM
     with contextlib.ExitStack() as stack:
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(quick())
         if front == "dynamo":
             from rematbench.tracing.dynamo import joint_by_dynamo
 
             joint = joint_by_dynamo(stack, workload.name, _Step(workload), batch)
         else:
             stack.enter_context(marked_scopes(workload.module))
-            joint = aot_export_joint_with_descriptors(stack, _Step(workload), batch)
+            joint = export_joint(stack, _Step(workload), batch)
     torch.set_rng_state(state)
     inputs = joint._aot_state.fw_metadata.input_info
     check_leaves(workload.name, joint.graph_module.graph.nodes, inputs)

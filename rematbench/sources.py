@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,11 @@ from rematbench import costmodel
 from rematbench.accounting import account
 from rematbench.conf.published import LIBRARIES
 from rematbench.graphs import synthetic
-from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.blame import one_line
+from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.places import FOR_THE_USER
 from rematbench.settings import STREAM_KINDS, Settings
 from rematbench.strategies.base import ChoosesImplementations
 from rematbench.streams.convert import graph_of_stream
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from rematbench.tracing.workload import Workload
 
 _memo: dict[str, Any] = {}
+_told = logging.getLogger(FOR_THE_USER)
 
 
 def load(
@@ -76,11 +80,26 @@ def _remember(slot: str, key: Any, make: Any) -> Any:
 
 def _capture(settings: Settings, say: Any) -> Captured:
     say("capture")
+    from rematbench.tracing.costless import costless_parameters
     from rematbench.tracing.trace import capture
 
-    workload = make_workload(settings.model, settings.seed)
     device = "cuda" if settings.device == "cuda" else "cpu"
-    return capture(workload, device, front=settings.front)
+    why = ""
+    if settings.device == "none":  # nothing runs: parameters need no data, and take no memory
+        try:
+            with costless_parameters():
+                workload = make_workload(settings.model, settings.seed)
+            return capture(workload, device, front=settings.front)
+        except Exception as error:
+            # Only a user's own code may fail so alone: it looks at what it takes for parameters.
+            if isinstance(error, RematbenchError) and settings.model["kind"] != "python":
+                raise
+            why = one_line(error)
+    workload = make_workload(settings.model, settings.seed)
+    captured = capture(workload, device, front=settings.front)
+    if why:
+        _told.warning("model=%s: its parameters take memory, since without their data %s", settings.label, why)
+    return captured
 
 
 def make_workload(model: dict[str, Any], seed: int) -> Workload:

@@ -98,7 +98,8 @@ def _capture(settings: Settings, say: Any) -> Captured:
     workload = make_workload(settings.model, settings.seed)
     captured = capture(workload, device, front=settings.front)
     if why:
-        _told.warning("model=%s: its parameters take memory, since without their data %s", settings.label, why)
+        told = "model=%s: its parameters take memory, since without their data %s"
+        _told.warning(told, settings.label, why)
     return captured
 
 

@@ -39,13 +39,13 @@ def costless_parameters() -> Iterator[None]:
             param = made[param]
         register(module, name, param)
 
-    nn.Module.register_parameter = costless  # type: ignore[method-assign]
+    nn.Module.register_parameter = costless
     token = _ASKED.set(True)
     try:
         yield
     finally:
         _ASKED.reset(token)
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
+        nn.Module.register_parameter = register
 
 
 def asked_for() -> bool:

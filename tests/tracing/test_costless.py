@@ -1,0 +1,152 @@
+"""Parameters without data: the same graph, and no memory."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from rematbench.graphs.errors import CaptureError
+from rematbench.graphs.places import FOR_THE_USER
+from rematbench.settings import Settings
+from rematbench.sources import load
+from rematbench.tracing import Captured, Workload, capture
+from rematbench.tracing.costless import costless_parameters
+from rematbench.zoo import make_model
+
+# Batch norms; dropout and a tied weight; a recurrent trunk.
+MODELS: dict[str, dict[str, Any]] = {
+    "resnet18": {"resolution": 32},
+    "unet": {"resolution": 32, "base_channels": 4},
+    "transformer_lm": {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16},
+    "cross_modal": {"resolution": 32, "trunk": "resnet18", "hidden": 8, "sequence_length": 3},
+}
+
+
+def costless(name: str, **options: Any) -> Workload:
+    with costless_parameters():
+        return make_model(name, batch_size=2, **options)
+
+
+def facts(captured: Captured) -> tuple[object, ...]:
+    return captured.graph, captured.code, captured.residents, captured.tensors, captured.gradients
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_same_graph(name: str) -> None:
+    real = make_model(name, batch_size=2, **MODELS[name])
+    assert facts(capture(costless(name, **MODELS[name]))) == facts(capture(real))
+
+
+@pytest.mark.parametrize("front", ["trace", "dynamo"])
+def test_a_type_and_a_front_end_of_choice(front: str) -> None:
+    options = MODELS["transformer_lm"]
+    real = make_model("transformer_lm", batch_size=2, **options)
+    models = costless("transformer_lm", **options), real
+    found, wanted = (capture(m.cast(torch.bfloat16), front=front) for m in models)
+    assert found.graph == wanted.graph
+
+
+def test_a_large_model_takes_nothing() -> None:
+    workload = costless("transformer_lm", layers=1, width=8192, heads=64, sequence_length=512)
+    captured = capture(workload)  # 1.2e9 parameters
+    assert captured.graph.resident_bytes > 4e9
+    assert all(isinstance(p, FakeTensor) for p in workload.module.parameters())
+
+
+def test_one_parameter_of_two_names_stays_one() -> None:
+    with costless_parameters():
+        shared = nn.Parameter(torch.ones(4))
+        first, second = nn.LayerNorm(4), nn.LayerNorm(4)
+        first.weight = second.weight = shared
+    assert first.weight is second.weight
+    module = nn.Sequential(first, second).to(torch.float64)
+    captured = capture(
+        Workload("tied", module, lambda: (torch.ones(2, 4).double(),), lambda m, x: m(x).sum())
+    )
+    assert first.weight is second.weight
+    assert list(captured.gradients) == ["0.weight", "0.bias", "1.bias"]
+
+
+def test_a_module_on_the_meta_device() -> None:
+    def workload(device: str) -> Workload:
+        with torch.device(device):
+            module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        return Workload("mine", module, lambda: (torch.ones(2, 4),), lambda m, x: m(x).sum())
+
+    assert facts(capture(workload("meta"))) == facts(capture(workload("cpu")))
+
+
+class Reads(nn.Module):
+    """Its constructor looks at a parameter's data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.bound = 2 * self.layer.weight.abs().max().item()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).clamp(max=self.bound).sum()
+
+
+def reads() -> tuple[nn.Module, tuple[Tensor]]:
+    return Reads(), (torch.ones(2, 4),)
+
+
+def plain() -> tuple[nn.Module, tuple[Tensor]]:
+    return nn.Sequential(nn.Linear(4, 1), nn.Flatten(0), Mean()), (torch.ones(2, 4),)
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == FOR_THE_USER]
+
+
+def job(function: str, device: str) -> Captured:
+    model = {"kind": "python", "name": "python", "target": f"{__name__}:{function}"}
+    settings = Settings(
+        **{"model": model, "strategy": "checkpoint_all", "target": "", "options": {}},
+        **{"budget": None, "time_limit": 1, "costmodel": "flops", "preset": "v100"},
+        **{"device": device, "repeats": 1, "seed": 0, "accounting": "full", "threads": None},
+        cache=None,
+    )
+    captured = load(settings)[1]
+    assert captured is not None
+    return captured
+
+
+def test_jobs_that_run_nothing_take_none(caplog: pytest.LogCaptureFixture) -> None:
+    without, real = (job("plain", device) for device in ("none", "cpu"))
+    assert facts(without) == facts(real)
+    kinds = [type(c.workload.module[0].weight) for c in (without, real)]  # type: ignore[index]
+    assert kinds == [FakeTensor, nn.Parameter]
+    assert not told(caplog)
+
+
+def test_a_model_that_reads_its_parameters_gets_real_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, FOR_THE_USER):
+        without = job("reads", "none")
+    (line,) = told(caplog)
+    assert "its parameters take memory" in line
+    assert "test_costless.py" in line
+    assert facts(without)[0] == facts(job("reads", "cpu"))[0]
+
+
+def broken() -> tuple[nn.Module, tuple[Tensor]]:
+    return Reads(), (torch.ones(2, 5),)
+
+
+def test_what_is_wrong_is_told_as_ever(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(CaptureError, match=r"cannot be traced"):
+        job("broken", "none")
+    assert not told(caplog)

@@ -112,22 +112,34 @@ class CheckpointedRun:
     """A plan as ``torch.utils.checkpoint`` runs it.
 
     Sequences of modules are cut; of a list of modules each member is checkpointed, of a model
-    without either each child.
+    without either each child. Or else just what ``modules`` and ``attention`` say.
 
     Attributes:
         segments: of a sequence; None: sqrt of its length.
         kept: names of ops (convolution, mm, ..) that are not recomputed; none: every op is.
         every: every n-th of them is kept.
+        always: names of further ones, of which each is kept.
+        modules: qualified names of the modules that are checkpointed, each as a whole.
+        attention: is each call of ``scaled_dot_product_attention`` checkpointed?
     """
 
     segments: int | None = None
     kept: tuple[str, ...] = ()
     every: int = 1
+    always: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    attention: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in a row's ``extra.native``."""
-        policy = {"kept": list(self.kept), "every": self.every} if self.kept else {}
-        return {"how": "checkpoint", "segments": self.segments, **policy}
+        found: dict[str, Any] = {"how": "checkpoint"}
+        if not self.modules and not self.attention:
+            found["segments"] = self.segments
+        if self.attention:
+            found["attention"] = True
+        if self.kept:
+            found |= {"kept": list(self.kept), "every": self.every}
+        return found | ({"always": list(self.always)} if self.always else {})
 
 
 NativeRun = CompiledRun | CheckpointedRun

@@ -196,6 +196,16 @@ class Kusumoto(TypedDict, total=False):
     costs_rounded: Annotated[bool, Means("were costs rounded to whole units?")]
 
 
+class Practice(TypedDict, total=False):
+    """every_layer, every_n_layers, selective_ops, selective_attention, save_dots."""
+
+    checkpointed: Annotated[
+        dict[str, int], Means("how many modules of each list run forward again; * is a number")
+    ]
+    n: Annotated[int, Means("every_n_layers: of the blocks, every n-th runs again")]
+    attention_cores: Annotated[int, Means("selective_attention: attentions that run again")]
+
+
 class XlaRemat(TypedDict, total=False):
     """xla_remat."""
 
@@ -326,6 +336,7 @@ class Extra(
     Knob,
     ChainDp,
     Kusumoto,
+    Practice,
     XlaRemat,
     Moccasin,
     Dtr,
@@ -345,6 +356,7 @@ GROUPS = (
     Knob,
     ChainDp,
     Kusumoto,
+    Practice,
     XlaRemat,
     Moccasin,
     Dtr,

@@ -34,6 +34,11 @@ _ORDER = (
     "moccasin",
     "rockmate",
     "sac_ilp",
+    "every_layer",
+    "every_n_layers",
+    "selective_ops",
+    "selective_attention",
+    "save_dots",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {

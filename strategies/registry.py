@@ -35,6 +35,8 @@ OURS = MappingProxyType(
         "chen_sqrt": "rematbench.strategies.chen.ChenSqrt",
         "dtr": "rematbench.strategies.dtr.planner.Dtr",
         "equiv_chain": "rematbench.strategies.joins.planner.EquivChain",
+        "every_layer": "rematbench.strategies.practice.EveryLayer",
+        "every_n_layers": "rematbench.strategies.practice.EveryNLayers",
         "feng_huang": "rematbench.strategies.feng_huang.planner.FengHuang",
         "gist": "rematbench.strategies.gist.Gist",
         "join_dp": "rematbench.strategies.joins.planner.JoinDp",
@@ -46,6 +48,9 @@ OURS = MappingProxyType(
         "random_checkpoints": "rematbench.strategies.feng_huang.random_checkpoints"
         ".RandomCheckpoints",
         "revolve": "rematbench.strategies.revolve.Revolve",
+        "save_dots": "rematbench.strategies.practice.SaveDots",
+        "selective_attention": "rematbench.strategies.practice.SelectiveAttention",
+        "selective_ops": "rematbench.strategies.practice.SelectiveOps",
         "torch_budget": "rematbench.strategies.torch_budget.TorchBudget",
         "torch_checkpoint": "rematbench.strategies.torch_checkpoint.TorchCheckpoint",
         "torch_knapsack": "rematbench.strategies.torch_knapsack.TorchKnapsack",

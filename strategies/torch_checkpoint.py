@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from rematbench.graphs.errors import ConfigError, NotApplicable
-from rematbench.graphs.ir import Graph, IntArray, Phase
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.structure import articulation_points, forward_ops
 from rematbench.strategies.base import (
     CheckpointedRun,
@@ -23,6 +22,8 @@ from rematbench.strategies.base import (
     Traits,
     fitted,
 )
+from rematbench.strategies.regions import plan_with_regions
+from rematbench.strategies.stages import BoolArray
 
 if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
@@ -80,17 +81,18 @@ class TorchCheckpoint:
         size = len(points) // count
         ends = points[size - 1 :: size][: count - 1]
         kept = self._kept(graph, problem.captured)
-        plan = Plan.from_codes(graph, with_frees(graph, _in_segments(graph, ends, kept)))
+        plan = plan_with_regions(graph, _segments(graph, ends), kept)
         native = CheckpointedRun(self.segments)
         if self.policy is not None:
             native = CheckpointedRun(self.segments, CONTRACTIONS, POLICIES[self.policy])
         facts = {"segments": count}
         return fitted(problem, plan, variant=self.policy, details=facts, native=native)
 
-    def _kept(self, graph: Graph, captured: Captured | None) -> frozenset[int]:
-        """Forward ops whose outputs the policy keeps."""
+    def _kept(self, graph: Graph, captured: Captured | None) -> BoolArray:
+        """Per op: does the policy keep what it makes?"""
+        kept = np.zeros(len(graph.ops), dtype=bool)
         if self.policy is None:
-            return frozenset()
+            return kept
         if captured is None:
             raise NotApplicable("a policy chooses PyTorch's ops, which a graph file does not have")
         chosen = []
@@ -98,28 +100,18 @@ class TorchCheckpoint:
             target = captured.code[graph.ops[op].name]["default"][0].target
             if getattr(target, "overloadpacket", target).__name__ in CONTRACTIONS:
                 chosen.append(op)
-        return frozenset(chosen[:: POLICIES[self.policy]])
+        kept[chosen[:: POLICIES[self.policy]]] = True
+        return kept
 
 
-def _in_segments(graph: Graph, ends: IntArray, kept: frozenset[int]) -> IntArray:
-    """Each op once, and each segment again before the first backward op that misses part of it.
+def _segments(graph: Graph, ends: IntArray) -> IntArray:
+    """Per op: its segment; -1 in the last one, which is not run again, and after it.
 
     Args:
-        ends: last op of each segment that is run again, in program order.
-        kept: ops whose values stay.
+        ends: last op of each segment but the last, in program order.
     """
-    tables = graph.tables
     ops = forward_ops(graph)
-    segment = {op: int(np.searchsorted(ends, op)) for op in ops.tolist()}
-    stay = kept.union(ends.tolist())
-    dropped = {op for op, s in segment.items() if s < len(ends) and op not in stay}
-    sequence: list[int] = []
-    again: set[int] = set()
-    for op in np.flatnonzero(graph.needed_ops()).tolist():
-        if graph.ops[op].phase is Phase.BACKWARD:
-            reads = tables.writer[tables.reads[int(tables.op_first[op])]].tolist()
-            for s in sorted({segment[w] for w in reads if w in dropped} - again):
-                again.add(s)
-                sequence += [o for o in ops.tolist() if segment[o] == s and o in dropped]
-        sequence.append(op)
-    return np.asarray(tables.op_first[np.array(sequence)], dtype=np.int64)
+    number = np.searchsorted(ends, ops)
+    segment = np.full(len(graph.ops), -1, dtype=np.int64)
+    segment[ops] = np.where(number < len(ends), number, -1)
+    return segment

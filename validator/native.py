@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -136,8 +138,7 @@ def _stepper(
         with _compiled(bench, how) as forward:
             yield lambda: step(forward), ()
     else:
-        policy = Policy(how.kept, how.every) if how.kept else None
-        with _segments(bench.module, how.segments, policy) as wrapped:
+        with _segments(bench.module, how) as wrapped:
             yield lambda: step(workload), wrapped
 
 
@@ -160,10 +161,15 @@ def _compiled(bench: Bench, how: CompiledRun) -> Iterator[Callable[..., Tensor]]
 
 @dataclass(frozen=True)
 class Policy:
-    """Of selective activation checkpointing: keep what every n-th op of these kinds makes."""
+    """Of selective activation checkpointing: keep what every n-th op of these kinds makes.
+
+    Attributes:
+        always: kinds of ops that are kept besides, and not counted.
+    """
 
     kept: tuple[str, ...]
     every: int
+    always: tuple[str, ...] = ()
 
     def contexts(self) -> Any:
         """A pair of contexts for ``torch.utils.checkpoint``, for the two runs of one segment."""
@@ -171,7 +177,10 @@ class Policy:
 
         def decide(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
             again = context.is_recompute
-            if getattr(op, "overloadpacket", op).__name__ not in self.kept:
+            name = getattr(op, "overloadpacket", op).__name__
+            if name in self.always:
+                return CheckpointPolicy.MUST_SAVE
+            if name not in self.kept:
                 return CheckpointPolicy.PREFER_RECOMPUTE
             seen[again] += 1
             keep = (seen[again] - 1) % self.every == 0
@@ -181,18 +190,41 @@ class Policy:
 
 
 @contextmanager
-def _segments(
-    module: nn.Module, segments: int | None, policy: Policy | None
-) -> Iterator[tuple[str, ...]]:
-    """Put the outermost rows of modules into segments, while the context lasts."""
-    chosen = _rows(module) or [(n, m) for n, m in module.named_children() if any(m.parameters())]
+def _segments(module: nn.Module, how: CheckpointedRun) -> Iterator[tuple[str, ...]]:
+    """Put modules into segments, while the context lasts: those named, or the outermost rows."""
+    policy = Policy(how.kept, how.every, how.always) if how.kept else None
+    if how.modules or how.attention:
+        chosen = [(name, module.get_submodule(name)) for name in how.modules]
+        wrap = partial(_whole, policy=policy)
+    else:
+        chosen = _rows(module) or [
+            (n, m) for n, m in module.named_children() if any(m.parameters())
+        ]
+        wrap = partial(_checkpointed, segments=how.segments, policy=policy)
     for _, each in chosen:
-        each.forward = _checkpointed(each, segments, policy)
+        each.forward = wrap(each)
     try:
-        yield tuple(name for name, _ in chosen)
+        with _checkpointed_attention() if how.attention else nullcontext():
+            yield tuple(name for name, _ in chosen)
     finally:
         for _, each in chosen:
             del each.forward
+
+
+@contextmanager
+def _checkpointed_attention() -> Iterator[None]:
+    """Every call of ``scaled_dot_product_attention`` runs again in the backward pass."""
+    own = functional.scaled_dot_product_attention
+
+    def again(*args: Any, **kwargs: Any) -> Tensor:
+        found: Tensor = checkpoint(own, *args, use_reentrant=False, **kwargs)
+        return found
+
+    functional.scaled_dot_product_attention = again
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = own
 
 
 def _rows(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
@@ -205,26 +237,33 @@ def _rows(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
     return [found for name, child in children for found in _rows(child, name)]
 
 
-def _checkpointed(
-    module: nn.Module, segments: int | None, policy: Policy | None
-) -> Callable[..., Any]:
+def _whole(module: nn.Module, policy: Policy | None) -> Callable[..., Any]:
     own = type(module).forward
     options = {} if policy is None else {"context_fn": policy.contexts}
 
     def whole(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(own, module, *args, use_reentrant=False, **options, **kwargs)
 
+    return whole
+
+
+def _checkpointed(
+    module: nn.Module, segments: int | None, policy: Policy | None
+) -> Callable[..., Any]:
+    if type(module) is not nn.Sequential or len(module) < _FEWEST:
+        return _whole(module, policy)
+    row: nn.Sequential = module
+    options = {} if policy is None else {"context_fn": policy.contexts}
+
     def sequence(x: Any) -> Any:
         """What ``checkpoint_sequential`` does, which takes no policy: the last segment stays."""
-        assert isinstance(module, nn.Sequential)
-        count = max(min(segments or isqrt(len(module)), len(module)), 2)
-        size = len(module) // count
+        count = max(min(segments or isqrt(len(row)), len(row)), 2)
+        size = len(row) // count
         for start in range(0, size * (count - 1), size):
-            part = module[start : start + size]
+            part = row[start : start + size]
             x = checkpoint(part, x, use_reentrant=False, **options)
-        for rest in list(module)[size * (count - 1) :]:
+        for rest in list(row)[size * (count - 1) :]:
             x = rest(x)
         return x
 
-    in_a_row = type(module) is nn.Sequential and len(module) >= _FEWEST
-    return sequence if in_a_row else whole
+    return sequence

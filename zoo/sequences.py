@@ -14,14 +14,29 @@ from rematbench.tracing.workload import Workload
 _MASKED = 0.15  # of the tokens, as BERT and RoBERTa train
 
 
+class _Core(nn.Module):
+    """Attention of queries to keys and values, written out so that each tensor can be dropped."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, -math.inf)
+        scores = scores.softmax(-1)  # no name for the others: they are freed
+        return self.dropout(scores) @ v
+
+
 class _Attention(nn.Module):
-    """Multi-head self-attention, written out so that each tensor can be dropped on its own."""
+    """Multi-head self-attention."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.project = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.core = _Core(dropout)
         self.heads = heads
 
     def forward(self, x: Tensor, hidden: Tensor | None) -> Tensor:
@@ -30,10 +45,7 @@ class _Attention(nn.Module):
             part.reshape(batch, length, self.heads, -1).transpose(1, 2)
             for part in self.project(x).chunk(3, -1)
         )
-        scores = q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)
-        if hidden is not None:
-            scores = scores.masked_fill(hidden, -math.inf)
-        found = self.dropout(scores.softmax(-1)) @ v
+        found = self.core(q, k, v, hidden)
         return self.out(found.transpose(1, 2).reshape(batch, length, width))
 
 

@@ -23,6 +23,7 @@ from rematbench.strategies.feng_huang import FengHuang, RandomCheckpoints
 from rematbench.strategies.joins import EquivChain, JoinDp
 from rematbench.strategies.kusumoto import Kusumoto
 from rematbench.strategies.moccasin import Moccasin
+from rematbench.strategies.practice import EveryLayer, SelectiveAttention
 from rematbench.strategies.revolve import ApRevolve, Revolve
 from rematbench.strategies.xla_remat import XlaRemat
 
@@ -33,6 +34,7 @@ STRATEGIES = [
     *(EquivChain(reading="chain"), EquivChain(reading="turn")),
     *(ChainDp(), ChainDp(exact_steps=0), Kusumoto(), Kusumoto("approximate", "memory")),
     *(XlaRemat(), XlaRemat("bytes", 1), Moccasin(threads=1)),
+    *(EveryLayer(), SelectiveAttention()),
 ]
 
 

@@ -130,3 +130,17 @@ def test_mistakes(key: str, message: str, call: Call) -> None:
     code, out, error, _ = call(key)
     assert (code, out) == (2, "")
     assert message in error
+
+
+@pytest.mark.gpu
+def test_on_a_device(call: Call) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    code, said, _, folder = call("memory=1GiB", "device=cuda", "costmodel=profiled")
+    assert code == 0, said
+    row = json.loads((folder / "row.json").read_text())
+    assert row["status"] == "ok"
+    assert row["gradient_bitwise"]
+    assert row["measured_peak_bytes"] <= 2**30

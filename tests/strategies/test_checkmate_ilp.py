@@ -7,6 +7,7 @@ import signal
 
 import numpy as np
 import pytest
+from exhaustive import frontier
 from hypothesis import given, settings, strategies as st
 from test_checkmate_paper import (
     brute_force,
@@ -84,6 +85,31 @@ def test_brute_force(seed: int) -> None:
         with pytest.raises(Infeasible) as caught:
             EXACT.plan(Problem(graph, leanest - 1))
         assert caught.value.proven
+
+
+@pytest.mark.parametrize("seed", [11, 16])
+def test_every_schedule_of_seven_ops(seed: int) -> None:
+    """Two million of them: fast and paper find the least cost at each peak that matters."""
+    graph = random_dag(seed, count=7)
+    known = frontier(graph)
+    assert len(known) > 1
+    for peak, cost in known:
+        solution = solved(graph, peak)
+        assert cost_of(graph, solution) == pytest.approx(cost)
+        assert solution.bound == pytest.approx(cost)
+        assert cost_or_none(graph, peak) == pytest.approx(cost)
+    with pytest.raises(Infeasible) as caught:
+        EXACT.plan(Problem(graph, known[0][0] - 1))
+    assert caught.value.proven
+
+
+@pytest.mark.parametrize("seed", [15, 16, 33])
+def test_two_ways_of_trying_every_schedule_agree(seed: int) -> None:
+    graph = random_dag(seed)
+    plans = brute_force(graph)  # through the simulator
+    for peak, cost in frontier(graph):
+        assert min(price for price, needs in plans if needs <= peak) == cost
+        assert min(needs for price, needs in plans if price <= cost) == peak
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from itertools import combinations_with_replacement
 from pathlib import Path
 
+import join_search
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -56,6 +58,27 @@ def test_schedules_cost_the_makespan_and_peak_at_the_slots(lengths: list[int], e
             Problem(join([2, 2]))
         )
     assert caught.value.proven
+
+
+@pytest.mark.parametrize(("branches", "longest", "most"), [(1, 7, 7), (2, 4, 6), (3, 3, 5)])
+def test_theorem_3_is_what_a_search_over_memory_states_finds(
+    branches: int, longest: int, most: int
+) -> None:
+    for lengths in combinations_with_replacement(range(longest + 1), branches):
+        if sum(lengths) > most:
+            continue
+        for slots in range(1, enough_slots(lengths) + 2):
+            found = JoinTable(lengths, slots).makespan(slots)
+            assert found == join_search.makespan(lengths, slots), (lengths, slots)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=3))
+def test_another_slot_never_costs(lengths: list[int]) -> None:
+    most = enough_slots(lengths) + 1
+    table = JoinTable(lengths, most)
+    costs = [table.makespan(slots) for slots in range(1, most + 1)]
+    assert costs == sorted(costs, reverse=True)
 
 
 @shared

@@ -264,6 +264,9 @@ class Search(TypedDict, total=False):
     seconds_to_gap_5: Annotated[float | None, Means("until a gap of 5 % was proven", "seconds")]
     seconds_to_gap_2: Annotated[float | None, Means("until a gap of 2 % was proven", "seconds")]
     bounds: Annotated[dict[str, float], Means("by the space that they hold for", "cost_unit")]
+    bound_by: Annotated[
+        str, Means("how the bound was found; trivial: it is every op once, whatever the budget")
+    ]
     interrupted: Annotated[bool, Means("Ctrl-C ended the search; the row is of its best plan")]
     integrality_gap: Annotated[
         float | None, Means("cost / bound of the linear relaxation", "ratio")

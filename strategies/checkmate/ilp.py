@@ -16,9 +16,14 @@ from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch
 from rematbench.strategies.checkmate.paper import MOST_OPS
 from rematbench.strategies.checkmate.paper_model import solve_paper
 from rematbench.strategies.checkmate.smallest import smallest_peak
+from rematbench.strategies.intervals import planner as intervals
+from rematbench.strategies.intervals.planner import TRIVIAL
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.scheduling.space import check
 
+LARGE, WIDE = 1_000, 120
+"""Needed ops from which schedules are searched by intervals; the same without a backward pass,
+where stages are as many as ops."""
 VARIANTS = ("fast", "paper", "unpartitioned")
 
 
@@ -55,6 +60,7 @@ class CheckmateIlp:
     def warm_up(self) -> None:
         """Compile the kernels."""
         self._fast(Problem(unit_chain(6)), 4, perf_counter())
+        intervals.warm_up()
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound of the space that ``bound_of`` names.
@@ -81,7 +87,15 @@ class CheckmateIlp:
             least = cost_of_once(problem.graph)
             return Solution(order, least, "any", variant="fast", seconds=perf_counter() - started)
         check(problem.graph, problem.budget)
+        if is_large(problem.graph):
+            return self._large(problem, problem.budget, started)
         return self._fast(problem, problem.budget, started)
+
+    def _large(self, problem: Problem, budget: int, started: float) -> Solution:
+        search = intervals.IntervalSearch(problem, budget, started, self.gap)
+        with search.progress.interruptible():
+            search.run()
+        return search.solution("fast")
 
     def _fast(self, problem: Problem, budget: int, started: float) -> Solution:
         search = FastSearch(problem, budget, started, self.gap, self.threads)
@@ -97,7 +111,7 @@ class CheckmateIlp:
             variant="fast",
             solver=SOLVER,
             seconds=perf_counter() - started,
-            details=search.details(),
+            details={**search.details(), "bound_by": _how(bound, problem.graph)},
         )
 
     def _infeasible(self, search: FastSearch, time_limit: float) -> Infeasible:
@@ -110,6 +124,17 @@ class CheckmateIlp:
             )
         leanest = search.progress.leanest
         return Infeasible(reason, smallest_peak_found=leanest, proven=proven)
+
+
+def _how(bound: float, graph: Graph) -> str:
+    """How a bound of the fast search was found."""
+    is_trivial = bound <= cost_of_once(graph) * (1 + EXACT_TOLERANCE)
+    return TRIVIAL if is_trivial else "programs over groups of stages"
+
+
+def is_large(graph: Graph) -> bool:
+    """Are programs over all stages out of reach?"""
+    return int(graph.needed_ops().sum()) > (WIDE if graph.loss_index is None else LARGE)
 
 
 def cost_of_once(graph: Graph) -> float:

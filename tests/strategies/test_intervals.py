@@ -1,0 +1,197 @@
+"""Schedules by intervals: edits against the simulator, bounds and searches against brute force."""
+
+from __future__ import annotations
+
+from math import inf
+from time import perf_counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from test_checkmate_paper import brute_force, random_dag
+
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate import ilp
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.intervals.edits import find, insert, prune, remove
+from rematbench.strategies.intervals.memory import most_between, peak, profile, watch
+from rematbench.strategies.intervals.moments import best_windows, window
+from rematbench.strategies.intervals.moves import scratch, undo
+from rematbench.strategies.intervals.net import (
+    Net,
+    State,
+    follow,
+    plan_of,
+    recomputations,
+    start,
+)
+from rematbench.strategies.intervals.planner import IntervalSearch, warm_up
+from rematbench.strategies.intervals.search import anneal
+from rematbench.strategies.intervals.soft import soften
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels() -> None:
+    """Compiled beforehand."""
+    warm_up()
+
+
+def cheapest(plans: list[tuple[float, int]], budget: int) -> float:
+    """The least cost within a budget; infinite where there is no plan."""
+    return min((cost for cost, highest in plans if highest <= budget), default=inf)
+
+
+def same_as_simulated(graph: Graph, net: Net, state: State) -> None:
+    """Peak, cost, profile and excess are those of the plan."""
+    trace = simulate(graph, plan_of(graph, state))
+    assert peak(state) == trace.peak_bytes
+    assert state.cost[0] == pytest.approx(trace.cost)
+    during = trace.bytes_during[trace.codes >= 0]
+    keys = [
+        stage * len(net.cost) + int(state.op[at])
+        for stage in range(len(net.cost))
+        for at in stage_of(state, stage)
+    ]
+    levels = [
+        max(m for m, key in zip(during, keys, strict=True) if key // len(net.cost) == stage)
+        for stage in range(len(net.cost))
+    ]
+    assert profile(state).tolist() == levels
+    if state.limit[0] >= 0:
+        assert state.excess[0] == sum(max(0, level - state.limit[0]) for level in levels)
+    low, high = sorted((keys[len(keys) // 3], keys[2 * len(keys) // 3]))
+    inside = [m for m, key in zip(during, keys, strict=True) if low <= key <= high]
+    assert most_between(state, low, high) == max(inside)
+
+
+def stage_of(state: State, stage: int) -> list[int]:
+    """The computes of a stage, in order."""
+    found, at = [], int(state.head[stage])
+    while at >= 0:
+        found.append(at)
+        at = int(state.after[at])
+    return found
+
+
+@given(st.integers(2, 14), st.integers(0, 10**6), st.floats(1, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_edits_are_what_the_simulator_sees(
+    length: int, seed: int, edges: float, watched: bool
+) -> None:
+    """After any edits the state is the plan's simulation, and undoing them restores it."""
+    graph = random_graph(length, seed, edges)
+    net = Net.of(graph)
+    state = start(net, graph.resident_bytes)
+    random = np.random.default_rng(seed)
+    if watched:
+        watch(state, int(0.6 * peak(state)))
+    before = peak(state), float(state.cost[0])
+    there: list[tuple[int, int]] = []
+    for _ in range(12):
+        if there and random.random() < 0.4:
+            stage, op = there.pop(int(random.integers(len(there))))
+            remove(net, state, find(state, stage, op))
+        else:
+            stage = int(random.integers(1, len(net.cost)))
+            op = int(random.integers(0, stage))
+            if insert(net, state, stage, op):
+                there.append((stage, op))
+        same_as_simulated(graph, net, state)
+    again = start(net, graph.resident_bytes)
+    follow(net, again, recomputations(graph, plan_of(graph, state)))
+    prune(net, state)
+    assert (peak(again), again.cost[0]) == (peak(state), pytest.approx(state.cost[0]))
+    for op in range(len(net.cost)):
+        while state.again[op] >= 0:
+            remove(net, state, int(state.again[op]))
+    assert (peak(state), state.cost[0]) == (before[0], pytest.approx(before[1]))
+
+
+@pytest.mark.parametrize("seed", [6, 15, 16, 24, 33, 36])
+def test_bounds_hold(seed: int) -> None:
+    """No plan of (9) is cheaper than any window says, nor than windows added up."""
+    graph = random_dag(seed)
+    plans, net = brute_force(graph), Net.of(graph)
+    count = len(net.cost)
+    for budget in sorted({highest for _, highest in plans})[:6]:
+        best = cheapest(plans, budget)
+        for first in range(count):
+            found = window(net, graph.resident_bytes, budget, first, count, inf)
+            assert found.cost <= best - net.cost.sum() + 1e-6
+        total, _ = best_windows(net, graph.resident_bytes, budget, list(range(count)), inf)
+        assert total <= best - net.cost.sum() + 1e-6
+
+
+@pytest.mark.parametrize("seed", [6, 15, 16, 24, 33, 36])  # where the leanest plans recompute
+def test_search_finds_the_optimum_of_small_graphs(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """General graphs, against brute force over all plans of (9)."""
+    monkeypatch.setattr(ilp, "LARGE", 0)
+    monkeypatch.setattr(ilp, "WIDE", 0)
+    graph = random_dag(seed)
+    plans = brute_force(graph)
+    budget = sorted({highest for _, highest in plans})[seed % 2]
+    solution = CheckmateIlp().plan(Problem(graph, budget, time_limit=0.4, seed=seed))
+    assert solution.plan is not None
+    trace = simulate(graph, solution.plan)
+    assert trace.peak_bytes <= budget
+    assert trace.cost == pytest.approx(cheapest(plans, budget))
+    assert solution.bound is not None
+    assert solution.bound <= trace.cost + 1e-9
+
+
+def annealed(seed: int) -> tuple[float, list[list[int]]]:
+    """Some steps of both searches, by number, not by time."""
+    graph = random_graph(40, 3)
+    net = Net.of(graph)
+    state, notes = start(net, graph.resident_bytes), scratch(len(net.cost), seed)
+    budget = int(0.85 * peak(state))
+    watch(state, budget)
+    best = np.zeros((len(state.op), 2), dtype=np.int64)
+    cost, rows, _ = soften(net, state, notes, budget, 3000, 5.0, 1.0, best, inf)
+    assert rows >= 0
+    begin = start(net, graph.resident_bytes)
+    follow(net, begin, best[:rows])
+    cost, rows, _ = anneal(net, begin, notes, budget, 50, 5.0, 8, best)
+    end = start(net, graph.resident_bytes)
+    follow(net, end, best[:rows])
+    assert end.cost[0] == pytest.approx(cost)
+    assert peak(end) <= budget
+    same_as_simulated(graph, net, end)
+    return float(cost), best[:rows].tolist()
+
+
+def test_a_seed_says_it_all() -> None:
+    """Equal seeds and steps make equal schedules."""
+    assert annealed(5) == annealed(5)
+
+
+def test_undo_restores() -> None:
+    """A log of edits is taken back from its end."""
+    graph = random_graph(20, 1)
+    net = Net.of(graph)
+    state, notes = start(net, 0), scratch(len(net.cost), 0)
+    before = profile(state).tolist()
+    for number, (stage, op) in enumerate(((20, 3), (25, 4), (30, 3))):
+        insert(net, state, stage, op)
+        notes.log[number] = stage, op, 1
+    notes.counts[1] = 3
+    undo(net, state, notes, 0)
+    assert profile(state).tolist() == before
+
+
+def test_a_thousand_layers_within_a_tenth() -> None:
+    """A long chain has a plan, and a bound above the trivial one, within a short limit."""
+    graph = unit_chain(1000)
+    budget = int(0.1 * simulate(graph, program_order(graph)).peak_bytes)
+    began = perf_counter()
+    search = IntervalSearch(Problem(graph, budget, time_limit=6.0), budget, began, 0.05)
+    search.run()
+    assert search.progress.cost < 2 * search.least
+    assert search.progress.bound > search.least
+    assert not search.bound_by.startswith("trivial")

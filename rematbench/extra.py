@@ -213,6 +213,13 @@ class XlaRemat(TypedDict, total=False):
     limit_bytes: Annotated[int | None, Means("that the pass was given; null: none", "bytes")]
 
 
+class Rockmate(TypedDict, total=False):
+    """rockmate."""
+
+    blocks_solved: Annotated[int, Means("blocks that differ in more than names")]
+    block_options: Annotated[int, Means("ways to run a block, of all blocks together")]
+
+
 class Moccasin(TypedDict, total=False):
     """moccasin."""
 
@@ -341,6 +348,7 @@ class Extra(
     Kusumoto,
     Practice,
     XlaRemat,
+    Rockmate,
     Moccasin,
     Dtr,
     Search,
@@ -361,6 +369,7 @@ GROUPS = (
     Kusumoto,
     Practice,
     XlaRemat,
+    Rockmate,
     Moccasin,
     Dtr,
     Search,

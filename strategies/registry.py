@@ -47,6 +47,7 @@ OURS = MappingProxyType(
         "monet": "rematbench.strategies.monet.planner.Monet",
         "random_checkpoints": "rematbench.strategies.feng_huang.random_checkpoints"
         ".RandomCheckpoints",
+        "rockmate": "rematbench.strategies.rockmate.planner.Rockmate",
         "revolve": "rematbench.strategies.revolve.Revolve",
         "save_dots": "rematbench.strategies.practice.SaveDots",
         "selective_attention": "rematbench.strategies.practice.SelectiveAttention",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
@@ -74,7 +75,7 @@ class ChainDp:
         beyond = BEYOND if len(chain) <= LONG else BEYOND_LONG
         top = min(chain.ample, max(int(beyond * room), least + least // 4))
         table, unit = self._table(parts, max(room, least), top)
-        chosen = {int(m) * unit: (table, int(m)) for m in selection(table, room // unit)}
+        chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
         chosen.setdefault(least, (leanest, least))
         tried = [(m, partial(_plan, parts, *place)) for m, place in chosen.items()]
         found, plan, _, curve = cheapest_within(problem, tried)
@@ -96,9 +97,8 @@ class ChainDp:
         return table, unit
 
 
-def selection(table: Table, room: int) -> list[int]:
-    """Memories to plan for: some below, most above what is there."""
-    steps = table.steps()[0]
+def selection(steps: IntArray, room: int) -> list[int]:
+    """Memories to plan for, of a table's steps: some below, most above what is there."""
     at = int(np.searchsorted(steps, room, side="right"))
     below = steps[max(0, at - 4) : at]
     above = steps[at:]

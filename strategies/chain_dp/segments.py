@@ -118,7 +118,7 @@ class Segments:
     @cached_property
     def chain(self) -> Chain:
         """The stages in numbers."""
-        gradients = self._gradients()
+        gradients = self.gradients
         kept = [out | saved for out, saved in zip(self.outputs, self.saved, strict=True)]
         sizes = {
             "output": [self._bytes(out) for out in self.outputs],
@@ -129,7 +129,7 @@ class Segments:
         last = len(self.forward) - 1
         before: set[int] = set()
         for s, out in enumerate(self.outputs):
-            after = gradients[s - 1] if s else self._ends
+            after = gradients[s - 1] if s else self.ends
             if s == last:  # its forward ops are part of going back over it
                 runs = dict.fromkeys(("kept", "plain", "moved", "base"), 0)
                 runs["back"] = self._peak((*self.forward[s], *self.back[s]), set(), after, before)
@@ -155,16 +155,17 @@ class Segments:
         return Chain(input_bytes=0, **arrays)
 
     @cached_property
-    def _ends(self) -> set[int]:
+    def ends(self) -> set[int]:
         return set(self.graph.tables.outputs.tolist())
 
     def _cost(self, ops: Iterable[int]) -> float:
         return sum(self.graph.ops[op].cost for op in ops)
 
-    def _gradients(self) -> list[set[int]]:
+    @cached_property
+    def gradients(self) -> list[set[int]]:
         """Values of loss and backward ops that are live before going back over each stage."""
         groups = [*self.back[:-1], (self.forward[-1][-1], *self.back[-1])]
-        wanted = [self._ends]  # by the stages up to each
+        wanted = [self.ends]  # by the stages up to each
         for ops in groups[:-1]:
             wanted.append(wanted[-1] | {v for op in ops for v in self.reads[op]})
         live: list[set[int]] = []
@@ -190,7 +191,7 @@ class Segments:
             now |= set(fresh)
             gone = [
                 v for v in {*self.reads[op], *fresh}
-                if v in now and last[v] == i and v not in kept and v not in self._ends
+                if v in now and last[v] == i and v not in kept and v not in self.ends
             ]  # fmt: skip
             now -= set(gone)
             total += self._bytes(fresh) - self._bytes(gone)
@@ -198,14 +199,14 @@ class Segments:
 
     def plan(self, schedule: Iterable[tuple[Operation, int]]) -> Plan:
         """A schedule of stages as a plan, with the earliest frees."""
-        writer = _Writer(self)
+        writer = Writer(self)
         for kind, stage in schedule:
             writer.run(kind, stage)
         codes = with_frees(self.graph, np.array(writer.computes, dtype=np.int64))
         return Plan.from_codes(self.graph, codes)
 
 
-class _Writer:
+class Writer:
     """Collects computes (implementation numbers), stage by stage."""
 
     def __init__(self, segments: Segments) -> None:
@@ -216,24 +217,29 @@ class _Writer:
         self.visited: set[int] = set()
 
     def run(self, kind: Operation, stage: int) -> None:
+        """An operation of the chain program."""
         parts = self.segments
         if kind == "back":
             last = stage == len(parts.forward) - 1
             if last:
-                self._emit((*parts.forward[stage], *parts.aside[stage]))
-            self._emit(parts.back[stage])
+                self.emit((*parts.forward[stage], *parts.aside[stage]))
+            self.emit(parts.back[stage])
             return
         lists = {"all": parts.kept_ops, "plain": parts.plain_ops, "base": parts.base_ops}
-        ops = set(lists[kind][stage])
+        self.forward(stage, lists[kind][stage])
+
+    def forward(self, stage: int, ops: Iterable[int]) -> None:
+        """Forward ops of a stage, with what is only computed at the first visit."""
+        parts, chosen = self.segments, set(ops)
         aside: tuple[int, ...] = ()
         if stage not in self.visited:
             self.visited.add(stage)
-            held = [op for op in parts.forward[stage] if parts.held & set(parts.writes[op])]
-            ops |= set(held)
+            chosen |= {op for op in parts.forward[stage] if parts.held & set(parts.writes[op])}
             aside = parts.aside[stage]
-        self._emit((*sorted(ops), *aside))
+        self.emit((*sorted(chosen), *aside))
 
-    def _emit(self, ops: Iterable[int]) -> None:
+    def emit(self, ops: Iterable[int]) -> None:
+        """Ops in this order."""
         for op in ops:
             # What is outside the chain's view (a skip over stages) is computed when it is read.
             if not all(self.done[v] for v in self.segments.reads[op]):

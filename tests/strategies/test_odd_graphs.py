@@ -25,6 +25,7 @@ from rematbench.strategies.kusumoto import Kusumoto
 from rematbench.strategies.moccasin import Moccasin
 from rematbench.strategies.practice import EveryLayer, SelectiveAttention
 from rematbench.strategies.revolve import ApRevolve, Revolve
+from rematbench.strategies.rockmate import Rockmate
 from rematbench.strategies.xla_remat import XlaRemat
 
 STRATEGIES = [
@@ -33,7 +34,7 @@ STRATEGIES = [
     *(FengHuang(), FengHuang("lcg"), RandomCheckpoints(), JoinDp(), EquivChain()),
     *(EquivChain(reading="chain"), EquivChain(reading="turn")),
     *(ChainDp(), ChainDp(exact_steps=0), Kusumoto(), Kusumoto("approximate", "memory")),
-    *(XlaRemat(), XlaRemat("bytes", 1), Moccasin(threads=1)),
+    *(XlaRemat(), XlaRemat("bytes", 1), Moccasin(threads=1), Rockmate(2, 2)),
     *(EveryLayer(), SelectiveAttention()),
 ]
 

@@ -1,0 +1,174 @@
+"""Ways to run a block, from Checkmate's program at several budgets (section 4.2 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from rematbench.graphs.errors import Infeasible
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.fast import FastSearch
+from rematbench.strategies.rockmate.blocks import Block
+from rematbench.strategies.scheduling.space import Space, check
+
+# Nothing that takes longer is worth it in a block.
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run a block; bytes as the chain program counts them.
+
+    Attributes:
+        forward, back: ops of the block's graph, before and after what follows the block.
+        kept: bytes that stay in between, the block's output included.
+        forward_peak, back_peak: the block's backward values included in the latter.
+        time: of both.
+    """
+
+    forward: tuple[int, ...]
+    back: tuple[int, ...]
+    kept: int
+    forward_peak: int
+    back_peak: int
+    time: float
+
+    def beside(self, size: int) -> Option:
+        """The same with ``size`` bytes of other backward values."""
+        return replace(self, back_peak=self.back_peak + size)
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """None is better than another one that has all of them no larger."""
+        return self.kept, self.forward_peak, self.back_peak, self.time
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many budgets a block is planned for, and how well.
+
+    Attributes:
+        staying, peaks: budgets of what stays; of the peak, for each of them.
+        gap: relative gap at which a program is left.
+        seed: for the solver.
+    """
+
+    staying: int
+    peaks: int
+    gap: float
+    seed: int
+
+
+def options_of(block: Block, effort: Effort, deadline: float) -> list[Option]:
+    """Ways to run a block, the best of each budget; the first keeps everything.
+
+    Args:
+        deadline: on the clock of ``perf_counter``.
+
+    Raises:
+        NotApplicable: an op overwrites what it reads by default.
+    """
+    check(block.graph, None)
+    everything = program_order(block.graph)
+    found = [measured(block, everything)]
+    budgets = list(_budgets(block, found[0], effort))
+    for number, (staying, budget) in enumerate(budgets):
+        now = perf_counter()
+        left = max(0.0, deadline - now) / (len(budgets) - number)
+        plan = _planned(block, staying, budget, effort, now + min(_SECONDS, left))
+        if plan is not None:
+            found.append(measured(block, plan))
+    return undominated(found)
+
+
+def undominated(options: Sequence[Option]) -> list[Option]:
+    """Those than which none is better in every figure."""
+    best: list[Option] = []
+    for option in options:
+        if not any(_covers(other, option) for other in best):
+            best = [other for other in best if not _covers(option, other)] + [option]
+    return best
+
+
+def _covers(one: Option, other: Option) -> bool:
+    return all(a <= b for a, b in zip(one.figures, other.figures, strict=True))
+
+
+def _budgets(block: Block, everything: Option, effort: Effort) -> Iterator[tuple[int, int]]:
+    """(what may stay, peak), from everything to the output alone and the least peak."""
+    floor = block.graph.floor_bytes()
+    highest = max(everything.forward_peak, everything.back_peak, floor)
+    index = block.graph.value_index
+    rest = block.graph.loss_index
+    assert rest is not None
+    sizes = (block.graph.values[index[name]].bytes for name in block.graph.ops[rest].reads)
+    least = sum(sizes)
+    stays = np.linspace(everything.kept, least, effort.staying).astype(int).tolist()
+    if block.is_last:
+        stays = [everything.kept]
+    for staying in stays:
+        lowest = max(floor, min(highest, staying + block.returned_bytes))
+        for budget in np.linspace(highest, lowest, effort.peaks).astype(int).tolist():
+            if (staying, budget) != (everything.kept, highest):
+                yield staying, budget
+
+
+def _planned(
+    block: Block, staying: int, budget: int, effort: Effort, deadline: float
+) -> Plan | None:
+    graph = block.limited(staying, budget)
+    now = perf_counter()
+    problem = Problem(graph, budget, max(0.0, deadline - now), effort.seed)
+    try:
+        check(graph, budget)
+    except Infeasible:
+        return None
+    search = FastSearch(problem, budget, now, effort.gap, threads=2)
+    search.improve(Space.reduced(graph), deadline)
+    return None if search.best is None else search.best.plan
+
+
+def measured(block: Block, plan: Plan) -> Option:
+    """What a plan of a block comes to."""
+    graph = block.graph
+    codes = plan.codes(graph)  # of the limited graph, perhaps, whose ops have the same numbers
+    codes = with_frees(graph, _useful(graph, codes[codes >= 0]))
+    trace = simulate(graph, Plan.from_codes(graph, codes))
+    during = trace.bytes_during
+    runs = codes >= 0
+    ops = np.where(runs, graph.tables.op_of[np.maximum(codes, 0)], -1)
+    if block.is_last:
+        everything = tuple(ops[runs].tolist())
+        peak = int(during[runs].max(initial=0))
+        return Option((), everything, 0, 0, peak, trace.cost)
+    turn = int(np.flatnonzero(ops == graph.loss_index)[0])
+    before, after = runs.copy(), runs.copy()
+    before[turn:] = False
+    after[: turn + 1] = False
+    return Option(
+        tuple(ops[before].tolist()),
+        tuple(ops[after].tolist()),
+        int(during[turn]) - block.returned_bytes,
+        int(during[before].max(initial=0)),
+        int(during[after].max(initial=0)),
+        trace.cost,
+    )
+
+
+def _useful(graph: Graph, computes: IntArray) -> IntArray:
+    """Without computes of which nothing is read before it is computed again."""
+    tables = graph.tables
+    wanted = set(tables.outputs.tolist())
+    useful = []
+    for code in computes[::-1].tolist():
+        written = set(tables.writes[int(tables.op_of[code])].tolist())
+        if wanted & written:
+            useful.append(code)
+            wanted = (wanted - written) | set(tables.reads[code].tolist())
+    return np.array(useful[::-1], dtype=np.int64)

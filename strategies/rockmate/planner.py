@@ -1,0 +1,172 @@
+"""``strategy=rockmate``: options per block by integer programs, combined by a chain program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_share
+from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
+from rematbench.strategies.chain_dp.segments import Segments, Writer, segments_of
+from rematbench.strategies.rockmate.blocks import Block, block_of
+from rematbench.strategies.rockmate.options import Effort, Option, options_of
+from rematbench.strategies.rockmate.table import Choices, Table, build
+from rematbench.strategies.scheduling.solver import SOLVER
+
+# Of the time limit, for the blocks' programs.
+_SHARE = 0.7
+
+
+@dataclass(frozen=True)
+class Rockmate:
+    """Blocks between cut points: options for each by integer programs, a chain program of them.
+
+    Attributes:
+        staying, peaks: budgets per block: of what stays of it, and of its peak for each of those.
+        gap: relative gap at which a block's program is left.
+        slots: units of memory where the exact chain program would take too long.
+        exact_steps: how many steps the exact one's staircases may have together.
+        most_blocks: blocks of longer chains are merged.
+
+    Raises:
+        ConfigError: a number is out of its range.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
+    staying: int = 5
+    peaks: int = 3
+    gap: float = 0.01
+    slots: int = 500
+    exact_steps: int = 1_000_000
+    most_blocks: int = 120
+
+    def __post_init__(self) -> None:
+        least = {"staying": 1, "peaks": 1, "slots": 10, "exact_steps": 0, "most_blocks": 2}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < lowest:
+                raise ConfigError(
+                    f"strategy.{name}={value!r}: give a whole number, {lowest} or more"
+                )
+        check_share("gap", self.gap)
+
+    def warm_up(self) -> None:
+        """Compile the kernels."""
+        self.plan(Problem(unit_chain(4), 7))
+
+    def plan(self, problem: Problem) -> Solution:
+        """The cheapest of the chain's schedules at and above the budget whose simulated peak fits.
+
+        Raises:
+            NotApplicable: no loss, fewer than two cut points, or an op overwrites what it reads.
+            Infeasible: no schedule tried fits; carries the smallest peak seen.
+        """
+        started = perf_counter()
+        parts = segments_of(problem.graph, self.most_blocks)
+        known = self._options(problem, parts, started + _SHARE * problem.time_limit)
+        choices = Choices.of(parts.chain, [found for _, found in known])
+        leanest = build(choices, choices.ample, least=True)
+        assert leanest is not None
+        least = int(leanest.steps()[0][0])
+        room = choices.ample if problem.budget is None else problem.budget - parts.fixed_bytes
+        beyond = BEYOND if len(known) <= LONG else BEYOND_LONG
+        top = min(choices.ample, max(int(beyond * room), least + least // 4))
+        table, unit = self._table(choices, max(room, least), top)
+        chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
+        chosen.setdefault(least, (leanest, least))
+        tried = [(m, partial(_plan, parts, known, *place)) for m, place in chosen.items()]
+        found, plan, _, curve = cheapest_within(problem, tried)
+        best, memory = chosen[found]
+        facts = _facts(parts, known, unit) | {"planned_bytes": found + parts.fixed_bytes}
+        return Solution(
+            plan,
+            objective=best.time_within(memory),
+            solver=SOLVER,
+            seconds=perf_counter() - started,
+            details=facts | {"curve": curve},
+        )
+
+    def _options(
+        self, problem: Problem, parts: Segments, deadline: float
+    ) -> list[tuple[Block | None, Sequence[Option]]]:
+        """Blocks and their options per stage; of equal blocks, one is solved."""
+        blocks = [block_of(parts, s) if back else None for s, back in enumerate(parts.back)]
+        alike: dict[object, list[int]] = {}
+        for stage, block in enumerate(blocks):
+            if block is not None:
+                alike.setdefault(block.shape, []).append(stage)
+        effort = Effort(self.staying, self.peaks, self.gap, problem.seed)
+        left = sum(len(block.ops) for block in blocks if block is not None)
+        found: list[Sequence[Option]] = [() for _ in blocks]
+        for number, stages in enumerate(alike.values()):
+            block = blocks[stages[0]]
+            assert block is not None
+            now = perf_counter()
+            share = max(0.0, deadline - now) * len(stages) * len(block.ops) / left
+            left -= len(stages) * len(block.ops)
+            problem.report(f"block {number + 1} of {len(alike)}")
+            options = options_of(block, effort, now + share)
+            for stage in stages:
+                same = blocks[stage]
+                assert same is not None
+                found[stage] = [each.beside(same.beside_bytes) for each in options]
+        return list(zip(blocks, found, strict=True))
+
+    def _table(self, choices: Choices, room: int, top: int) -> tuple[Table, int]:
+        """The exact table, or that in whole units, and the unit."""
+        if self.exact_steps and len(choices.chain) <= LONG // 2:
+            table = build(choices, top, most=self.exact_steps)
+            if table is not None:
+                return table, 1
+        unit = max(1, room // self.slots)
+        table = build(choices.in_units(unit), top // unit)
+        if table is None:
+            raise Infeasible(f"{self.slots} slots are too many for this chain; give fewer")
+        return table, unit
+
+
+def _plan(
+    parts: Segments,
+    known: Sequence[tuple[Block | None, Sequence[Option]]],
+    table: Table,
+    memory: int,
+) -> Plan:
+    writer = Writer(parts)
+    for kind, stage, number in table.schedule(memory):
+        if kind == "plain":
+            writer.run("plain", stage)
+        elif kind == "base":
+            if stage < len(parts.forward) - 1:
+                writer.run("base", stage)
+            writer.run("back", stage)
+        else:
+            block, options = known[stage]
+            assert block is not None
+            option = options[number]
+            if kind != "back":
+                writer.forward(stage, [block.ops[op] for op in option.forward])
+            if kind != "forward":
+                writer.emit([block.ops[op] for op in option.back])
+    codes = with_frees(parts.graph, np.array(writer.computes, dtype=np.int64))
+    return Plan.from_codes(parts.graph, codes)
+
+
+def _facts(
+    parts: Segments, known: Sequence[tuple[Block | None, Sequence[Option]]], unit: int
+) -> dict[str, Any]:
+    shapes = {block.shape for block, _ in known if block is not None}
+    return {
+        "stages": len(parts.forward) - 1,
+        "held_bytes": parts.fixed_bytes - parts.graph.resident_bytes,
+        "unit_bytes": unit,
+        "blocks_solved": len(shapes),
+        "block_options": sum(len(options) for _, options in known),
+    }

@@ -260,9 +260,14 @@ class Dtr(TypedDict, total=False):
 class Search(TypedDict, total=False):
     """Integer programs and searches."""
 
-    rows: Annotated[int, Means("of the program, after presolve")]
+    rows: Annotated[
+        int, Means("of the largest program that was solved; of (9) as printed, after presolve")
+    ]
     columns: Annotated[int, Means("the same")]
     nonzeros: Annotated[int, Means("the same")]
+    linear_programs: Annotated[int, Means("checkmate_ilp: relaxations that gave bounds")]
+    integer_programs: Annotated[int, Means("checkmate_ilp: of them solved in whole numbers, too")]
+    solver_runs: Annotated[int, Means("checkmate_ilp: of HiGHS, one more per round of rows")]
     nodes: Annotated[int, Means("of branch and bound")]
     build_seconds: Annotated[float, Means("until the program was handed to the solver", "seconds")]
     incumbents: Annotated[

@@ -61,8 +61,8 @@ class FastSearch:
         self.bounds: dict[str, float] = {}
         self._linear_bounds: dict[str, float] = {}
         self._nodes = 0
-        self._largest: Relaxation | None = None
-        self._build_seconds = 0.0
+        self._largest: dict[str, Any] = {}
+        self._programs = {"linear_programs": 0, "integer_programs": 0, "solver_runs": 0}
         self._searching: Iterator[Schedule[Space]] = iter(())
 
     def run(self) -> None:
@@ -92,9 +92,9 @@ class FastSearch:
         linear = next(iter(self._linear_bounds.values()), 0.0)
         is_bounded = 0 < linear < inf
         return {
-            **({} if self._largest is None else self._largest.size()),
+            **self._largest,
+            **self._programs,
             "nodes": self._nodes,
-            "build_seconds": self._build_seconds,
             **self.progress.details(),
             "bounds": {space: bound for space, bound in self.bounds.items() if bound < inf},
             "integrality_gap": self.progress.cost / linear if is_bounded else None,
@@ -148,20 +148,19 @@ class FastSearch:
             if programs and (self._closed(space) or now > begun + share):
                 break
             program = Relaxation(space, self.budget, groups, self._seed)
-            if self._largest is None or program.columns > self._largest.columns:
-                self._largest, self._build_seconds = program, perf_counter() - now
+            self._programs["linear_programs"] += 1
             for outcome in program.linear(now + LINEAR_SHARE * (deadline - now), self._idle):
-                self._learn(space, outcome)
-            self._paths(space, program, now + LINEAR_SHARE * (deadline - now))
+                self._learn(program, outcome)
+            self._paths(program, now + LINEAR_SHARE * (deadline - now))
             programs.append(program)
         self._linear_bounds[space.name] = self.bounds[space.name]
         return programs
 
-    def _paths(self, space: Space, program: Relaxation, deadline: float) -> None:
+    def _paths(self, program: Relaxation, deadline: float) -> None:
         """Path rows, which stay only where they help: they slow the solver down."""
         before = program.bound
         for outcome in program.linear(deadline, self._idle, paths=True):
-            self._learn(space, outcome)
+            self._learn(program, outcome)
         if self.best is not None and before < inf:
             gap = self.best.cost - before
             if program.bound - before < PATHS_CLOSE * gap:
@@ -180,8 +179,9 @@ class FastSearch:
                 best=lambda: None if self.best is None else space.adopt(self.best),
                 enough=partial(self._closed, space),
             )
+            self._programs["integer_programs"] += 1
             for outcome in rounds:
-                self._learn(space, outcome)
+                self._learn(program, outcome)
                 if outcome.x is not None:
                     self._polish(program.decode(outcome.x), deadline)
                 if self._closed(space):
@@ -210,8 +210,12 @@ class FastSearch:
         if found.peak <= self.budget and self.progress.offer(found.cost, found.plan):
             self.best = found
 
-    def _learn(self, space: Space, outcome: Outcome) -> None:
+    def _learn(self, program: Relaxation, outcome: Outcome) -> None:
+        name = program.space.name
+        self._programs["solver_runs"] += 1
+        if program.size["nonzeros"] > self._largest.get("nonzeros", -1):
+            self._largest = {**program.size, "build_seconds": program.build_seconds}
         self._nodes += outcome.nodes
-        self.bounds[space.name] = max(outcome.bound, self.bounds[space.name])
+        self.bounds[name] = max(outcome.bound, self.bounds[name])
         if outcome.bound < inf:
             self.progress.raise_bound(outcome.bound, EXACT_TOLERANCE)

@@ -14,11 +14,11 @@ import numpy as np
 import pyomo.environ as pyo
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from rematbench.graphs.errors import Infeasible, RematbenchError
+from rematbench.graphs.errors import Infeasible, RematbenchError, Stopped
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, Solution, fitted
+from rematbench.strategies.base import BoundOf, Problem, Solution, fitted
 from rematbench.strategies.checkmate.paper import MOST_OPS, SCALE, Nodes, problem_9
 from rematbench.strategies.scheduling.program import LinearProgram
 from rematbench.strategies.scheduling.solver import SOLVER, Outcome, Solver, presolved
@@ -89,7 +89,8 @@ class PaperModel:
         """Solve the linear relaxation, with costs in the graph's unit.
 
         Raises:
-            Infeasible: HiGHS proved that (9) has no solution, or did not finish in time.
+            Infeasible: HiGHS proved that (9) has no solution.
+            Stopped: it did not finish in time.
         """
         if self._relaxation is None:
             self._relaxation = Solver(self.program, seed=seed, threads=threads)
@@ -101,7 +102,8 @@ class PaperModel:
         """Solve the model, up to a relative gap, with costs in the graph's unit.
 
         Raises:
-            Infeasible: HiGHS proved that (9) has no solution, or found none in time.
+            Infeasible: HiGHS proved that (9) has no solution.
+            Stopped: it found none in time.
         """
         solver = Solver(self.program, integral=True, seed=seed, threads=threads)
         solver.stop_when(mip_gap)
@@ -116,7 +118,10 @@ class PaperModel:
         if outcome.status == "failed":
             raise RematbenchError("HiGHS failed on problem (9); try another seed or budget")
         if outcome.x is None or outcome.objective is None:
-            raise Infeasible(f"HiGHS found no solution of (9) in {outcome.seconds:.0f} s")
+            raise Stopped(
+                f"HiGHS found no solution of (9) as printed in {outcome.seconds:.0f} s; "
+                "give more time_limit, or use checkmate_ilp"
+            )
         for variable, value in zip(self._form.columns, outcome.x.tolist(), strict=True):
             variable.set_value(value, skip_validation=True)
         unit = (sum(self.nodes.cost) or 1.0) / SCALE
@@ -147,6 +152,37 @@ class PaperModel:
         return plan_from_stages(self.graph, computed)
 
 
+class PaperRelaxation:
+    """The linear relaxation of (9) as printed, as :class:`~.fractional.Relaxed`.
+
+    Args:
+        most: refuse graphs with more ops.
+        threads, seed: of HiGHS.
+    """
+
+    bound_of: BoundOf = "9"
+
+    def __init__(self, graph: Graph, budget: int, most: int, threads: int, seed: int) -> None:
+        self._paper = PaperModel(graph, budget, most=most)
+        self._budget, self._threads, self._seed = budget, threads, seed
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """As :attr:`PaperModel.size`."""
+        return self._paper.size
+
+    def relax(self, share: float, deadline: float) -> float:
+        """As :meth:`~.fractional.Relaxed.relax`."""
+        self._paper.change_budget(share * self._budget)
+        left = deadline - perf_counter()
+        outcome = self._paper.relax(time_limit=left, threads=self._threads, seed=self._seed)
+        return outcome.bound
+
+    def matrices(self) -> tuple[FloatArray, FloatArray]:
+        """As :meth:`PaperModel.matrices`."""
+        return self._paper.matrices()
+
+
 def solve_paper(
     problem: Problem,
     *,
@@ -165,7 +201,8 @@ def solve_paper(
 
     Raises:
         NotApplicable: the graph is too large, or has ops that overwrite what they read.
-        Infeasible: HiGHS proved that there is no plan, or found none in time.
+        Infeasible: HiGHS proved that there is no plan.
+        Stopped: it found none in time.
     """
     started = perf_counter()
     variant = "9" if partitioned else "unpartitioned"
@@ -211,7 +248,8 @@ def integrality_gap(
 
     Raises:
         NotApplicable: the graph is too large.
-        Infeasible: there is no plan, or HiGHS found none in time.
+        Infeasible: there is no plan.
+        Stopped: HiGHS found none in time.
     """
     if optimum is None:
         optimum = PaperModel(graph, budget).solve(time_limit=time_limit, mip_gap=0.0).objective

@@ -20,7 +20,7 @@ from rematbench.strategies.checkmate.memory import ValueTables
 from rematbench.strategies.checkmate.paths import violated_paths
 from rematbench.strategies.scheduling.kernels import liveness
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
-from rematbench.strategies.scheduling.solver import Idle, Outcome, Solver, presolved
+from rematbench.strategies.scheduling.solver import Idle, Outcome, Solver
 from rematbench.strategies.scheduling.space import Schedule, Space
 from rematbench.strategies.stages import FloatArray
 
@@ -149,9 +149,13 @@ class Relaxation:
         bound: the best so far, in the graph's cost unit; infinite where there is no schedule.
         exact: has every group one stage?
         program: without memory rows.
+        settled: does the last solution violate no row at all?
+        size: rows, those on demand included, columns and non-zeros, as solved last.
+        build_seconds: until the program without memory rows was handed to HiGHS.
     """
 
     def __init__(self, space: Space, budget: int, groups: Groups, seed: int = 0) -> None:
+        started = perf_counter()
         self.space = space
         self.exact = all(high - low == 1 for low, high in groups)
         self.values = ValueTables.of(space, budget / SCALE, negligible=budget * NEGLIGIBLE)
@@ -166,20 +170,31 @@ class Relaxation:
             self.program.column(each, integral=True)
         static_rows(self.program, self.values, self.layout)
         self._solver = Solver(self.program, seed=seed)
-        self._rows_before = 0
+        self._rows_before = self._solver.rows
+        self._limit = SCALE
+        self._memory_rows, self._memory_upper = np.empty(0, dtype=np.int64), np.empty(0)
+        self.size = self.program.size
+        self.settled = False
         self.bound = 0.0
+        self.build_seconds = perf_counter() - started
 
-    def size(self) -> dict[str, int]:
-        """Rows, columns and non-zeros after presolve, as a mixed-integer program without cuts."""
-        return presolved(self.program)[1]
+    def limit(self, share: float) -> None:
+        """From now on only a share of the budget may be used.
 
-    def linear(self, deadline: float, idle: Idle, paths: bool = False) -> Iterator[Outcome]:
+        The next linear relaxation goes on from the solution of the last one.
+        """
+        self._memory_upper += share * SCALE - self._limit
+        self._limit, self.bound = share * SCALE, 0.0
+        self._solver.limit_rows(self._memory_rows, self._memory_upper)
+
+    def linear(self, deadline: float, idle: Idle | None, paths: bool = False) -> Iterator[Outcome]:
         """Solve the linear relaxation, adding rows until it violates none.
 
         Args:
             paths: add path rows as well as memory rows.
             deadline: on the clock of ``perf_counter``.
-            idle: called again and again while HiGHS works in a thread of its own.
+            idle: called again and again while HiGHS works in a thread of its own; None: in this
+                one.
 
         Yields:
             What each round of rows came to, in the graph's cost unit.
@@ -192,6 +207,11 @@ class Relaxation:
         """Forget the rows that came with the last path rows."""
         if not self._solver.left_behind:
             self._solver.drop_rows(self._rows_before)
+            stay = self._memory_rows < self._rows_before
+            self._memory_rows, self._memory_upper = (
+                self._memory_rows[stay],
+                self._memory_upper[stay],
+            )
 
     def integral(
         self,
@@ -217,7 +237,7 @@ class Relaxation:
     def _rounds(
         self,
         deadline: float,
-        idle: Idle,
+        idle: Idle | None,
         paths: bool = False,
         best: Callable[[], Schedule[Space] | None] = lambda: None,
     ) -> Iterator[Outcome]:
@@ -226,6 +246,7 @@ class Relaxation:
             start = best()
             if start is not None:
                 self._solver.start_from(self.encode(start))
+            self.settled, self.size = False, self._solver.size
             outcome = self._solver.run(deadline, idle)
             if outcome is None:
                 return
@@ -235,7 +256,8 @@ class Relaxation:
             yield outcome
             if outcome.x is None or perf_counter() > deadline:
                 return
-            more = self._solver.add_rows(self.violated(outcome.x))
+            more = self._add_memory_rows(outcome.x)
+            self.settled = not more
             if paths and not _stalled(bounds, STALL):
                 cost = self._scaled_cost
                 rows = violated_paths(self.values, self.layout, outcome.x, cost)
@@ -243,9 +265,17 @@ class Relaxation:
             if not more or (paths and _stalled(bounds, 2 * STALL)):
                 return
 
+    def _add_memory_rows(self, x: FloatArray) -> int:
+        """Those that ``x`` violates; how many."""
+        first, rows = self._solver.rows, self.violated(x)
+        count = self._solver.add_rows(rows)
+        self._memory_rows = np.append(self._memory_rows, first + np.arange(count))
+        self._memory_upper = np.append(self._memory_upper, rows.upper)
+        return count
+
     def violated(self, x: FloatArray) -> SparseRows:
         """Memory rows that ``x`` violates."""
-        return violated(self.values, self.layout, x, SCALE, TOLERANCE)
+        return violated(self.values, self.layout, x, self._limit, TOLERANCE)
 
     def encode(self, schedule: Schedule[Space]) -> FloatArray:
         """The columns' values for a schedule of the space."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import (
     Problem,
     Solution,
@@ -22,12 +24,13 @@ from rematbench.strategies.base import (
     check_share,
     fitted,
 )
-from rematbench.strategies.checkmate.paper import Nodes
-from rematbench.strategies.checkmate.paper_model import PaperModel
+from rematbench.strategies.checkmate.fractional import NAMES, RelaxationName, relaxation
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.stages import (
     BoolArray,
     FloatArray,
+    dependencies,
+    needed,
     optimal_recomputation,
     plan_from_stages,
 )
@@ -56,18 +59,18 @@ def sample(fractional: FloatArray, random: np.random.Generator) -> BoolArray:
     return rounded
 
 
-def is_correct(nodes: Nodes, computed: BoolArray, kept: BoolArray) -> bool:
+def is_correct(graph: Graph, computed: BoolArray, kept: BoolArray) -> bool:
     """Do R and S satisfy (8a), (1b) and (1c), with the outputs there at the end?
 
     Args:
-        nodes: the graph.
         computed, kept: lower triangular R and strictly lower triangular S.
     """
     there = computed | kept
     wanted_next = np.zeros_like(kept)
     wanted_next[:-1] = kept[1:]
-    wanted_next[-1, [i - 1 for i in nodes.outputs]] = True
-    i, j = (np.array(nodes.edges, dtype=np.int64).reshape(-1, 2) - 1).T
+    writers = graph.tables.writer[graph.tables.outputs]
+    wanted_next[-1, np.searchsorted(needed(graph), writers[writers >= 0])] = True
+    i, j = np.nonzero(dependencies(graph))
     return bool(
         computed.diagonal().all()
         and (there[:, i] | ~computed[:, j]).all()
@@ -80,9 +83,14 @@ class CheckmateRounding:
     """Checkmate's approximation: round the linear relaxation of problem (9).
 
     The relaxation is solved for (1 - epsilon) of the budget, S is rounded, and R is what S calls
-    for. The cheapest plan whose simulated peak is within the whole budget wins.
+    for. The cheapest plan whose simulated peak is within the whole budget wins. The search ends at
+    the epsilon whose relaxation alone costs as much as the best plan.
 
     Attributes:
+        relaxation: ``full``, of (9), with memory rows on demand; ``reduced``, of F, whose optimum
+            is as high as a rule and which is solved faster; ``paths``, of F with path rows, which
+            is not in the paper and often rounds to cheaper plans; ``printed``, of (9) as printed,
+            for up to 200 ops.
         rounding: ``deterministic`` or ``randomized``.
         epsilon: share of the budget that the relaxation may not use (the paper's is 0.1); None
             searches.
@@ -90,8 +98,9 @@ class CheckmateRounding:
             searches.
         samples: of randomized rounding, per epsilon.
         naive: round R as well instead of deriving it (section 5.1); most results are not plans.
-        threads: of HiGHS.
-        max_ops: refuse graphs with more.
+        threads: of HiGHS, for ``printed``; the others take one.
+        max_ops: refuse graphs with more ops; null: with more than take minutes (1000; 2500 for
+            ``reduced``; 200 for ``printed``).
 
     Raises:
         ConfigError: an option is out of its range.
@@ -99,15 +108,17 @@ class CheckmateRounding:
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
     rounding: Literal["deterministic", "randomized"] = "deterministic"
+    relaxation: RelaxationName = "full"
     epsilon: float | None = None
     threshold: float | None = None
     samples: int = 50
     naive: bool = False
     threads: int = 1
-    max_ops: int = 200
+    max_ops: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("rounding", self.rounding, ("deterministic", "randomized"))
+        check_choice("relaxation", self.relaxation, NAMES)
         check_share("epsilon", self.epsilon)
         check_share("threshold", self.threshold)
         if self.samples < 1:
@@ -119,6 +130,7 @@ class CheckmateRounding:
         Raises:
             NotApplicable: the graph is too large, or has ops that overwrite what they read.
             Infeasible: the relaxation has no solution, or no rounded plan is in the budget.
+            Stopped: the relaxation was not solved in time.
         """
         started = perf_counter()
         if problem.budget is None:
@@ -129,13 +141,13 @@ class CheckmateRounding:
         return Solution(
             plan,
             bound=search.bound,
-            bound_of="9",
+            bound_of=search.relaxed.bound_of,
             objective=trace.cost,
             variant=self._variant,
             solver=SOLVER,
             seconds=perf_counter() - started,
             details={
-                **search.paper.size,
+                **search.relaxed.size,
                 **knob,
                 "ratio_to_bound": trace.cost / search.bound if search.bound else 1.0,
                 "tried": search.tried,
@@ -149,7 +161,8 @@ class CheckmateRounding:
 
     @property
     def _variant(self) -> str:
-        return f"naive {self.rounding}" if self.naive else self.rounding
+        words = [self.relaxation] if self.relaxation != "full" else []
+        return " ".join([*words, *(["naive"] if self.naive else []), self.rounding])
 
 
 def _paper_setting(curve: list[dict[str, Any]], budget: int) -> dict[str, Any] | None:
@@ -165,7 +178,9 @@ class _Search:
     """Relaxations for one epsilon after another, and the plans rounded from them.
 
     Attributes:
+        relaxed: what is rounded.
         bound: cost of the relaxation at the whole budget.
+        cheapest: cost of the best plan within the budget so far.
         costs: cost of the relaxation per epsilon, as pairs.
         tried: number of roundings, those included that are not plans.
     """
@@ -176,19 +191,21 @@ class _Search:
         self.options, self.problem, self.budget = options, problem, budget
         self.deadline = started + problem.time_limit
         self.random = np.random.default_rng(problem.seed)
-        self.paper = PaperModel(problem.graph, budget, most=options.max_ops)
+        self.relaxed = relaxation(
+            options.relaxation,
+            problem.graph,
+            budget,
+            options.max_ops,
+            options.threads,
+            problem.seed,
+        )
+        self.cheapest = inf
         self.costs: list[tuple[float, float]] = []
         self.tried = 0
         self.bound = self._relax(0.0)
 
     def _relax(self, epsilon: float) -> float:
-        self.paper.change_budget((1 - epsilon) * self.budget)
-        outcome = self.paper.relax(
-            time_limit=self.deadline - perf_counter(),
-            threads=self.options.threads,
-            seed=self.problem.seed,
-        )
-        return outcome.bound
+        return self.relaxed.relax(1 - epsilon, self.deadline)
 
     def best(self) -> Any:
         """As :func:`cheapest_within`."""
@@ -198,10 +215,13 @@ class _Search:
         except Infeasible as error:
             if error.smallest_peak_found is not None:
                 raise
-            reason = f"none of {self.tried} roundings satisfies (1b) and (1c)"
-            if not self.tried:
-                reason = f"no relaxation at epsilon {self.options.epsilon} within the time limit"
-            raise Infeasible(reason) from None
+            if self.tried:
+                reason = f"none of {self.tried} roundings satisfies (1b) and (1c)"
+                raise Infeasible(reason) from None
+            at = f"the relaxation at epsilon {self.options.epsilon}"
+            if perf_counter() > self.deadline:
+                raise Stopped(f"{at} was not solved in time; give more time_limit") from None
+            raise Infeasible(f"{at} has no solution; give a smaller one") from None
 
     def _candidates(self) -> Iterator[Candidate]:
         given = self.options.epsilon
@@ -210,12 +230,14 @@ class _Search:
                 self.costs.append((epsilon, self._relax(epsilon) if epsilon else self.bound))
             except Infeasible:
                 return  # larger epsilons are infeasible as well, or time is up
-            computed, kept = self.paper.matrices()
+            if self.costs[-1][1] >= self.cheapest:
+                return
+            computed, kept = self.relaxed.matrices()
             for knob, make_binary in self._roundings():
                 self.tried += 1
-                candidate = self._candidate(make_binary, computed, kept)
-                if candidate is not None:
-                    yield {"epsilon": epsilon, **knob}, candidate
+                plan = self._rounded(make_binary, computed, kept)
+                if plan is not None:
+                    yield {"epsilon": epsilon, **knob}, partial(self._seen, plan)
 
     def _roundings(self) -> Iterator[tuple[dict[str, Any], Callable[[FloatArray], BoolArray]]]:
         if self.options.rounding == "randomized":
@@ -226,17 +248,24 @@ class _Search:
         for threshold in THRESHOLDS if given is None else (given,):
             yield {"threshold": threshold}, partial(round_at, threshold=threshold)
 
-    def _candidate(
+    def _rounded(
         self,
         make_binary: Callable[[FloatArray], BoolArray],
         computed: FloatArray,
         kept: FloatArray,
-    ) -> Callable[[], Plan] | None:
-        """A plan in the making, or None where rounding breaks what makes it one."""
+    ) -> Plan | None:
+        """A plan, or None where rounding breaks what makes it one."""
         graph, kept_now = self.problem.graph, make_binary(kept)
         if not self.options.naive:
-            return partial(two_phase, graph, kept_now)
+            return two_phase(graph, kept_now)
         computed_now = make_binary(computed)
-        if not is_correct(self.paper.nodes, computed_now, kept_now):
+        if not is_correct(graph, computed_now, kept_now):
             return None
-        return partial(plan_from_stages, graph, computed_now)
+        return plan_from_stages(graph, computed_now)
+
+    def _seen(self, plan: Plan) -> Plan:
+        """The plan, after a look at what it costs."""
+        trace = simulate(self.problem.graph, plan)
+        if trace.peak_bytes <= self.budget:
+            self.cheapest = min(self.cheapest, trace.cost)
+        return plan

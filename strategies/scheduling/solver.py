@@ -35,6 +35,7 @@ _STATUS: dict[Any, Status] = {
     highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible",  # costs are never negative
     highspy.HighsModelStatus.kTimeLimit: "time_limit",
     highspy.HighsModelStatus.kInterrupt: "time_limit",
+    highspy.HighsModelStatus.kNotset: "time_limit",  # stopped before it began, in presolve, say
 }
 _running: list[Thread] = []
 
@@ -141,6 +142,16 @@ class Solver:
     def rows(self) -> int:
         """Their number."""
         return int(self._highs.getNumRow())
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Rows, columns and non-zeros, added rows included."""
+        highs = self._highs
+        return {
+            "rows": int(highs.getNumRow()),
+            "columns": int(highs.getNumCol()),
+            "nonzeros": int(highs.getNumNz()),
+        }
 
     def add_rows(self, rows: SparseRows) -> int:
         """Append rows; how many."""

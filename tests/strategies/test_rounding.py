@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from math import inf
 
+import highspy
 import numpy as np
 import pytest
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable, Stopped
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem, Strategy
+from rematbench.strategies.checkmate import fractional
+from rematbench.strategies.checkmate.fractional import NAMES, RelaxationName, Relaxed
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paper_model import PaperModel
 from rematbench.strategies.checkmate.rounding import (
     CheckmateRounding,
@@ -43,12 +49,12 @@ def test_optimal_s_gives_the_optimum(solved: PaperModel) -> None:
 
 def test_correctness_of_both_matrices(solved: PaperModel) -> None:
     computed, kept = (matrix > 0.5 for matrix in solved.matrices())
-    assert is_correct(solved.nodes, computed, kept)
+    assert is_correct(solved.graph, computed, kept)
     for t, i in np.argwhere(computed):  # 26 computes are the least, so that none is spare
         fewer = computed.copy()
         fewer[t, i] = False
-        assert not is_correct(solved.nodes, fewer, kept)
-    assert not is_correct(solved.nodes, np.eye(17, dtype=bool), np.zeros((17, 17), dtype=bool))
+        assert not is_correct(solved.graph, fewer, kept)
+    assert not is_correct(solved.graph, np.eye(17, dtype=bool), np.zeros((17, 17), dtype=bool))
 
 
 @pytest.mark.parametrize("rounding", ["deterministic", "randomized"])
@@ -115,21 +121,105 @@ def test_infeasible() -> None:
     with pytest.raises(Infeasible) as caught:
         CheckmateRounding().plan(Problem(unit_chain(8), 2))
     assert caught.value.proven
+    strategy = CheckmateRounding(relaxation="printed", epsilon=0.0, threshold=0.05)
     with pytest.raises(Infeasible, match="leanest of 1 plans") as caught:
-        CheckmateRounding(epsilon=0.0, threshold=0.05).plan(Problem(unit_chain(8), 3))
+        strategy.plan(Problem(unit_chain(8), 3))
     assert not caught.value.proven
-    with pytest.raises(Infeasible, match="found no solution"):
-        CheckmateRounding().plan(Problem(unit_chain(8), 4, time_limit=0.0))
+    with pytest.raises(Infeasible, match=r"relaxation at epsilon 0.9 has no solution"):
+        CheckmateRounding(epsilon=0.9).plan(Problem(unit_chain(8), 6))
+
+
+@pytest.mark.parametrize("relaxation", NAMES)
+def test_no_time(relaxation: RelaxationName) -> None:
+    with pytest.raises(Stopped, match=r"found no solution.*give more time_limit"):
+        CheckmateRounding(relaxation=relaxation).plan(Problem(unit_chain(8), 4, time_limit=0.0))
+
+
+def test_stopped_before_it_began_is_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    notset = highspy.HighsModelStatus.kNotset
+    monkeypatch.setattr(highspy.Highs, "getModelStatus", lambda self: notset)
+    for relaxation in NAMES:
+        with pytest.raises(Stopped, match="found no solution"):
+            CheckmateRounding(relaxation=relaxation).plan(Problem(unit_chain(4), 4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_relaxations_bound_the_optimum(seed: int) -> None:
+    graph = random_graph(8, seed)
+    budget = int(0.85 * simulate(graph, program_order(graph)).peak_bytes)
+    strategy = CheckmateIlp(gap=0.0, threads=1)
+    try:
+        optimum = strategy.plan(Problem(graph, budget, time_limit=2.0))
+    except Infeasible:
+        return
+    bounds = {name: make(name, graph, budget).relax(1.0, inf) for name in NAMES}
+    cost = simulate(graph, optimum.plan).cost
+    assert bounds["printed"] <= bounds["full"] + 1e-6  # liveness without FREE is tighter
+    assert bounds["full"] <= bounds["reduced"] + 1e-6 <= bounds["paths"] + 2e-6
+    assert bounds["full"] <= cost + 1e-6
+
+
+def make(name: RelaxationName, graph: Graph, budget: int) -> Relaxed:
+    return fractional.relaxation(name, graph, budget, None, 1, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_budget_gives_what_it_gives_afresh(name: RelaxationName) -> None:
+    graph, budget = unit_chain(10), 9
+    relaxed = make(name, graph, budget)
+    costs = [relaxed.relax(share, inf) for share in (1.0, 7 / 9, 6 / 9)]
+    fresh = [make(name, graph, each).relax(1.0, inf) for each in (9, 7, 6)]
+    # Path rows stay from one budget to the next, and are not searched to the end.
+    assert costs == pytest.approx(fresh, rel=0.02 if name == "paths" else 1e-6)
+    assert sorted(costs) == costs
+
+
+def test_matrices_of_the_reduced_problem_are_schedules_of_all_ops() -> None:
+    graph = unit_chain(8)
+    for name in NAMES:
+        relaxed = make(name, graph, 5)
+        relaxed.relax(1.0, inf)
+        computed, kept = relaxed.matrices()
+        assert computed.shape == kept.shape == (17, 17)
+        assert np.all(computed.diagonal() == pytest.approx(1.0))
+        assert not np.triu(computed, 1).any()
+        assert not np.triu(kept).any()
+        later = kept[1:] - kept[:-1] - computed[:-1]
+        assert later.max() <= 1e-6  # (1c): what is kept was kept before, or computed
+
+
+def test_more_ops_than_the_printed_program_takes() -> None:
+    graph = unit_chain(110)  # 221 ops
+    problem = Problem(graph, 100)
+    with pytest.raises(NotApplicable, match=r"at most 200 ops, this graph has 221; use .*=full or"):
+        CheckmateRounding(relaxation="printed").plan(problem)
+    solution = CheckmateRounding(relaxation="reduced", epsilon=0.1).plan(problem)
+    trace = simulate(graph, solution.plan)
+    assert solution.bound <= trace.cost
+    assert trace.peak_bytes <= 100
+    assert solution.bound_of == "F"
+    assert solution.variant == "reduced deterministic"
+    assert solution.details["rows"] > 0
+
+
+def test_path_rows_round_to_cheaper_plans() -> None:
+    problem = Problem(unit_chain(16), 8)
+    plain, paths = (
+        CheckmateRounding(relaxation=name).plan(problem).objective for name in ("reduced", "paths")
+    )
+    assert paths < plain
 
 
 def test_options() -> None:
     with pytest.raises(ConfigError, match="choose deterministic or randomized"):
         CheckmateRounding("nearest")
+    with pytest.raises(ConfigError, match="choose full, reduced, paths or printed"):
+        CheckmateRounding(relaxation="paper")
     with pytest.raises(ConfigError, match="epsilon is 1"):
         CheckmateRounding(epsilon=1.0)
     with pytest.raises(ConfigError, match="samples is 0"):
         CheckmateRounding(samples=0)
-    with pytest.raises(NotApplicable, match="at most 10"):
+    with pytest.raises(NotApplicable, match="at most 10 ops"):
         CheckmateRounding(max_ops=10).plan(Problem(unit_chain(8), 4))
     plan = CheckmateRounding().plan(Problem(unit_chain(8))).plan
     assert plan == program_order(unit_chain(8))

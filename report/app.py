@@ -106,6 +106,11 @@ def main() -> None:
         print(f"rematbench-report: {told}", file=sys.stderr)
         sys.exit(2)
     print(*written, sep="\n")
+    if "overhead" in given.figure:
+        from rematbench.report.overhead import in_words
+
+        print(in_words(rows) or "No budget at which two strategies have a plan.")
+        print(f"The page: {pages.index}")
 
 
 if __name__ == "__main__":

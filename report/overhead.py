@@ -1,7 +1,8 @@
-"""Overhead against budget, per model: simulated above, measured below."""
+"""Overhead against budget, per model: simulated above, with what is proven, measured below."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,6 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -30,6 +32,47 @@ def table(rows: list[Row]) -> pd.DataFrame:
     return long.dropna(subset=["budget_fraction", "value"]).reset_index(drop=True)
 
 
+def bounds(rows: list[Row]) -> pd.DataFrame:
+    """What is proven: per model and budget, the overhead that no plan of a bound's space beats."""
+    proven = [
+        {
+            "model": row["model"],
+            "budget_fraction": row["budget_fraction"],
+            "value": row["bound"] / row["checkpoint_all_cost"] - 1,
+        }
+        for row in rows
+        if row["bound"] is not None and row["budget_fraction"] and row["checkpoint_all_cost"]
+    ]
+    columns = ["model", "budget_fraction", "value"]
+    frame = pd.DataFrame(proven, columns=columns)
+    return frame.groupby(columns[:2], as_index=False)["value"].max()
+
+
+def in_words(rows: list[Row]) -> str | None:
+    """What the figure shows, in a sentence: the cheapest and the dearest plan near half the memory.
+
+    Measured overheads where there are any; None where no two strategies have a plan.
+    """
+    data = table(rows)
+    kinds = [kind for kind in reversed(_KINDS.values()) if kind in set(data["kind"])]
+    tight = data[(data["budget_fraction"] < 1) & (data["kind"] == kinds[0])] if kinds else data
+    if tight.empty:
+        return None
+    shared = tight.groupby("budget_fraction")["model"].nunique()
+    most = shared.index[shared == shared.max()]
+    fraction = float(min(most, key=lambda each: abs(each - 0.5)))
+    told = []
+    for model, mine in tight[tight["budget_fraction"] == fraction].groupby("model", sort=False):
+        best, worst = mine.loc[mine["value"].idxmin()], mine.loc[mine["value"].idxmax()]
+        if best["strategy"] != worst["strategy"]:
+            words = f"{best['value']:+.0%} ({best['strategy']}) to {worst['value']:+.0%}"
+            told.append(f"{model} {words} ({worst['strategy']})")
+    if not told:
+        return None
+    what = f"{kinds[0]} time over training that recomputes nothing"
+    return f"Within {fraction:g} of the memory, {what}: {'; '.join(told)}."
+
+
 def draw(rows: list[Row], out: Path) -> list[Path]:
     """Draw ``overhead.png`` and ``.pdf``, and write ``overhead.csv`` with what they show.
 
@@ -41,7 +84,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
         raise ConfigError(
             "figure overhead: no ok row has a fractional budget; sweep budget=0.5,..."
         )
-    figure = _figure(data)
+    figure = _figure(data, bounds(rows))
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"overhead.{ending}" for ending in ("png", "pdf", "csv")]
     for path in paths[:2]:
@@ -51,7 +94,7 @@ def draw(rows: list[Row], out: Path) -> list[Path]:
     return paths
 
 
-def _figure(data: pd.DataFrame) -> Figure:
+def _figure(data: pd.DataFrame, proven: pd.DataFrame) -> Figure:
     sns.set_theme("paper", "whitegrid")
     strategies = order(set(data["strategy"]))
     kinds = [kind for kind in _KINDS.values() if kind in set(data["kind"])]
@@ -81,6 +124,17 @@ def _figure(data: pd.DataFrame) -> Figure:
         axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         for axis in axes:
             axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
+        if kind == "simulated":
+            _draw_bounds(grid, axes, proven)
     grid.set_xlabels("budget / checkpoint-all's peak")
     figure: Figure = grid.figure
     return figure
+
+
+def _draw_bounds(grid: sns.FacetGrid, row: Sequence[Axes], proven: pd.DataFrame) -> None:
+    """A dotted line under the curves of each model: no plan is below it."""
+    for model, axis in zip(grid.col_names, row, strict=True):
+        mine = proven[proven["model"] == model].sort_values("budget_fraction")
+        axis.plot(mine["budget_fraction"], mine["value"], ":", color="0.1", label="proven bound")
+    if len(proven):
+        row[0].legend(handles=[row[0].lines[-1]], fontsize="x-small", loc="upper right")

@@ -6,6 +6,7 @@ import csv
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.plugins import register_strategies
 from rematbench.report.figures import NAMES
 from rematbench.resolvers import register_resolvers
 from rematbench.settings import settings_from
+from rematbench.sources import load
 from rematbench.sweeps import Composer, jobs_of as sweep_jobs
 
 HOUSE = Path(__file__).parents[2]
@@ -62,6 +66,29 @@ def test_every_profile_of_an_experiment_is_a_list_of_jobs(hydra: None, name: str
     sizes = {p: len(jobs_of(name, config, f"profile={p}")) for p in ("quick", "full", "gpu")}
     assert 0 < sizes["quick"] <= sizes["full"], sizes
     assert sizes["gpu"] > 0
+
+
+def test_the_quickstarts_budgets_can_be_met(hydra: None) -> None:
+    """Activations dominate its models: floors are below half the peak, budgets above them."""
+    master = compose("config", ["experiment=quickstart"], return_hydra_config=True)
+    loader = GlobalHydra.instance().config_loader()
+    composer = Composer(loader, master)
+    sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
+    budgets: dict[str, list[float]] = {}
+    for job in sweep_jobs(sweeps, ["experiment=quickstart"], loader):
+        settings = settings_from(*composer(job))
+        name = str(settings.model["name"])
+        if name not in budgets:
+            costless = replace(settings, device="none", costmodel="flops")
+            graph, _ = load(costless)
+            peak = simulate(graph, program_order(graph)).peak_bytes
+            floor = graph.floor_bytes() / peak
+            assert floor < 0.5, name
+            budgets[name] = []
+        assert isinstance(settings.budget, float)
+        assert settings.budget > floor, name
+        budgets[name].append(settings.budget)
+    assert all(len({*each} - {1.0}) >= 5 for each in budgets.values())
 
 
 def claims() -> list[dict[str, str]]:

@@ -93,3 +93,21 @@ def test_nothing_to_draw_and_no_row(tmp_path: Path) -> None:
 def test_a_strategy_always_looks_the_same() -> None:
     assert colour("chen_sqrt") == colour("chen_sqrt") != colour("ap_sqrt")
     assert marker("someone_elses") == marker("someone_elses")
+
+
+def test_bounds_and_a_sentence() -> None:
+    """The highest bound at each budget; the cheapest and the dearest plan near half the memory."""
+    same = {"model": "net", "status": "ok", "checkpoint_all_cost": 10.0}
+    rows = [
+        make_row(**same, strategy="slow", budget_fraction=0.5, overhead=0.4, bound=10.5),
+        make_row(**same, strategy="fast", budget_fraction=0.5, overhead=0.1, bound=10.8),
+        make_row(**same, strategy="fast", budget_fraction=0.9, overhead=0.0),
+    ]
+    found = overhead.bounds(rows)
+    assert found[["model", "budget_fraction"]].to_numpy().tolist() == [["net", 0.5]]
+    assert found["value"].tolist() == pytest.approx([0.08])
+    assert overhead.in_words(rows) == (
+        "Within 0.5 of the memory, simulated time over training that recomputes nothing: "
+        "net +10% (fast) to +40% (slow)."
+    )
+    assert overhead.in_words(rows[2:]) is None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
@@ -19,9 +20,13 @@ from rematbench.graphs.errors import RematbenchError
 from rematbench.tracing.halves import Halves, Source, halves_of
 from rematbench.training.compiled import eager, meters
 from rematbench.training.compiled.errors import unwrapped
-from rematbench.training.compiled.options import Options, read_options
+from rematbench.training.compiled.fxhalves import graphs_of
+from rematbench.training.compiled.options import INDUCTOR, Options, read_options
 from rematbench.training.compiled.planning import Planned, planned
 from rematbench.validator.halves import TwoPrograms, generate_halves
+
+if TYPE_CHECKING:
+    from rematbench.training.compiled.inductor import PlanPartitioner
 
 regions: weakref.WeakSet[Region] = weakref.WeakSet()
 """Every compiled graph that lives."""
@@ -63,21 +68,31 @@ class Region:
         self.meter = meters.Meter()
         self.parameters: list[weakref.ref[nn.Parameter]] = []
         self.run: Any = None
+        self._partitioner: PlanPartitioner | None = None
 
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
         self.parameters = [weakref.ref(each) for each in inputs if isinstance(each, nn.Parameter)]
-        compiler = aot_autograd(
-            fw_compiler=self._forward,
-            bw_compiler=self._backward,
-            inference_compiler=self._inference,
-            partition_fn=self._partition,
-        )
-        with torch._functorch.config.patch(donated_buffer=False):
-            self.run = compiler(self.module, inputs)
+        # What was saved is ours to release: it is not donated to what Inductor writes.
+        with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
+            self.run = self._compiled(inputs)
         regions.add(self)
         # The function that Dynamo keeps keeps the region.
         return lambda *args: self.run(*args)
+
+    def _compiled(self, inputs: Sequence[Any]) -> Any:
+        if self.options.lower == INDUCTOR:
+            from rematbench.training.compiled.inductor import PlanPartitioner, compile_by_inductor
+
+            self._partitioner = PlanPartitioner(self._partition)
+            return compile_by_inductor(self.module, inputs, self._partitioner, self._metered)
+        compiler = aot_autograd(
+            fw_compiler=lambda module, inputs: self._half(backward=False),
+            bw_compiler=lambda module, inputs: self._half(backward=True),
+            inference_compiler=self._inference,
+            partition_fn=self._partition,
+        )
+        return compiler(self.module, inputs)
 
     def say(self, words: str) -> None:
         """A line of progress."""
@@ -93,36 +108,41 @@ class Region:
             self.planned = planned(self.halves, self.options, self.say)
         self.say(_told(self.planned))
         self.programs = generate_halves(self.halves, self.planned.plan)
-        return eager.shells(self.halves, self.programs)
+        if self._partitioner is None:
+            return eager.shells(self.halves, self.programs)
+        graph, plan = self.planned.graph, self.planned.plan
+        self._partitioner.hash = sha256(
+            graph.hash.encode() + plan.codes(graph).tobytes()
+        ).hexdigest()
+        return graphs_of(self.halves, plan, self.programs)
 
-    def _forward(self, module: GraphModule, inputs: Any) -> Any:
-        programs = self.programs
-        assert programs is not None
-        forward, meter = programs.forward, self.meter
+    def _half(self, backward: bool) -> Any:
+        assert self.programs is not None
+        return self._metered(
+            self.programs.backward if backward else self.programs.forward, backward
+        )
 
-        def run(args: list[Any]) -> Any:
-            if meter.wants_forward:
-                return meter.forward(forward, args)
-            return forward(args)
+    def _metered(self, half: Any, backward: bool) -> Any:
+        """A half as AOTAutograd calls it: measured the first time."""
+        meter, halves = self.meter, self.halves
+        assert halves is not None
+        tangents = len(halves.tangents)
+        if not backward:
 
-        return eager.boxed(run)
+            def forward(args: list[Any]) -> Any:
+                return meter.forward(half, args) if meter.wants_forward else half(args)
 
-    def _backward(self, module: GraphModule, inputs: Any) -> Any:
-        programs = self.programs
-        assert programs is not None
-        backward, meter = programs.backward, self.meter
-        tangents = len(self.halves.tangents) if self.halves is not None else 0
+            return eager.boxed(forward)
         context = TracingContext.try_get()
         if context is not None and context.fw_metadata is not None:
+            # Where PyTorch would speak of donated buffers, we say what to do.
             context.fw_metadata.bw_donated_idxs = []
 
-        def run(args: list[Any]) -> Any:
+        def back(args: list[Any]) -> Any:
             eager.check_once()
-            if meter.wants_backward:
-                return meter.backward(backward, args, tangents)
-            return backward(args)
+            return meter.backward(half, args, tangents) if meter.wants_backward else half(args)
 
-        return eager.boxed(run)
+        return eager.boxed(back)
 
     def _inference(self, module: GraphModule, inputs: Any) -> Any:
         from torch.fx.graph import _BoxedCodeGen

@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 
 from rematbench.graphs.errors import ExecutionError
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import Halves
-from rematbench.validator.execute import RandomReplay
+from rematbench.training.compiled.fxhalves import fake_state
 from rematbench.validator.halves import TwoPrograms
 
 Half = Callable[[list[Any]], Any]
@@ -28,9 +27,8 @@ Half = Callable[[list[Any]], Any]
 def shells(halves: Halves, programs: TwoPrograms) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward module for AOTAutograd."""
     fakes = halves.fakes
-    mode = next(iter(fakes.values())).fake_mode
     handed = [*(fakes[name] for name in programs.saved), *(fakes[n] for n in programs.copied)]
-    handed += [_fake_state(mode, halves.captured.device) for _ in programs.states]
+    handed += [fake_state(halves) for _ in programs.states]
     results = [fakes[end.name] if isinstance(end, Ref) else end for end in halves.results]
     forward = _shell(
         [(name, fakes[name]) for name in halves.primals],
@@ -45,14 +43,6 @@ def shells(halves: Halves, programs: TwoPrograms) -> tuple[GraphModule, GraphMod
         [fakes[end.name] if isinstance(end, Ref) else end for end in halves.gradients],
     )
     return forward, backward
-
-
-def _fake_state(mode: FakeTensorMode, device: str) -> Tensor:
-    replay = RandomReplay(device)
-    replay.record(0)
-    size = replay.state(0).numel()
-    with mode:
-        return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 def half_of_a_plan(*inputs: Any) -> Any:

@@ -150,6 +150,9 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
     tables = graph.tables
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
+    # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
+    random = halves.captured.random_ops
+    once.update(i for i, op in enumerate(graph.ops) if op.name in random and _is_seed(op.name))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
@@ -161,6 +164,10 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
         seen.add(op)
         computes.append(code)
     return Plan.from_codes(graph, with_frees(graph, np.array(computes, dtype=np.int64)))
+
+
+def _is_seed(name: str) -> bool:
+    return name.startswith("inductor_seed")
 
 
 def recomputed(graph: Graph, plan: Plan) -> Counter[str]:

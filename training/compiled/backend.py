@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import weakref
 from collections.abc import Sequence
+from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from rematbench.graphs.errors import RematbenchError
+from rematbench.graphs.errors import Infeasible, RematbenchError
+from rematbench.graphs.places import FOR_THE_USER
 from rematbench.tracing.halves import Halves, Source, halves_of
 from rematbench.training.compiled import eager, meters
 from rematbench.training.compiled.errors import unwrapped
@@ -27,6 +30,10 @@ from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
     from rematbench.training.compiled.inductor import PlanPartitioner
+
+_warn = logging.getLogger(FOR_THE_USER)
+MOST_TRIES = 3
+"""Leaner plans tried where Inductor broke the budget."""
 
 regions: weakref.WeakSet[Region] = weakref.WeakSet()
 """Every compiled graph that lives."""
@@ -69,6 +76,7 @@ class Region:
         self.parameters: list[weakref.ref[nn.Parameter]] = []
         self.run: Any = None
         self._partitioner: PlanPartitioner | None = None
+        self._stale, self._tries, self._tighter = False, 0, 0
 
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
@@ -78,14 +86,20 @@ class Region:
             self.run = self._compiled(inputs)
         regions.add(self)
         # The function that Dynamo keeps keeps the region.
-        return lambda *args: self.run(*args)
+        return self._call
+
+    def _call(self, *args: Any) -> Any:
+        if self._stale:
+            self._again(args)
+        return self.run(*args)
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:
         if self.options.lower == INDUCTOR:
             from rematbench.training.compiled.inductor import PlanPartitioner, compile_by_inductor
 
             self._partitioner = PlanPartitioner(self._partition)
-            return compile_by_inductor(self.module, inputs, self._partitioner, self._metered)
+            module = GraphModule(self.module, deepcopy(self.module.graph))  # it changes its own
+            return compile_by_inductor(module, inputs, self._partitioner, self._metered)
         compiler = aot_autograd(
             fw_compiler=lambda module, inputs: self._half(backward=False),
             bw_compiler=lambda module, inputs: self._half(backward=True),
@@ -105,7 +119,7 @@ class Region:
         nodes = list(joint.graph.nodes)
         self.halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
         with unset_fake_temporarily(), _disable_current_modes():
-            self.planned = planned(self.halves, self.options, self.say)
+            self.planned = planned(self.halves, self.options, self.say, tighter=self._tighter)
         self.say(_told(self.planned))
         self.programs = generate_halves(self.halves, self.planned.plan)
         if self._partitioner is None:
@@ -140,9 +154,51 @@ class Region:
 
         def back(args: list[Any]) -> Any:
             eager.check_once()
-            return meter.backward(half, args, tangents) if meter.wants_backward else half(args)
+            if not meter.wants_backward:
+                return half(args)
+            try:
+                return meter.backward(half, args, tangents)
+            finally:
+                self._judge()
 
         return eager.boxed(back)
+
+    def _judge(self) -> None:
+        """Compare the measured peak with the budget; where it broke, plan anew for less."""
+        found, peak = self.planned, self.meter.peak_bytes
+        if found is None or peak is None or found.limit is None or peak <= found.limit:
+            return
+        told = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"
+        if self._tries == MOST_TRIES or self.options.lower != INDUCTOR:
+            _warn.warning("rematbench: %s; the plan stays", told)
+            return
+        self._tries += 1
+        # As much below what the plan was simulated to take as it took too much.
+        assert found.allowed is not None
+        taken = found.share.together(self.options.graphs)
+        self._tighter += found.allowed - taken + int(1.05 * (peak - found.limit)) + 1
+        self._stale = True
+        _warn.warning(
+            "rematbench: %s; a leaner plan is tried at the next call (%d of %d)",
+            told,
+            self._tries,
+            MOST_TRIES,
+        )
+
+    def _again(self, args: Sequence[Any]) -> None:
+        """Compile with a leaner plan; where there is none, go on as before."""
+        self._stale = False
+        before = self.run, self.halves, self.planned, self.programs
+        try:
+            with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
+                self.run = self._compiled(args)
+        except Infeasible as error:
+            self.run, self.halves, self.planned, self.programs = before
+            _warn.warning(
+                "rematbench: %s: no leaner plan, the last one stays: %s", self.name, error
+            )
+            return
+        self.meter.restart()
 
     def _inference(self, module: GraphModule, inputs: Any) -> Any:
         from torch.fx.graph import _BoxedCodeGen

@@ -52,6 +52,7 @@ class Planned:
         trace, base: the plan and ordinary training, as simulated.
         share: what it takes of the budget.
         allowed: bytes that the budget leaves for it, residents included; None: no limit.
+        limit: the most that this graph's own peak may be.
         source: ``ordinary``, ``planned``, ``cache`` or ``given``.
         seconds: profiling, and planning.
     """
@@ -62,6 +63,7 @@ class Planned:
     base: Trace
     share: Share
     allowed: int | None
+    limit: int | None
     source: str
     seconds: tuple[float, float] = (0.0, 0.0)
 
@@ -92,13 +94,13 @@ def planned(
     options: Options,
     say: Callable[[str], None] = lambda words: None,
     held: int = 0,
-    share_of_budget: float = 1.0,
+    tighter: int = 0,
 ) -> Planned:
     """The cheapest plan of the strategy within the budget.
 
     Args:
         held: bytes that others hold while this graph runs.
-        share_of_budget: less than 1 asks for a leaner plan.
+        tighter: bytes of the budget to leave alone, for a leaner plan.
 
     Raises:
         Infeasible: the budget is too small; names the number that would do.
@@ -111,13 +113,16 @@ def planned(
     budget = options.budget.of(base_share.together(options.graphs))
     extras, others = _extras(halves), options.reserve + held
     took = others + extras
-    allowed = None if budget is None else int(budget * share_of_budget) - took
+    allowed = None if budget is None else budget - took - tighter
     began = time.perf_counter()
 
     def done(plan: Plan, trace: Trace, share: Share, source: str) -> Planned:
         label = plan.labelled(options.name, allowed)
         seconds = (profiling, time.perf_counter() - began)
-        return Planned(graph, label, trace, base_trace, share, allowed, source, seconds)
+        limit = None
+        if budget is not None:  # what other calls take is theirs
+            limit = budget - others - (share.together(options.graphs) - share.peak)
+        return Planned(graph, label, trace, base_trace, share, allowed, limit, source, seconds)
 
     if isinstance(options.plan, Plan):
         plan = settled(halves, graph, options.plan)
@@ -125,7 +130,7 @@ def planned(
         _check_fits(share, options, allowed, took)
         return done(plan, trace, share, "given")
     # Nothing is computed again, so that nothing is kept for it.
-    if allowed is None or base_share.together(options.graphs) <= allowed + extras:
+    if allowed is None or base_share.together(options.graphs) <= allowed + extras * (tighter == 0):
         return done(base, base_trace, base_share, "ordinary")
     if graph.floor_bytes() > allowed:
         _refuse(halves, graph, options, took)

@@ -94,11 +94,13 @@ class CompiledRun:
         ratio: the budget, from 0 to 1; None: the smallest.
         solver: of the partitioner's knapsack, by name.
         recomputed: ops that the plan computes again, by name, in place of a solver.
+        backend: which then makes code of forward and backward pass.
     """
 
     ratio: float | None = None
     solver: str | None = None
     recomputed: tuple[str, ...] | None = None
+    backend: Literal["aot_eager", "inductor"] = "aot_eager"
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in a row's ``extra.native``."""
@@ -140,6 +142,19 @@ class CheckpointedRun:
         if self.kept:
             found |= {"kept": list(self.kept), "every": self.every}
         return found | ({"always": list(self.always)} if self.always else {})
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """Any plan as ``torch.compile(backend="rematbench")`` runs it.
+
+    Attributes:
+        plan: for the compiled graph: its computes.
+        lower: ``eager``: our statements; ``inductor``: Inductor's kernels.
+    """
+
+    plan: Plan
+    lower: Literal["eager", "inductor"]
 
 
 NativeRun = CompiledRun | CheckpointedRun

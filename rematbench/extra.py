@@ -111,6 +111,10 @@ class Measured(TypedDict, total=False):
     native: Annotated[
         dict[str, Any], Means("PyTorch's own run of the plan: how, and what was measured then")
     ]
+    lowered: Annotated[
+        dict[str, Any],
+        Means("device.native=compile: the plan by torch.compile, as `native`: `aot`, `inductor`"),
+    ]
     measured_in_turns_with: Annotated[
         int, Means("rematbench-suite: programs that were timed in turns")
     ]

@@ -237,6 +237,11 @@ def _execute(
 
         found = measure_native(captured, native, settings.device, settings.seed, settings.repeats)
         row["extra"]["native"] = {**native.as_json(), **asdict(found)}
+    if settings.native is not None and settings.device_memory is None:
+        from rematbench.validator.lowerings import measure_lowered
+
+        how = (settings.device, settings.seed, settings.repeats)
+        row["extra"]["lowered"] = measure_lowered(captured, plan, native, *how)
     record(row, measured, settings.accounting)
 
 

@@ -27,6 +27,7 @@ from rematbench.strategies.registry import entry, names
 
 DEVICES = ("none", "cpu", "cuda")
 TORCH_KINDS = ("zoo", "python", *LIBRARIES)
+NATIVES = ("compile",)
 FRONTS = ("auto", "trace", "dynamo")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
@@ -66,6 +67,7 @@ class Settings:
         experiment: the chosen ``experiment=``, or what else asked for the job; None: a person.
         group: which of the experiment's groups of sweeps.
         front: how a model is captured: auto, trace or dynamo.
+        native: ``compile``: plans run through ``torch.compile``, too; None: they do not.
     """
 
     model: dict[str, Any]
@@ -90,6 +92,7 @@ class Settings:
     experiment: str | None = None
     group: str | None = None
     front: str = "auto"
+    native: str | None = None
 
     @property
     def captured(self) -> bool:
@@ -191,6 +194,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         device=one_of("device", device["name"], DEVICES),
         numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
+        native=_or_none(_native, "native", device),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
@@ -309,6 +313,10 @@ def _name(key: str, given: Any) -> str:
     if not isinstance(given, (str, int)) or isinstance(given, bool):
         raise ConfigError(f"{key}={given}: give a word")
     return str(given)
+
+
+def _native(key: str, given: Any) -> str:
+    return one_of(f"device.{key}", given, NATIVES)
 
 
 def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils.checkpoint import (
 )
 
 from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
-from rematbench.graphs.planning import CheckpointedRun, CompiledRun, NativeRun
+from rematbench.graphs.planning import CheckpointedRun, CompiledRun, NativeRun, PlannedRun
 from rematbench.tracing.captured import Captured
 from rematbench.validator.compare import StepResult, compare
 from rematbench.validator.execute import Bench, own_batch_norm
@@ -39,6 +40,7 @@ class Native:
         gradient_max_error: relative to the largest entry; buffers included.
         gradient_bitwise: every bit of loss, gradients and buffers is equal.
         wrapped: what was put into segments (names of modules), of ``checkpoint``.
+        compile_seconds: of the first two steps, less two warm ones: tracing, code.
     """
 
     status: str
@@ -50,15 +52,16 @@ class Native:
     gradient_max_error: float | None = None
     gradient_bitwise: bool | None = None
     wrapped: tuple[str, ...] = ()
+    compile_seconds: float | None = None
 
 
 def measure_native(
-    captured: Captured, how: NativeRun, device: str, seed: int = 0, repeats: int = 5
+    captured: Captured, how: NativeRun | PlannedRun, device: str, seed: int = 0, repeats: int = 5
 ) -> Native:
     """Run a step natively and compare it with eager training. What goes wrong is in the result.
 
     Args:
-        how: compiled through ``backend="aot_eager"``, by names of ops see
+        how: compiled, by names of ops see
             :func:`rematbench.tracing.partition.knapsack_solver`; or checkpointed.
     """
     if device == "cpu":
@@ -74,7 +77,9 @@ def measure_native(
             # The reference ran PyTorch's own batch norms; so does what was traced.
             eagerly = isinstance(how, CheckpointedRun)
             with own_batch_norm() if eagerly else nullcontext():
+                began = perf_counter()
                 result = _result(bench, step, before)
+                first = perf_counter() - began
             verdict = compare(result, reference)
             found = _costs(bench, step, repeats)
     except Exception as error:
@@ -93,6 +98,7 @@ def measure_native(
         gradient_max_error=verdict.max_error,
         gradient_bitwise=verdict.bitwise,
         wrapped=wrapped,
+        compile_seconds=None if eagerly else max(0.0, first - 2 * found[1]),
     )
 
 
@@ -123,7 +129,7 @@ def _result(bench: Bench, step: Callable[[], Tensor], before: dict[str, Tensor])
 
 @contextmanager
 def _stepper(
-    bench: Bench, how: NativeRun
+    bench: Bench, how: NativeRun | PlannedRun
 ) -> Iterator[tuple[Callable[[], Tensor], tuple[str, ...]]]:
     """A native step, and what it wrapped; the model is its old self afterwards."""
     workload = bench.captured.workload
@@ -134,8 +140,9 @@ def _stepper(
         loss.backward()
         return loss.detach()
 
-    if isinstance(how, CompiledRun):
-        with _compiled(bench, how) as forward:
+    if not isinstance(how, CheckpointedRun):
+        compiled = _planned(bench, how) if isinstance(how, PlannedRun) else _compiled(bench, how)
+        with compiled as forward:
             yield lambda: step(forward), ()
     else:
         with _segments(bench.module, how) as wrapped:
@@ -145,6 +152,7 @@ def _stepper(
 @contextmanager
 def _compiled(bench: Bench, how: CompiledRun) -> Iterator[Callable[..., Tensor]]:
     from torch._functorch import config
+    from torch._inductor import config as inductor_config
 
     from rematbench.tracing.partition import SMALLEST_RATIO, knapsack_solver
 
@@ -152,11 +160,27 @@ def _compiled(bench: Bench, how: CompiledRun) -> Iterator[Callable[..., Tensor]]
     solver: Any = how.solver
     if how.recomputed is not None:
         solver = knapsack_solver(how.recomputed, bench.captured.graph.op_index)
+    memory = {"activation_memory_budget": ratio, "activation_memory_budget_solver": solver}
+    with config.patch(memory), inductor_config.patch(fallback_random=True):
+        yield _compile_whole(bench, backend=how.backend)
+
+
+@contextmanager
+def _planned(bench: Bench, how: PlannedRun) -> Iterator[Callable[..., Tensor]]:
+    from torch._inductor import config as inductor_config
+
+    told = {"strategy": how.plan, "lower": how.lower, "costmodel": "flops"}
+    quiet = {"cache": False, "progress": False}
+    with inductor_config.patch(fallback_random=True):  # else it draws other numbers
+        yield _compile_whole(bench, backend="rematbench", options={**told, **quiet})
+
+
+def _compile_whole(bench: Bench, **how: Any) -> Callable[..., Tensor]:
+    """Forward pass and loss, to be compiled."""
     workload = bench.captured.workload
     torch._dynamo.reset()
-    compiled = torch.compile(lambda *batch: workload(*batch), backend="aot_eager")
-    with config.patch(activation_memory_budget=ratio, activation_memory_budget_solver=solver):
-        yield compiled
+    compiled: Callable[..., Tensor] = torch.compile(lambda *batch: workload(*batch), **how)
+    return compiled
 
 
 @dataclass(frozen=True)

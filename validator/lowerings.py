@@ -1,0 +1,90 @@
+"""The same plan through ``torch.compile``, in each of its lowerings, beside the plan's own run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+from rematbench.graphs.kinds import ways_of
+from rematbench.graphs.plan import Compute, Plan
+from rematbench.graphs.planning import CompiledRun, NativeRun, PlannedRun
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.halves import BORDER
+from rematbench.validator.native import Native, measure_native
+
+AOT, INDUCTOR = "aot", "inductor"
+"""Of what AOTAutograd traces: its ops one by one; Inductor's kernels."""
+
+
+def measure_lowered(
+    captured: Captured,
+    plan: Plan,
+    native: NativeRun | None,
+    device: str,
+    seed: int = 0,
+    repeats: int = 5,
+) -> dict[str, Any]:
+    """Time, peak and gradients of a plan in both lowerings, for a row's ``extra``.
+
+    Args:
+        native: where PyTorch's partitioner itself made the plan: it makes it again.
+    """
+    ways: dict[str, NativeRun | PlannedRun]
+    if isinstance(native, CompiledRun):
+        ways = {AOT: native, INDUCTOR: replace(native, backend="inductor")}
+    elif others := ways_of(captured.graph, plan):
+        op, way = others[0]
+        reason = f"op {op} runs as {way}, which torch.compile's graph does not have"
+        return dict.fromkeys((AOT, INDUCTOR), _told(Native("not_applicable", reason)))
+    else:
+        found = plan_of_halves(captured, plan)
+        ways = {AOT: PlannedRun(found, "eager"), INDUCTOR: PlannedRun(found, "inductor")}
+    return {
+        name: _told(measure_native(captured, how, device, seed, repeats))
+        for name, how in ways.items()
+    }
+
+
+def _told(found: Native) -> dict[str, Any]:
+    facts = asdict(found)
+    del facts["wrapped"]
+    return facts
+
+
+def plan_of_halves(captured: Captured, plan: Plan) -> Plan:
+    """The computes of a plan as those of the graph that ``torch.compile`` hands its backend.
+
+    That graph has the same ops by the same names, and one more, the border: it reads all results
+    of the forward pass, and makes the gradient of the loss. What the plan first computes of them
+    later is computed before it.
+    """
+    graph, tables = captured.graph, captured.graph.tables
+    codes = plan.codes(graph)
+    ops = tables.op_of[codes[codes >= 0]].tolist()
+    begins = {captured.value_of[r.tensor] for r in captured.residents if r.kind == "tangent"}
+    reads = [begins.intersection(op.implementations[0].reads) for op in graph.ops]
+    border = next((at for at, op in enumerate(ops) if reads[op]), len(ops))
+    ends = [captured.value_of[name] for name in (captured.loss, *captured.updates.values())]
+    late = sorted(_needed(captured, ends) - set(ops[:border]))
+    rest = ops[border:]
+    for op in late:
+        if op in rest:
+            rest.remove(op)
+    names = [graph.ops[op].name for op in (*ops[:border], *late)]
+    names += [BORDER, *(graph.ops[op].name for op in rest)]
+    return Plan([Compute(name) for name in names], graph.name, plan.strategy, plan.budget_bytes)
+
+
+def _needed(captured: Captured, values: Iterable[str]) -> set[int]:
+    """The ops that values are made by, and those before them."""
+    graph, tables = captured.graph, captured.graph.tables
+    found: set[int] = set()
+    ahead = [int(tables.writer[graph.value_index[value]]) for value in values]
+    while ahead:
+        op = ahead.pop()
+        if op >= 0 and op not in found:
+            found.add(op)
+            inputs = graph.ops[op].implementations[0].reads
+            ahead += [int(tables.writer[graph.value_index[value]]) for value in inputs]
+    return found

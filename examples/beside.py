@@ -1,0 +1,118 @@
+"""Training a model twice, as it is and compiled by rematbench: what the examples share."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rematbench.costmodel.device import peak_of, steady_allocator
+
+Batch = tuple[Tensor, ...]
+Loss = Callable[[Any, Batch], Tensor]
+TOLERANCE = 1e-3  # of Inductor's losses, relative: its kernels round otherwise
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training run left behind.
+
+    Attributes:
+        losses: of each step.
+        peak_bytes: of the forward and backward pass of the second step: parameters, buffers and
+            batch included, optimizer state not.
+        seconds: median of the later steps.
+    """
+
+    losses: list[float]
+    peak_bytes: int
+    seconds: float
+
+
+def arguments(description: str, **more: Any) -> argparse.Namespace:
+    """Read the command line; ``more`` are options of one example, with their defaults."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--budget", type=float, default=0.6, help="share of the uncompiled peak")
+    parser.add_argument("--lower", choices=["eager", "inductor"], default="eager")
+    parser.add_argument("--strategy", default="checkmate_ilp")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for the strategy")
+    parser.add_argument("--steps", type=int, default=10)
+    for name, default in more.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    given = parser.parse_args()
+    if not (given.steps >= 2 and 0 < given.budget <= 1):
+        parser.error("give two steps or more, and a budget above 0 and up to 1")
+    steady_allocator()
+    return given
+
+
+def options(given: argparse.Namespace, peak_bytes: int) -> dict[str, Any]:
+    """What ``torch.compile`` is told, for a share of a measured peak."""
+    if given.lower == "inductor":
+        # Else Inductor draws random numbers of its own.
+        torch._inductor.config.fallback_random = True
+    return {
+        "budget": int(given.budget * peak_bytes),
+        "strategy": given.strategy,
+        "time_limit": given.time_limit,
+        "lower": given.lower,
+    }
+
+
+def train(module: nn.Module, call: Any, loss: Loss, batches: Iterable[Batch]) -> Run:
+    """The plain loop.
+
+    Args:
+        call: the module, or what ``torch.compile`` made of it.
+    """
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+    losses: list[float] = []
+    seconds, peak = [], 0
+    for number, batch in enumerate(batches):
+
+        def turn(batch: Batch = batch) -> None:
+            found = loss(call, batch)
+            found.backward()
+            losses.append(float(found.detach()))
+
+        began = time.perf_counter()
+        if number == 1:
+            held = (*module.parameters(), *module.buffers(), *batch)
+            peak = peak_of(turn, "cpu").peak_bytes + sum(t.nbytes for t in held)
+        else:
+            turn()
+            seconds.append(time.perf_counter() - began)
+        optimizer.step()
+        optimizer.zero_grad()
+    return Run(losses, peak, sorted(seconds)[len(seconds) // 2])
+
+
+def tell(name: str, run: Run) -> None:
+    """Print a run in one line."""
+    print(
+        f"{name:<10} loss {run.losses[0]:.4f} -> {run.losses[-1]:.4f}, peak "
+        f"{run.peak_bytes / 2**20:.1f} MiB, {run.seconds:.3f} s a step",
+        flush=True,
+    )
+
+
+def compared(given: argparse.Namespace, plain: Run, planned: Run) -> None:
+    """Print whether losses and budget were kept; ends the program where they were not."""
+    allowed = given.budget * plain.peak_bytes
+    kept = planned.peak_bytes <= allowed
+    print(f"peak within {allowed / 2**20:.1f} MiB: {kept}")
+    apart = max(abs(a - b) / abs(a) for a, b in zip(plain.losses, planned.losses, strict=True))
+    if given.lower == "eager":
+        same = plain.losses == planned.losses
+        print(f"losses equal to the last bit: {same}")
+    else:
+        same = apart <= TOLERANCE
+        print(f"losses equal within {TOLERANCE:g}: {same} ({apart:.1g})")
+    if not (kept and same):
+        raise SystemExit(1)

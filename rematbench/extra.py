@@ -224,6 +224,16 @@ class Rockmate(TypedDict, total=False):
     block_options: Annotated[int, Means("ways to run a block, of all blocks together")]
 
 
+class SacIlp(TypedDict, total=False):
+    """sac_ilp."""
+
+    discarded: Annotated[
+        dict[str, float], Means("per checkpointed module, the share of its bytes to drop", "ratio")
+    ]
+    modelled_peak_bytes: Annotated[int, Means("by the program's own model", "bytes")]
+    program_budget_bytes: Annotated[int, Means("that the program was given", "bytes")]
+
+
 class Moccasin(TypedDict, total=False):
     """moccasin."""
 
@@ -358,6 +368,7 @@ class Extra(
     Practice,
     XlaRemat,
     Rockmate,
+    SacIlp,
     Moccasin,
     Dtr,
     Search,
@@ -379,6 +390,7 @@ GROUPS = (
     Practice,
     XlaRemat,
     Rockmate,
+    SacIlp,
     Moccasin,
     Dtr,
     Search,

@@ -52,6 +52,7 @@ OURS = MappingProxyType(
         "save_dots": "rematbench.strategies.practice.SaveDots",
         "selective_attention": "rematbench.strategies.practice.SelectiveAttention",
         "selective_ops": "rematbench.strategies.practice.SelectiveOps",
+        "sac_ilp": "rematbench.strategies.sac_ilp.planner.SacIlp",
         "torch_budget": "rematbench.strategies.torch_budget.TorchBudget",
         "torch_checkpoint": "rematbench.strategies.torch_checkpoint.TorchCheckpoint",
         "torch_knapsack": "rematbench.strategies.torch_knapsack.TorchKnapsack",

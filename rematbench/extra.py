@@ -293,6 +293,7 @@ class Search(TypedDict, total=False):
     bound_by: Annotated[
         str, Means("how the bound was found; trivial: it is every op once, whatever the budget")
     ]
+    block_kinds: Annotated[int, Means("hierarchical: blocks that differ, of blocks")]
     interrupted: Annotated[bool, Means("Ctrl-C ended the search; the row is of its best plan")]
     integrality_gap: Annotated[
         float | None, Means("cost / bound of the linear relaxation", "ratio")

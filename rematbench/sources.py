@@ -15,6 +15,7 @@ from rematbench.graphs.blame import one_line
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.layered import random_layered
 from rematbench.graphs.places import FOR_THE_USER
 from rematbench.settings import STREAM_KINDS, Settings
 from rematbench.strategies.base import ChoosesImplementations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
     from rematbench.tracing.workload import Workload
 
+LAYERED = ("length", "width", "variability", "density", "skips", "seed")
+"""Options of random layered graphs."""
 _memo: dict[str, Any] = {}
 _told = logging.getLogger(FOR_THE_USER)
 
@@ -149,6 +152,9 @@ def _plain(settings: Settings) -> Graph:
         graph = synthetic.unit_chain(model["length"])
     elif model["kind"] == "join":
         graph = synthetic.join(model["lengths"])
+    elif model["kind"] == "random_layered":
+        options = {key: model[key] for key in LAYERED if key in model}
+        graph = random_layered(**options)
     elif model["kind"] in STREAM_KINDS:
         graph = _remember("stream_graph", _key(model), lambda: graph_of_stream(_stream(settings)))
     else:

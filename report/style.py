@@ -39,6 +39,7 @@ _ORDER = (
     "selective_ops",
     "selective_attention",
     "save_dots",
+    "hierarchical",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {

@@ -39,6 +39,7 @@ OURS = MappingProxyType(
         "every_n_layers": "rematbench.strategies.practice.EveryNLayers",
         "feng_huang": "rematbench.strategies.feng_huang.planner.FengHuang",
         "gist": "rematbench.strategies.gist.Gist",
+        "hierarchical": "rematbench.strategies.hierarchical.Hierarchical",
         "join_dp": "rematbench.strategies.joins.planner.JoinDp",
         "kusumoto": "rematbench.strategies.kusumoto.planner.Kusumoto",
         "linearized_greedy": "rematbench.strategies.chen.LinearizedGreedy",

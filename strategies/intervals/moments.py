@@ -56,7 +56,7 @@ def window(
         budget: in bytes.
         deadline: on the clock of ``perf_counter``.
     """
-    needed, fixed = _demand(net, first, last)
+    needed, fixed = demand(net, first, last)
     room = budget - resident - net.written[first] - net.workspace[first]
     if net.size[fixed].sum() > room:
         return Window(first, last, np.inf, None)
@@ -80,7 +80,7 @@ def window(
     return Window(first, last, cost, kept)
 
 
-def _demand(net: Net, first: int, last: int) -> tuple[BoolArray, BoolArray]:
+def demand(net: Net, first: int, last: int) -> tuple[BoolArray, BoolArray]:
     """Values that are read in the window, and those that the first op itself reads."""
     count = len(net.cost)
     needed = np.zeros(len(net.size), dtype=bool)

@@ -8,6 +8,7 @@ time is up.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -20,6 +21,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import resume
 from rematbench.strategies.intervals.memory import peak, profile, watch
 from rematbench.strategies.intervals.moments import (
@@ -42,6 +44,7 @@ from rematbench.strategies.intervals.segments import segmentations
 from rematbench.strategies.intervals.soft import soften
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.solver import SOLVER
+from rematbench.strategies.stages import BoolArray
 
 TRIVIAL = "trivial: every op once"
 ROOMS = (1.0, 0.99, 0.98, 0.96, 0.93, 0.89, 0.84, 0.78, 0.7, 0.6)
@@ -59,8 +62,8 @@ DROPS, SWEPT, LEVELS = 64, 2_000, 50
 """Drops, and recomputations to give back, between looks at the clock; steps of greedy drops."""
 HALVINGS = 3
 """Shares that are tried between one that fits and one that does not."""
-RESTART = 4.0
-"""Seconds of the first annealing; each next one takes twice as long."""
+RESTART = 0.12
+"""Share of the time limit that the first annealing takes; each next one is half as long again."""
 
 
 def warm_up() -> None:
@@ -109,18 +112,27 @@ class IntervalSearch:
         self._cost = inf
         self._rows: IntArray | None = None
 
-    def run(self) -> None:
-        """Bound, first schedules, annealing."""
+    def room(self, moment: int) -> int:
+        """Bytes that an op leaves for what earlier ones have written, what it reads included."""
+        fixed = self.net.written[moment] + self.net.workspace[moment]
+        return self.budget - self.resident - int(fixed)
+
+    def run(self, polish: bool = True) -> None:
+        """Bound, first schedules, annealing.
+
+        Args:
+            polish: go on after the first schedules.
+        """
         self._known()
         empty = start(self.net, self.resident)
         levels = np.asarray(profile(empty))
-        self._bound(levels)
+        self.prove(levels)
         if self.progress.bound == inf:
             return
         for _ in self.first(empty):
             if self._over():
                 return
-        for _ in self.anneal():
+        for _ in self.anneal() if polish else ():
             if self._over():
                 return
 
@@ -169,14 +181,14 @@ class IntervalSearch:
             follow(self.net, state, recomputations(self.graph, plan))
             self.see(state)
 
-    def _bound(self, levels: IntArray) -> None:
-        """From the fullest moment on, then by windows."""
+    def prove(self, levels: IntArray) -> None:
+        """A bound: from the fullest moment on, then by windows."""
         count, net = len(self.net.cost), self.net
         fullest = int(np.argmax(levels))
         self.window = window(
             net, self.resident, self.budget, fullest, count, self.deadline, self.problem.seed
         )
-        self._raise(self.window.cost, "one moment: its memory's price in recomputation")
+        self.proven(self.window.cost, "one moment: its memory's price in recomputation")
         if self.progress.bound == inf:
             return
         now = perf_counter()
@@ -186,11 +198,12 @@ class IntervalSearch:
         total, found = best_windows(
             net, self.resident, self.budget, moments, until, self.problem.seed
         )
-        self._raise(total, f"windows of the timeline: {len(found)}")
+        self.proven(total, f"windows of the timeline: {len(found)}")
         if found and found[0].cost > self.window.cost:
             self.window = found[0]
 
-    def _raise(self, cost: float, how: str) -> None:
+    def proven(self, cost: float, how: str) -> None:
+        """So much recomputation is unavoidable."""
         bound = float(self.least + cost)
         if bound > self.progress.bound:
             self.progress.raise_bound(bound)
@@ -260,24 +273,39 @@ class IntervalSearch:
             return True
         return mend and self._mend(state)
 
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Before the best moment."""
+        assert self.window is not None
+        return Blocks.of(self.net, self.window.first)
+
     def _kept(self, share: float) -> State | None:
         """A schedule that keeps at the best moment what a share of the budget has room for."""
         assert self.window is not None
-        at, count = self.window.first, len(self.net.cost)
+        kept = self.keeping(self.window.first, share)
+        if kept is None:
+            return None
+        state = start(self.net, self.resident)
+        done = resume(self.net, state, self.window.first, kept)
+        return state if done else None
+
+    def keeping(self, moment: int, share: float) -> BoolArray | None:
+        """What to keep at a moment, per value; None if nothing fits.
+
+        Large graphs are planned by blocks, whose programs are small.
+        """
+        if len(self.net.cost) > LARGE:
+            return self.blocks.keeping(share * self.room(moment))
         found = window(
             self.net,
             self.resident,
             self.resident + share * (self.budget - self.resident),
-            at,
-            count,
+            moment,
+            len(self.net.cost),
             self.deadline,
             self.problem.seed,
         )
-        if found.kept is None:
-            return None
-        state = start(self.net, self.resident)
-        done = resume(self.net, state, at, found.kept >= 0.5)
-        return state if done else None
+        return None if found.kept is None else found.kept >= 0.5
 
     def _mend(self, state: State) -> bool:
         """Repair, give back, and see what comes of it."""
@@ -341,7 +369,7 @@ class IntervalSearch:
 
     def anneal(self) -> Iterator[None]:
         """Annealing, again and again and longer each time; beside local search in large graphs."""
-        seconds, number = RESTART, 0
+        seconds, number = max(1.0, RESTART * self.problem.time_limit), 0
         while True:
             hard = self._rows is not None and (len(self.net.cost) > LARGE or number % 2 == 1)
             yield from (self._hard if hard else self._soft)(seconds)

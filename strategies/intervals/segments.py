@@ -29,11 +29,7 @@ def segmentations(net: Net, moment: int) -> Iterator[BoolArray]:
     if moment < 4:
         return
     last = _last_reads(net, moment)
-    change = np.zeros(moment + 1, dtype=np.int64)
-    early = net.writer < moment
-    np.add.at(change, net.writer[early], net.size[early])
-    np.add.at(change, np.maximum(last, net.writer)[early], -net.size[early])
-    lying = np.cumsum(change)[:moment]
+    lying = _lying(net, last, moment)
     total = np.cumsum(net.written[:moment])
     seen: set[tuple[int, ...]] = set()
     for size in np.geomspace(4 / moment, 0.5, STEPS) * float(total[-1]):
@@ -41,6 +37,21 @@ def segmentations(net: Net, moment: int) -> Iterator[BoolArray]:
         if cuts and tuple(cuts) not in seen:
             seen.add(tuple(cuts))
             yield _crossing(net, last, np.array(cuts))
+
+
+def cuts_of(net: Net, begin: int, end: int, share: float) -> list[int]:
+    """Ops, counted from ``begin``, after which to cut some ops into blocks of a share of them."""
+    lying = _lying(net, _last_reads(net, end), end)[begin:]
+    return _cuts(lying, np.arange(1, end - begin + 1), share * (end - begin))
+
+
+def _lying(net: Net, last: IntArray, moment: int) -> IntArray:
+    """Per op, the bytes that are written before or by it, and read after it."""
+    change = np.zeros(moment + 1, dtype=np.int64)
+    early = net.writer < moment
+    np.add.at(change, net.writer[early], net.size[early])
+    np.add.at(change, np.maximum(last, net.writer)[early], -net.size[early])
+    return np.cumsum(change)[:moment]
 
 
 def _last_reads(net: Net, moment: int) -> IntArray:

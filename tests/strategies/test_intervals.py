@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_checkmate_paper import brute_force, random_dag
 
-from rematbench.graphs.ir import Graph
+from rematbench.graphs.errors import Infeasible
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.layered import random_layered
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate import ilp
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.hierarchical import Hierarchical
+from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import find, insert, prune, remove
 from rematbench.strategies.intervals.memory import most_between, peak, profile, watch
 from rematbench.strategies.intervals.moments import best_windows, window
@@ -30,8 +34,10 @@ from rematbench.strategies.intervals.net import (
     start,
 )
 from rematbench.strategies.intervals.planner import IntervalSearch, warm_up
+from rematbench.strategies.intervals.repetition import repeats
 from rematbench.strategies.intervals.search import anneal
 from rematbench.strategies.intervals.soft import soften
+from rematbench.strategies.registry import make
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -195,3 +201,93 @@ def test_a_thousand_layers_within_a_tenth() -> None:
     assert search.progress.cost < 2 * search.least
     assert search.progress.bound > search.least
     assert not search.bound_by.startswith("trivial")
+
+
+def repeated(count: int, odd_size: int = 10) -> Graph:
+    """``count`` times a block of three ops, one with a skip; one block's value has another size."""
+    values, ops = [Value("x", 5, resident=True)], []
+    before = "x"
+    for i in range(count):
+        sizes = (10, 20, 10 if i != count // 2 else odd_size)
+        names = [f"{letter}{i}" for letter in "abc"]
+        values += [Value(name, size) for name, size in zip(names, sizes, strict=True)]
+        a, b, c = names
+        ops.append(simple_op(a, Phase.FORWARD, [before], [a], 3))
+        ops.append(simple_op(b, Phase.FORWARD, [a], [b], 1))
+        ops.append(simple_op(c, Phase.FORWARD, [b, before], [c], 2))
+        before = c
+    return with_backward(Graph("repeated", tuple(values), tuple(ops), (before,)))
+
+
+def test_blocks_that_repeat_are_found() -> None:
+    """By structure, sizes and costs: names say nothing, a single other size does."""
+    net = Net.of(repeated(20))
+    (found,) = repeats(net, 60)
+    assert (found.period, found.times) in ((3, 19), (3, 20))
+    assert found.end >= 57
+    first, second = repeats(Net.of(repeated(20, odd_size=11)), 60)
+    assert first.period == second.period == 3
+    assert first.end <= 3 * 11 <= second.first + 3
+    assert repeats(Net.of(random_graph(40, 2)), 40) == []
+    kinds = Blocks.of(net, 60)
+    assert len(kinds.kinds) <= 4 < len(kinds.kind_of)
+    assert kinds.ends[-1] == 60
+
+
+@pytest.mark.parametrize("seed", [6, 15, 16, 24, 33, 36])
+def test_bounds_of_blocks_hold(seed: int) -> None:
+    """Added up over blocks they are below every plan of (9), from any moment on."""
+    graph = random_dag(seed)
+    plans, net = brute_force(graph), Net.of(graph)
+    for budget in sorted({highest for _, highest in plans})[:4]:
+        best = cheapest(plans, budget)
+        for moment in range(2, len(net.cost)):
+            fixed = graph.resident_bytes + int(net.written[moment] + net.workspace[moment])
+            bound = Blocks.of(net, moment).bound(budget - fixed)
+            assert bound <= best - net.cost.sum() + 1e-6
+
+
+def test_bounds_are_below_the_plans_of_all_strategies() -> None:
+    """On a graph that is too large for brute force."""
+    graph = repeated(30)
+    budget = int(0.45 * simulate(graph, program_order(graph)).peak_bytes)
+    problem = Problem(graph, budget, time_limit=3.0)
+    bounds, costs = [], []
+    for name in ("hierarchical", "checkmate_ilp", "ap_greedy", "linearized_greedy", "dtr"):
+        try:
+            solution = make(name).plan(problem)
+        except Infeasible:
+            continue
+        trace = simulate(graph, solution.plan)
+        assert trace.peak_bytes <= budget
+        costs.append(trace.cost)
+        bounds.append(solution.bound or 0.0)
+    assert len(costs) >= 3
+    assert max(bounds) <= min(costs) * (1 + 1e-9)
+    assert bounds[0] > Net.of(graph).cost.sum()
+    assert costs[0] <= 1.05 * min(costs)
+
+
+def test_hierarchical_says_what_it_did() -> None:
+    """Blocks and the bound's name are in the row's extra; a loose budget needs none of it."""
+    graph = repeated(30)
+    highest = simulate(graph, program_order(graph)).peak_bytes
+    solution = Hierarchical(polish=False).plan(Problem(graph, highest // 2, time_limit=5.0))
+    assert solution.details["block_kinds"] < solution.details["blocks"]
+    assert solution.details["bound_by"].startswith("blocks' bounds")
+    assert Hierarchical().plan(Problem(graph, highest)).plan == program_order(graph)
+    with pytest.raises(Infeasible, match="alone must have"):
+        Hierarchical().plan(Problem(graph, 3))
+
+
+def test_random_layered_graphs() -> None:
+    """As asked for; equal seeds make equal graphs; nothing is in vain."""
+    graph = random_layered(200, 0.4, seed=3)
+    assert len(graph.ops) == 200
+    assert graph == random_layered(200, 0.4, seed=3) != random_layered(200, 0.4, seed=4)
+    assert graph.needed_ops().all()
+    edges = sum(len(op.reads) for op in graph.ops)
+    denser = sum(len(op.reads) for op in random_layered(200, 0.4, density=0.6, seed=3).ops)
+    assert denser > 1.5 * edges
+    assert [len(random_layered(n).ops) for n in (3, 4, 5, 7)] == [3, 4, 5, 7]
+    assert random_layered(30, skips=0.0).loss_index is None

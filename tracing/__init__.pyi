@@ -8,6 +8,9 @@ from .captured import (
     TensorSpec as TensorSpec,
     TorchCall as TorchCall,
 )
+from .costless import (
+    costless_parameters as costless_parameters,
+)
 from .recorder import (
     Recorder as Recorder,
     record as record,

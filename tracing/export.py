@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,20 +27,5 @@ def export_joint(stack: contextlib.ExitStack, step: nn.Module, batch: Sequence[T
     Returns:
         As ``aot_export_joint_with_descriptors`` does.
     """
-    return aot_export_joint_with_descriptors(stack, step, tuple(batch), **_OPTIONS)
-
-
-@contextlib.contextmanager
-def quick() -> Iterator[None]:
-    """While it lasts, traces make no Python code of their graphs and collect no garbage.
-
-    A trace only grows, and the collector would walk all of it again and again.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with _use_lazy_graph_module(True):
-            yield
-    finally:
-        if collecting:
-            gc.enable()
+    with _use_lazy_graph_module(True):  # nobody runs the graph: no Python code is made of it
+        return aot_export_joint_with_descriptors(stack, step, tuple(batch), **_OPTIONS)

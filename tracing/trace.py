@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from rematbench.graphs.errors import CaptureError, ConfigError, is_out_of_memory
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.costless import mode_of, place
-from rematbench.tracing.export import export_joint, quick
+from rematbench.tracing.export import export_joint
 from rematbench.tracing.joint import Builder
 from rematbench.tracing.scopes import marked_scopes
 from rematbench.tracing.trouble import (
@@ -122,7 +122,6 @@ def trace_joint(workload: Workload, device: str, front: str = "trace") -> GraphM
     with contextlib.ExitStack() as stack:
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
-        stack.enter_context(quick())
         if front == "dynamo":
             from rematbench.tracing.dynamo import joint_by_dynamo
 

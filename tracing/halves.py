@@ -59,7 +59,7 @@ class Halves:
         changed: primals that the caller changes once the forward pass has returned.
         written: (primal, its new tensor), where the forward pass itself has to change it.
         held: values that the caller holds from the forward pass on.
-        fakes: a stand-in for each tensor.
+        fakes: a stand-in for each tensor; inputs that are numbers as they are.
         nodes: the traced node of each tensor.
     """
 
@@ -71,7 +71,7 @@ class Halves:
     changed: frozenset[str]
     written: tuple[tuple[str, str], ...]
     held: frozenset[str]
-    fakes: Mapping[str, Tensor]
+    fakes: Mapping[str, Any]
     nodes: Mapping[str, Node]
 
 
@@ -133,7 +133,7 @@ class _HalvesBuilder(Builder):
     ) -> None:
         super().__init__(Workload(name, nn.Module(), tuple, _no_loss), _device(nodes), nodes)
         self.returned, self.sources = returned, sources
-        self.fakes: dict[str, Tensor] = {}
+        self.fakes: dict[str, Any] = {}
         self.made_by: dict[str, Node] = {}
         self.primals: list[str] = []
         self.tangents: list[str] = []
@@ -160,6 +160,10 @@ class _HalvesBuilder(Builder):
     def _placeholder(self, node: Node) -> None:
         self.name[node] = node.name
         value = node.meta.get("val")
+        if not isinstance(value, Tensor) and not node.users:  # a size, which the trace has read
+            self.fakes[node.name] = value
+            self.primals.append(node.name)
+            return
         if not isinstance(value, Tensor):
             raise CaptureError(f"input {node.name} is no tensor; compile with dynamic=False")
         self._tensor(node.name, value)
@@ -221,6 +225,13 @@ class _HalvesBuilder(Builder):
         self.name[node] = name
         return True
 
+    @staticmethod
+    def _is_alias(node: Node, source: Node) -> bool:
+        """A copy that leaves the graph is a tensor of its own, which the caller may change."""
+        leaves = any(user.op == "output" for user in node.users)
+        is_copy = node.target is aten.clone.default
+        return Builder._is_alias(node, source) and not (leaves and is_copy)
+
     def _end(self, argument: Any) -> Any:
         return self._argument(argument) if isinstance(argument, Node) else argument
 
@@ -278,9 +289,11 @@ class _HalvesBuilder(Builder):
         return found
 
     def _gradients(self, ends: Sequence[Any]) -> dict[str, str]:
-        named = [str(resident.target) for resident in self.residents if resident.kind != "constant"]
+        target = {resident.tensor: str(resident.target) for resident in self.residents}
         return {
-            name: end.name for name, end in zip(named, ends, strict=False) if isinstance(end, Ref)
+            target[name]: end.name
+            for name, end in zip(self.primals, ends, strict=False)
+            if isinstance(end, Ref)
         }
 
     def _put_border(self, needed: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
@@ -24,8 +25,9 @@ from rematbench.tracing.halves import Halves, Source, halves_of
 from rematbench.training.compiled import eager, meters
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
+from rematbench.training.compiled.ledger import ledger_of
 from rematbench.training.compiled.options import INDUCTOR, Options, read_options
-from rematbench.training.compiled.planning import Planned, planned
+from rematbench.training.compiled.planning import Planned, planned, said
 from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
@@ -48,9 +50,27 @@ def rematbench(
         RematbenchError: as its kind says, in one line.
     """
     try:
-        return Region(module, read_options(options, **others)).compile(inputs)
+        read = read_options(options, **others)
+        if any(isinstance(each, torch.SymInt) for each in inputs):
+            return BySize(module, read)
+        return Region(module, read).compile(inputs)
     except RematbenchError as error:
         raise unwrapped(error) from None
+
+
+class BySize:
+    """A graph of any size: each size that comes gets a plan, and code, of its own."""
+
+    def __init__(self, module: GraphModule, options: Options) -> None:
+        self._module, self._options = module, options
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        sizes = tuple(each for each in args if isinstance(each, (int, float)))
+        if sizes not in self._made:
+            with torch._dynamo.config.patch(disable=True):
+                self._made[sizes] = Region(self._module, self._options).compile(args)
+        return self._made[sizes](*args)
 
 
 class Region:
@@ -77,10 +97,14 @@ class Region:
         self.run: Any = None
         self._partitioner: PlanPartitioner | None = None
         self._stale, self._tries, self._tighter = False, 0, 0
+        self._ledger, self._held = ledger_of(options), 0
+        self._args: Sequence[Any] = ()
 
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
         self.parameters = [weakref.ref(each) for each in inputs if isinstance(each, nn.Parameter)]
+        if self.options.graphs == 1:
+            self._held = self._ledger.held(inputs)
         # What was saved is ours to release: it is not donated to what Inductor writes.
         with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
             self.run = self._compiled(inputs)
@@ -91,7 +115,15 @@ class Region:
     def _call(self, *args: Any) -> Any:
         if self._stale:
             self._again(args)
-        return self.run(*args)
+        found = self.planned
+        if found is None or found.most is None:
+            return self.run(*args)
+        self._ledger.admit(self.name, found.share, args, found.most, said(self.options))
+        self._args = args
+        try:
+            return self.run(*args)
+        finally:
+            self._args = ()
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:
         if self.options.lower == INDUCTOR:
@@ -119,7 +151,9 @@ class Region:
         nodes = list(joint.graph.nodes)
         self.halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
         with unset_fake_temporarily(), _disable_current_modes():
-            self.planned = planned(self.halves, self.options, self.say, tighter=self._tighter)
+            self.planned = planned(
+                self.halves, self.options, self.say, self._held, tighter=self._tighter
+            )
         self.say(_told(self.planned))
         self.programs = generate_halves(self.halves, self.planned.plan)
         if self._partitioner is None:
@@ -138,13 +172,18 @@ class Region:
 
     def _metered(self, half: Any, backward: bool) -> Any:
         """A half as AOTAutograd calls it: measured the first time."""
-        meter, halves = self.meter, self.halves
+        meter, halves, found = self.meter, self.halves, self.planned
         assert halves is not None
-        tangents = len(halves.tangents)
+        assert found is not None
+        tangents, returned = len(halves.tangents), len(halves.results)
+        ledger, share, limited = self._ledger, found.share, found.most is not None
         if not backward:
 
             def forward(args: list[Any]) -> Any:
-                return meter.forward(half, args) if meter.wants_forward else half(args)
+                made = meter.forward(half, args) if meter.wants_forward else half(args)
+                if limited:
+                    ledger.note(share, self._args, made[returned:])
+                return made
 
             return eager.boxed(forward)
         context = TracingContext.try_get()
@@ -205,7 +244,8 @@ class Region:
 
         module.graph.set_codegen(_BoxedCodeGen())
         module.recompile()
-        return eager.boxed(module.forward.__func__.__get__(module))
+        forward = module.forward
+        return eager.boxed(lambda args: forward(args))
 
 
 def _told(found: Planned) -> str:

@@ -64,7 +64,7 @@ def graphs_of(halves: Halves, plan: Plan, programs: TwoPrograms) -> tuple[GraphM
 
 def fake_state(halves: Halves) -> Tensor:
     """A stand-in for a state of the random generator."""
-    mode: FakeTensorMode = next(iter(halves.fakes.values())).fake_mode
+    mode: FakeTensorMode = halves.fakes[halves.tangents[0]].fake_mode
     replay = RandomReplay(halves.captured.device)
     replay.record(0)
     size = replay.state(0).numel()
@@ -87,7 +87,7 @@ class _Half:
         self.constants = nn.Module()
         self.nodes: dict[str, Node] = {}
 
-    def take(self, name: str, fake: Tensor) -> None:
+    def take(self, name: str, fake: Any) -> None:
         node = self.nodes[name] = self.graph.placeholder(name)
         node.meta["val"] = fake
 

@@ -53,6 +53,7 @@ class Planned:
         share: what it takes of the budget.
         allowed: bytes that the budget leaves for it, residents included; None: no limit.
         limit: the most that this graph's own peak may be.
+        most: what all calls may take that are pending at once.
         source: ``ordinary``, ``planned``, ``cache`` or ``given``.
         seconds: profiling, and planning.
     """
@@ -64,6 +65,7 @@ class Planned:
     share: Share
     allowed: int | None
     limit: int | None
+    most: int | None
     source: str
     seconds: tuple[float, float] = (0.0, 0.0)
 
@@ -110,7 +112,7 @@ def planned(
     base = program_order(graph)
     base_trace, base_share = _judged(halves, graph, base, options)
     # A fraction is one of the whole that shares the budget.
-    budget = options.budget.of(base_share.together(options.graphs))
+    budget = options.budget.of(base_share.together(options.graphs) + held)
     extras, others = _extras(halves), options.reserve + held
     took = others + extras
     allowed = None if budget is None else budget - took - tighter
@@ -122,7 +124,10 @@ def planned(
         limit = None
         if budget is not None:  # what other calls take is theirs
             limit = budget - others - (share.together(options.graphs) - share.peak)
-        return Planned(graph, label, trace, base_trace, share, allowed, limit, source, seconds)
+        most = None if budget is None else budget - options.reserve
+        return Planned(
+            graph, label, trace, base_trace, share, allowed, limit, most, source, seconds
+        )
 
     if isinstance(options.plan, Plan):
         plan = settled(halves, graph, options.plan)
@@ -292,14 +297,15 @@ def _refuse(
     shared = f", shared by {options.graphs} graphs" if options.graphs > 1 else ""
     mine = "" if own is None else f" its leanest needs {own + took};"
     raise Infeasible(
-        f"{options.name} has no plan within budget={_said(options)}{shared}:{mine} "
+        f"{options.name} has no plan within budget={said(options)}{shared}:{mine} "
         f"budget={needed + took} would do for {name} (bytes; {took} of them are kept for others), "
         f"and below {floor + took} there is none, because of {what}",
         smallest_peak_found=needed + took,
     )
 
 
-def _said(options: Options) -> str:
+def said(options: Options) -> str:
+    """The budget as it was given."""
     budget = options.budget
     return f"{budget.fraction}" if budget.bytes is None else f"{budget.bytes}"
 

@@ -1,0 +1,113 @@
+"""What several compiled calls hold at once: a budget is kept, or an error says why it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from rematbench.graphs.errors import ExecutionError
+from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.sharing import Share
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A call whose backward half has not run.
+
+    Attributes:
+        alive: a tensor that it keeps: gone, the call is over, by its backward half or without.
+        parameters: bytes of each parameter, by place.
+    """
+
+    share: Share
+    alive: StorageWeakRef
+    parameters: dict[int, int]
+
+
+class Ledger:
+    """The calls that are pending under one budget."""
+
+    def __init__(self) -> None:
+        self._pending: list[Pending] = []
+
+    def pending(self) -> list[Pending]:
+        """Those that still keep something, the latest last."""
+        self._pending = [each for each in self._pending if not each.alive.expired()]
+        return self._pending
+
+    def held(self, inputs: Sequence[Any]) -> int:
+        """Bytes that pending calls hold, apart from parameters among ``inputs``."""
+        own = _parameters(inputs)
+        others: dict[int, int] = {}
+        for each in self.pending():
+            others |= each.parameters
+        kept = sum(each.share.kept for each in self._pending)
+        return kept + sum(size for place, size in others.items() if place not in own)
+
+    def admit(self, name: str, share: Share, args: Sequence[Any], most: int, wanted: str) -> None:
+        """Let a call begin, if the budget is kept until the last backward half has run.
+
+        Args:
+            most: bytes of the budget for all of them.
+            wanted: the budget as it was given.
+
+        Raises:
+            ExecutionError: it would not be; says what to do.
+        """
+        pending = self.pending()
+        if not pending:
+            return
+        parameters = _parameters(args)
+        for each in pending:
+            parameters |= each.parameters
+        owned = sum(parameters.values())
+        needed = owned + share.inputs + max(share.forward, share.backward)
+        needed += sum(each.share.kept for each in pending)
+        before, gradients = 0, share.gradients + sum(each.share.gradients for each in pending)
+        for each in pending:  # its own backward half, when later ones have left their gradients
+            gradients -= each.share.gradients
+            mine = owned + before + each.share.inputs + each.share.backward + gradients
+            needed = max(needed, mine)
+            before += each.share.kept
+        if needed > most:
+            calls = len(pending) + 1
+            raise ExecutionError(
+                f"{name}: {calls} compiled calls wait for their backward pass at once, and would "
+                f"hold {needed} bytes, above budget={wanted}; give options={{'graphs': {calls}}} "
+                "(or as many as a step has: graph breaks, blocks, forward passes), so that each "
+                "plan leaves room for the others, or a larger budget"
+            )
+
+    def note(self, share: Share, args: Sequence[Any], kept: Sequence[Any]) -> None:
+        """A call's forward half has run.
+
+        Args:
+            kept: what it handed over.
+        """
+        given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, Tensor)}
+        for tensor in kept:
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in given:
+                alive = StorageWeakRef(tensor.untyped_storage())
+                self._pending.append(Pending(share, alive, _parameters(args)))
+                return
+
+
+def ledger_of(options: Options) -> Ledger:
+    """The ledger of everything that is compiled under the same budget and reserve."""
+    return _ledgers.setdefault((options.budget, options.reserve), Ledger())
+
+
+_ledgers: dict[Any, Ledger] = {}
+
+
+def _parameters(args: Sequence[Any]) -> dict[int, int]:
+    """Bytes by place. A half gets them detached: leaves that need a gradient are parameters."""
+    return {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in args
+        if isinstance(t, nn.Parameter)
+    }

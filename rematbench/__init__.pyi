@@ -1,5 +1,8 @@
 """What ``from rematbench import ...`` offers, and where each name is (read at run time, too)."""
 
+from .explained import (
+    explain as explain,
+)
 from .graphs.errors import (
     BudgetError as BudgetError,
     CaptureError as CaptureError,

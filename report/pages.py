@@ -75,6 +75,12 @@ def _write_row_pages(records: Sequence[Record], out: Path) -> tuple[list[str], l
     return [i for ids, _ in parts for i in ids], [p for _, problems in parts for p in problems]
 
 
+def write_row_page(record: Record, out: Path) -> Path:
+    """Write one row's page into a folder; returns its file."""
+    _write_share([record], out)
+    return out / f"{record.id}.html"
+
+
 def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
     pages = RowPages(out, _templates())
     for record in records:

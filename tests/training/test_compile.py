@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._inductor import config as inductor_config
 
-from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible
+import rematbench
+from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
 from rematbench.training.compiled import backend as compiled, meters
 
 BATCH = 16
@@ -231,3 +232,148 @@ def test_inductor_replays_dropout_and_tries_leaner_plans(
     assert shares[1] < shares[0]
     assert "a leaner plan is tried" in caplog.text
     assert peaks[1] <= peaks[0]
+
+
+def test_explain_tells_and_draws(tmp_path: Path) -> None:
+    model = WithLoss(layers())
+    with pytest.raises(ConfigError, match="run a step"):
+        rematbench.explain(model)
+    train(model, compile_it(model), inside, 1)
+    told = rematbench.explain(model)
+    (graph,) = told.graphs
+    assert graph.simulated_peak_bytes <= 0.7 * graph.ordinary_peak_bytes
+    assert graph.measured_peak_bytes is not None
+    assert sum(count for count, _ in graph.recomputed.values()) == graph.trace.recomputations
+    assert sum(share for _, share in graph.recomputed.values()) == pytest.approx(graph.overhead)
+    assert {scope.partition(".")[0] for scope in graph.recomputed} == {"body"}
+    assert "recomputed in body." in str(told)
+    (page,) = told.write(tmp_path)
+    assert "linearized_greedy" in page.read_text()
+
+
+class Broken(nn.Module):
+    """Two graphs: Python prints between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = layers(), nn.Sequential(nn.Linear(10, 10), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        found: Tensor = self.second(x)
+        return found
+
+
+def test_graph_breaks_share_the_budget() -> None:
+    """The second graph's plan leaves room for what the first one holds meanwhile."""
+    model = Broken()
+    twin = copy.deepcopy(model)
+    expected = train(twin, twin, outside)
+    run = compile_it(model, budget=2_000_000)
+    assert all(map(torch.equal, train(model, run, outside), expected))
+    assert_same(model, twin)
+    told = rematbench.explain(model)
+    assert len(told.graphs) == 2
+    assert told.graphs[1].budget_bytes < 2_000_000  # type: ignore[operator]
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(16, 16), nn.GELU())])
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.parts(x)
+        return found
+
+
+class Blocks(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.stem = nn.Linear(16, 16)  # every block's input needs a gradient
+        self.blocks = nn.ModuleList(Block() for _ in range(count))
+        self.head = nn.Linear(768, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        found: Tensor = self.head(x.flatten(1))
+        return found
+
+
+def test_blocks_share_one_budget_and_one_plan() -> None:
+    model = Blocks(3)
+    twin = copy.deepcopy(model)
+    expected = train(twin, twin, outside)
+    for block in model.blocks:
+        block.compile(backend="rematbench", options=options(budget=0.8, graphs=3))
+    assert all(map(torch.equal, train(model, model, outside), expected))
+    assert_same(model, twin)
+    assert len({each.planned.graph.hash for each in compiled.regions if each.planned}) == 1
+    planned = next(each.planned for each in compiled.regions if each.planned)
+    assert planned.trace.recomputations > 0
+
+
+def test_more_calls_than_the_budget_holds_are_refused() -> None:
+    """Nobody said that three blocks share the budget: an error, before anything is breached."""
+    model = Blocks(3)
+    for block in model.blocks:
+        block.compile(backend="rematbench", options=options(budget=600_000))
+    with pytest.raises(ExecutionError, match="graphs"):
+        train(model, model, outside, 1)
+
+
+def test_two_forward_passes_before_a_backward_pass() -> None:
+    model = layers()
+    run = compile_it(model)
+    first = outside(run)
+    with pytest.raises(ExecutionError, match="2 compiled calls wait"):
+        outside(run)
+    first.backward()
+    outside(run).backward()  # nothing waits any more
+
+
+def test_other_batch_sizes_get_plans_of_their_own() -> None:
+    model = convolutions()
+    twin = copy.deepcopy(model)
+    run = compile_it(model, budget=0.8)
+    for size in (16, 24, 16, 12):
+        images_of_size = torch.randn(size, 3, 16, 16)
+        for each in (twin, run):
+            torch.manual_seed(size)
+            each(images_of_size).square().mean().backward()
+        assert_same(model, twin)
+    plans = {each.planned.graph.hash for each in compiled.regions if each.planned is not None}
+    assert 3 <= len(plans) <= 4  # one may be made twice: for its size, and for one of any size
+
+
+def test_evaluation_needs_no_plan() -> None:
+    model = convolutions()
+    run = compile_it(model, budget=0.01)  # too small for any step
+    x, _ = images()
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(run(x), model(x))
+    assert [each.planned for each in compiled.regions] == [None]
+
+
+def test_evaluation_mode_with_gradients_trains() -> None:
+    model = convolutions().eval()
+    twin = copy.deepcopy(model)
+    train(twin, twin, outside, 1)
+    train(model, compile_it(model, budget=0.8), outside, 1)
+    assert_same(model, twin)
+
+
+def test_ample_budget_is_ordinary_training(capsys: pytest.CaptureFixture[str]) -> None:
+    model = convolutions()
+    train(model, compile_it(model, budget="1GiB", progress=True), outside, 3)
+    assert capsys.readouterr().err.count("no plan is needed") == 1
+    assert region().planned.trace.recomputations == 0  # type: ignore[union-attr]
+
+
+def test_strategy_that_does_not_apply() -> None:
+    with pytest.raises(NotApplicable):
+        outside(compile_it(convolutions(), strategy="join_dp"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import weakref
@@ -37,6 +38,7 @@ _warn = logging.getLogger(FOR_THE_USER)
 MOST_TRIES = 3
 """Leaner plans tried where Inductor broke the budget."""
 
+_numbers = itertools.count()
 regions: weakref.WeakSet[Region] = weakref.WeakSet()
 """Every compiled graph that lives."""
 
@@ -79,6 +81,7 @@ class Region:
     Attributes:
         options: as given.
         name: of the module that it came from.
+        number: in the order in which they were compiled.
         halves, planned: once a backward pass is asked for; None of a graph that only infers.
         meter: what was measured.
         parameters: weak references to the parameters that it reads.
@@ -86,7 +89,7 @@ class Region:
 
     def __init__(self, module: GraphModule, options: Options) -> None:
         self.options = options
-        self.name = _name(module)
+        self.name, self.number = _name(module), next(_numbers)
         self.sources = [_source(node) for node in module.graph.nodes if node.op == "placeholder"]
         self.module: GraphModule = module
         self.halves: Halves | None = None

@@ -138,13 +138,13 @@ def planned(
     if allowed is None or base_share.together(options.graphs) <= allowed + extras * (tighter == 0):
         return done(base, base_trace, base_share, "ordinary")
     if graph.floor_bytes() > allowed:
-        _refuse(halves, graph, options, took)
+        _refuse(halves, graph, options, took, held=held)
     place = _place(graph, options, allowed)
     kept = _recalled(place, halves, graph, options, allowed)
     if kept is not None:
         return done(*kept, "cache")
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
-    plan, trace, share = _searched(halves, graph, options, allowed, took)
+    plan, trace, share = _searched(halves, graph, options, allowed, took, held)
     _remember(place, plan)
     return done(plan, trace, share, "planned")
 
@@ -204,7 +204,7 @@ def _extras(halves: Halves) -> int:
 
 
 def _searched(
-    halves: Halves, graph: Graph, options: Options, allowed: int, took: int
+    halves: Halves, graph: Graph, options: Options, allowed: int, took: int, held: int
 ) -> tuple[Plan, Trace, Share]:
     strategy = options.plan
     assert not isinstance(strategy, Plan)
@@ -229,7 +229,7 @@ def _searched(
     except Infeasible as error:
         leanest = error.smallest_peak_found
     if found is None:
-        _refuse(halves, graph, options, took, leanest)
+        _refuse(halves, graph, options, took, leanest, held)
     assert found is not None
     return found
 
@@ -284,22 +284,33 @@ def _check_fits(share: Share, options: Options, allowed: int | None, took: int) 
 
 
 def _refuse(
-    halves: Halves, graph: Graph, options: Options, took: int, own: int | None = None
+    halves: Halves,
+    graph: Graph,
+    options: Options,
+    took: int,
+    own: int | None = None,
+    held: int = 0,
 ) -> None:
     """Raises Infeasible, with the budget that would do.
 
     Args:
         own: the peak of the strategy's leanest plan, where it said so.
+        held: bytes of ``took`` that other compiled calls hold.
     """
     found = dict(_leanest(halves, graph, options))
     name, needed = min(found.items(), key=lambda item: item[1])
     floor, what = graph.floor()
     shared = f", shared by {options.graphs} graphs" if options.graphs > 1 else ""
+    others = (
+        f"; other compiled graphs hold {held} of them: options={{'graphs': n}} leaves room for n"
+        if held
+        else ""
+    )
     mine = "" if own is None else f" its leanest needs {own + took};"
     raise Infeasible(
         f"{options.name} has no plan within budget={said(options)}{shared}:{mine} "
         f"budget={needed + took} would do for {name} (bytes; {took} of them are kept for others), "
-        f"and below {floor + took} there is none, because of {what}",
+        f"and below {floor + took} there is none, because of {what}{others}",
         smallest_peak_found=needed + took,
     )
 

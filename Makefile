@@ -79,6 +79,7 @@ benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.online
 	$(BIN)/python -m benchmarks.checkmate
 	$(BIN)/python -m benchmarks.train
+	$(BIN)/python -m benchmarks.compile
 	$(BIN)/python -m benchmarks.torch_planners
 
 test: $(TOOLS)

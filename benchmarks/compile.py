@@ -1,0 +1,274 @@
+"""``torch.compile(model, backend="rematbench")`` beside PyTorch's own: time, peak, gradients.
+
+``python -m benchmarks.compile`` prints figures beside their targets and writes them, with
+provenance, to ``runs/benchmarks/compile.json``; all that was measured is in ``compile.rows.json``
+beside it. The steps of one network are timed in turns, so that a busy machine slows all alike.
+
+Ours plans for budgets that are shares of the uncompiled step's measured peak. PyTorch's
+``activation_memory_budget`` knows no peak: each of its ratios runs, and the fastest whose measured
+peak is within the same budget is what we are held against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.figures import Figure, publish
+from rematbench.costmodel.device import peak_of, steady_allocator
+from rematbench.graphs.files import write_json
+from rematbench.provenance import now
+from rematbench.tracing.workload import Workload
+from rematbench.training.compiled.backend import regions
+from rematbench.zoo import make_model
+from rematbench.zoo.vision import import_torchvision
+
+SHARES = (0.7, 0.5)
+RATIOS = (0.75, 0.5, 0.25, 0.1, 0.0)
+TOLERANCE = 1e-4  # of a gradient whose parameter Inductor's kernels touch, over its largest entry
+
+
+def gpt2() -> Workload:
+    """GPT-2's layers, narrower and fewer."""
+    sizes = {"n_layer": 4, "n_embd": 192, "n_head": 6, "n_positions": 128, "vocab_size": 1000}
+    return make_model("gpt2", size="small", batch_size=8, sequence_length=128, **sizes)
+
+
+def vit_b_16() -> Workload:
+    """ViT-B/16's layers, narrower and fewer."""
+    transformer = import_torchvision().models.VisionTransformer
+    module = transformer(128, 16, 6, 4, 192, 768, num_classes=100)
+
+    def batch() -> tuple[Tensor, ...]:
+        return torch.randn(16, 3, 128, 128), torch.randint(100, (16,))
+
+    return Workload("vit_b_16", module, batch, _classify)
+
+
+def _classify(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(images), labels)
+
+
+# The floor is at most 0.4 of the peak.
+NETWORKS: dict[str, Callable[[], Workload]] = {
+    "gpt2": gpt2,
+    "vit_b_16": vit_b_16,
+    "resnet50": partial(make_model, "resnet50", batch_size=16, resolution=128),
+    "mobilenet_v2": partial(make_model, "mobilenet_v2", batch_size=16, resolution=96),
+}
+
+
+@dataclass
+class Way:
+    """One way to run a step, and what was measured of it.
+
+    Attributes:
+        peak_bytes: of a warm step, parameters, buffers and batch included.
+        bitwise, error: of the gradients, against the uncompiled step; the error is relative.
+        compile_seconds: of the first step, less profiling and planning and a warm step.
+        ops: of the compiled graph, where it is ours.
+        wall, cpu: seconds of warm steps, in turns with all others.
+    """
+
+    network: str
+    name: str
+    budget_bytes: int | None = None
+    peak_bytes: int = 0
+    bitwise: bool | None = None
+    error: float = 0.0
+    compile_seconds: float = 0.0
+    ops: int = 0
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds of a warm step."""
+        return statistics.median(self.wall)
+
+
+class Bench:
+    """A network's step, uncompiled and compiled in several ways, on one batch."""
+
+    def __init__(self, name: str, workload: Workload) -> None:
+        self.name, self.workload = name, workload
+        self.module = workload.module.train()
+        torch.manual_seed(0)
+        self.batch = workload.make_batch()
+        self.buffers = [(b, b.clone()) for b in self.module.buffers()]
+        self.steps: list[tuple[Way, Callable[..., Tensor]]] = []
+        self.expected: dict[str, Tensor] = {}
+
+    def step(self, forward: Callable[..., Tensor]) -> None:
+        """Forward and backward; gradients stay."""
+        torch.manual_seed(1)
+        forward(*self.batch).reshape(()).backward()
+
+    def clear(self) -> None:
+        """As before the step."""
+        self.module.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for buffer, before in self.buffers:
+                buffer.copy_(before)
+
+    def add(self, name: str, budget: int | None = None, **how: Any) -> Way:
+        """Compile in one more way (uncompiled without one), and check its gradients and peak."""
+        way = Way(self.name, name, budget)
+        forward = _anew(self.workload)
+        known = set(regions)
+        if how:
+            forward = torch.compile(forward, fullgraph=True, **how)
+        began = time.perf_counter()
+        try:
+            self.step(forward)
+        except Exception as error:
+            way.failed = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            self.clear()
+            return way
+        first = time.perf_counter() - began
+        self._judge(way)
+        began = time.perf_counter()
+        self.step(forward)
+        way.compile_seconds = first - (time.perf_counter() - began)
+        for region in set(regions) - known:
+            if region.planned is not None:
+                way.ops = len(region.planned.graph.ops)
+                way.compile_seconds -= sum(region.planned.seconds)
+        self.clear()
+        held = (*self.module.parameters(), *self.module.buffers(), *self.batch)
+        peak = peak_of(lambda: self.step(forward), "cpu").peak_bytes
+        way.peak_bytes = peak + sum(t.nbytes for t in held)
+        self.clear()
+        self.steps.append((way, forward))
+        print(
+            f"  {name}: peak {way.peak_bytes:,}, compiled in {way.compile_seconds:.1f} s",
+            flush=True,
+        )
+        return way
+
+    def _judge(self, way: Way) -> None:
+        found = {n: p.grad.clone() for n, p in self.module.named_parameters() if p.grad is not None}
+        self.clear()
+        if not self.expected:
+            self.expected = found
+        pairs = [(found[name], theirs) for name, theirs in self.expected.items()]
+        way.bitwise = all(torch.equal(a, b) for a, b in pairs)
+        largest = max(float(b.abs().max()) for _, b in pairs)
+        way.error = max(float((a - b).abs().max()) for a, b in pairs) / largest
+
+    def time(self, repeats: int) -> None:
+        """All ways in turns."""
+        order = itertools.cycle((self.steps, self.steps[::-1]))
+        for _ in range(repeats):
+            for way, forward in next(order):
+                wall, cpu = time.perf_counter(), time.process_time()
+                self.step(forward)
+                way.wall.append(time.perf_counter() - wall)
+                way.cpu.append(time.process_time() - cpu)
+                self.clear()
+
+
+def _anew(workload: Workload) -> Callable[..., Tensor]:
+    """A function of its own code: Dynamo keeps what it compiled by code."""
+    scope = {"workload": workload}
+    exec("def forward(*batch):\n    return workload(*batch)", scope)
+    return scope["forward"]  # type: ignore[return-value]
+
+
+def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -> Bench:
+    """One network in all ways."""
+    from torch._functorch import config
+
+    print(name, flush=True)
+    torch._dynamo.reset()
+    bench = Bench(name, NETWORKS[name]())
+    plain = bench.add("uncompiled")
+    theirs = {"eager": "aot_eager", "inductor": "inductor"}
+    for lower in lowerings:
+        told = {"lower": lower, "time_limit": time_limit, "progress": False}
+        bench.add(theirs[lower], backend=theirs[lower])
+        bench.add(f"ours, {lower}", backend="rematbench", options=told)
+        for share in SHARES:
+            budget = int(share * plain.peak_bytes)
+            asked = {**told, "budget": budget}
+            bench.add(f"ours, {lower}, {share}", budget, backend="rematbench", options=asked)
+        for ratio in RATIOS:
+            with config.patch(activation_memory_budget=ratio):
+                bench.add(f"{theirs[lower]}, ratio {ratio}", backend=theirs[lower])
+    bench.time(repeats)
+    return bench
+
+
+def judged(bench: Bench, lower: str) -> Iterator[Figure]:
+    """One network's figures in one lowering."""
+    ways = {way.name: way for way, _ in bench.steps}
+    name, backend = bench.name, {"eager": "aot_eager"}.get(lower, lower)
+    base, ours = ways.get(backend), ways.get(f"ours, {lower}")
+    if base is not None and ours is not None:
+        what = f"{name}, {lower}, checkpoint-all"
+        yield Figure(f"{what}: time / {backend}", ours.seconds / base.seconds, 1.05, "x")
+        cpu = statistics.median(ours.cpu) / statistics.median(base.cpu)
+        yield Figure(f"{what}: CPU seconds / {backend}", cpu, 1.05, "x")
+        more = 1000 * (ours.compile_seconds - base.compile_seconds) / ours.ops
+        yield Figure(f"{what}: compile seconds more per 1,000 ops", more, 2.0, "s")
+    for share in SHARES:
+        what = f"{name}, {lower}, {share} of the peak"
+        found = ways.get(f"ours, {lower}, {share}")
+        yield Figure(f"{what}: no plan", found is None, 0, "")
+        if found is None or found.budget_bytes is None:
+            continue
+        yield Figure(f"{what}: peak / budget", found.peak_bytes / found.budget_bytes, 1.0, "x")
+        if lower == "eager":
+            yield Figure(f"{what}: gradients off by a bit", not found.bitwise, 0, "")
+        else:
+            allowed = TOLERANCE if base is None else max(TOLERANCE, 2 * base.error)
+            yield Figure(f"{what}: error of the gradients", found.error, allowed, "")
+        rivals = [ways.get(f"{backend}, ratio {ratio}") for ratio in RATIOS]
+        fitting = [r.seconds for r in rivals if r and r.peak_bytes <= found.budget_bytes]
+        if fitting:
+            ratio = found.seconds / min(fitting)
+            yield Figure(f"{what}: time / best ratio's that fits", ratio, 1.0, "x")
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--lower", nargs="+", default=["eager", "inductor"])
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a plan")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, help="fewer than there are cores: they are busy")
+    parser.add_argument("--note", default="", help="goes into the file: what else ran, say")
+    given = parser.parse_args()
+    steady_allocator()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    figures: list[Figure] = []
+    rows: list[dict[str, Any]] = []
+    with torch._inductor.config.patch(fallback_random=True):  # the same random draws
+        for name in given.networks:
+            bench = measured(name, given.lower, given.time_limit, given.repeats)
+            for lower in given.lower:
+                figures += judged(bench, lower)
+            rows += [asdict(way) for way, _ in bench.steps]
+            facts = {"note": given.note, "utc": now(), "threads": torch.get_num_threads()}
+            write_json(Path("runs/benchmarks/compile.rows.json"), facts | {"rows": rows})
+            publish("compile", figures)  # so far
+            del bench
+            gc.collect()
+
+
+if __name__ == "__main__":
+    main()

@@ -68,6 +68,16 @@ class Job(TypedDict, total=False):
         int, Means("residents, outputs and the largest op: no budget below can be met", "bytes")
     ]
     resident_bytes: Annotated[int, Means("live from start to end", "bytes")]
+    optimizer: Annotated[str, Means("whose state is resident, where one was asked for")]
+    master_weights: Annotated[bool, Means("were they asked for (or not)?")]
+    memory: Annotated[
+        dict[str, int],
+        Means(
+            "what the simulated peak consists of: parameters, gradients, optimizer, batch, "
+            "buffers, activations, workspace; residents, where nobody knows what they are",
+            "bytes",
+        ),
+    ]
     forward_cost: Annotated[float, Means("of the forward pass, without the loss", "cost_unit")]
     budget_base: Annotated[
         str | None, Means("what a fraction of the budget is of: a column, or a key")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rematbench.extra import Extra
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row
 from rematbench.settings import Settings
@@ -28,5 +29,20 @@ def first_row(settings: Settings) -> Row:
         versions=versions(),
         commit=commit(),
         utc=now(),
-        extra={**settings.mark, "accounting": settings.accounting, **details},
+        extra={
+            **settings.mark,
+            "accounting": settings.accounting,
+            **_optimizer(settings),
+            **details,
+        },
     )
+
+
+def _optimizer(settings: Settings) -> Extra:
+    """What was asked of the optimizer, where there is one."""
+    if settings.optimizer == "none":
+        return {}
+    found: Extra = {"optimizer": settings.optimizer}
+    if settings.master_weights is not None:
+        found["master_weights"] = settings.master_weights
+    return found

@@ -27,6 +27,18 @@ from rematbench.task import JobTask
 from rematbench.terminal import size
 
 _ORDINARY = "checkpoint_all"
+_SGD = "torch.optim.SGD(model.parameters(), lr=0.1)"
+# What makes each optimizer: an import, and the call.
+_OPTIMIZERS = {
+    "none": ("import torch\n", _SGD),
+    "sgd": ("import torch\n", _SGD),
+    "momentum": ("import torch\n", "torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)"),
+    "adamw": ("import torch\n", "torch.optim.AdamW(model.parameters(), lr=1e-4)"),
+    "adamw8bit": (
+        "import bitsandbytes\nimport torch\n",
+        "bitsandbytes.optim.AdamW8bit(model.parameters(), lr=1e-4)",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -162,19 +174,21 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     make = "make_python_model" if python else "make_model"
     name = model["target"] if python else model["name"]
     what = "ordinary training fits" if row["strategy"] == _ORDINARY else row["strategy"]
+    # `apply` sees the step alone.
+    budget = asked.budget - row["extra"].get("memory", {}).get("optimizer", 0)
+    imported, made = _OPTIMIZERS[settings.optimizer]
     return f"""\
 # {what}: simulated peak {size(row["peak_bytes"])} of {size(asked.budget)}, overhead \
 {row["overhead"]:+.1%}, batch {row["batch_size"]}
-import torch
-
+{imported}
 from rematbench.zoo import {make}
 from rematbench import apply
 
 workload = {make}({name!r}{given})
 model, loss, example = workload.module, workload.loss, workload.make_batch()
-step = apply(model, loss, example, {str(plan)!r}, {asked.budget}, costmodel={row["costmodel"]!r})
+step = apply(model, loss, example, {str(plan)!r}, {budget}, costmodel={row["costmodel"]!r})
 
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = {made}
 for _ in range(3):
     batch = workload.make_batch()  # your data here: tensors like those of the example
     optimizer.zero_grad()
@@ -193,6 +207,9 @@ def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
 
 def _show(row: Row) -> None:
     print(format_row(row))
+    if row["extra"].get("memory"):
+        parts = ", ".join(f"{name} {size(held)}" for name, held in row["extra"]["memory"].items())
+        print(f"\nAt the peak: {parts}")
     if row["extra"].get("fit", {}).get("code"):
         print(f"\n{Path(row['extra']['fit']['code']).read_text()}", end="")
 

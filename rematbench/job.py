@@ -29,9 +29,10 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
+from rematbench.parts import memory_parts
 from rematbench.row import Outcome, Row, add_facts, ended, finite, put, sure, write_row
 from rematbench.settings import Settings
-from rematbench.sources import banishing_peak, load, load_stream
+from rematbench.sources import banishing_peak, held_bytes, load, load_stream
 from rematbench.strategies.base import (
     ChoosesImplementations,
     NativeRun,
@@ -84,6 +85,8 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
             plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
             trace = simulate(graph, plan)
             _judge(row, solution, trace)
+            known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
+            row["extra"]["memory"] = memory_parts(graph, trace, *known)
             _write(folder, graph, plan, trace)
             if settings.execute and settings.device != "none" and captured is not None:
                 say("execute")
@@ -224,6 +227,8 @@ def _execute(
         reason = f"the plan peaks at {peak} bytes, {free} are available"
         row |= {"status": "out_of_memory", "reason": reason}
         return
+    held = held_bytes(settings, captured)
+    how = (settings.device, settings.seed, settings.repeats, held)
     measured = measure(
         captured,
         plan,
@@ -231,16 +236,16 @@ def _execute(
         seed=settings.seed,
         repeats=settings.repeats,
         memory=settings.device_memory,
+        held_bytes=held,
     )
     if native is not None and settings.device_memory is None:
         from rematbench.validator.native import measure_native
 
-        found = measure_native(captured, native, settings.device, settings.seed, settings.repeats)
+        found = measure_native(captured, native, *how)
         row["extra"]["native"] = {**native.as_json(), **asdict(found)}
     if settings.native is not None and settings.device_memory is None:
         from rematbench.validator.lowerings import measure_lowered
 
-        how = (settings.device, settings.seed, settings.repeats)
         row["extra"]["lowered"] = measure_lowered(captured, plan, native, *how)
     record(row, measured, settings.accounting)
 

@@ -20,6 +20,7 @@ from rematbench.extra import Extra
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.code_hash import content_hash
 from rematbench.graphs.errors import ConfigError
+from rematbench.optimizer import NAMES as OPTIMIZERS, check_optimizer
 from rematbench.provenance import hardware, versions
 from rematbench.row import marked
 from rematbench.strategies.option_types import check_options
@@ -68,6 +69,8 @@ class Settings:
         group: which of the experiment's groups of sweeps.
         front: how a model is captured: auto, trace or dynamo.
         native: ``compile``: plans run through ``torch.compile``, too; None: they do not.
+        optimizer: whose state is resident, see :mod:`rematbench.optimizer`.
+        master_weights: does it hold them? None: as is usual with it.
     """
 
     model: dict[str, Any]
@@ -93,6 +96,8 @@ class Settings:
     group: str | None = None
     front: str = "auto"
     native: str | None = None
+    optimizer: str = "none"
+    master_weights: bool | None = None
 
     @property
     def captured(self) -> bool:
@@ -204,6 +209,14 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         experiment=config.get("experiment"),
         group=_or_none(_name, "group", config),
         front=one_of("capture.front", _group(config, "capture").get("front", "auto"), FRONTS),
+        optimizer=one_of("optimizer", config.get("optimizer") or "none", OPTIMIZERS),
+        master_weights=_or_none(flag, "master_weights", config),
+    )
+    check_optimizer(
+        settings.optimizer,
+        settings.master_weights,
+        captured=settings.captured,
+        accounting=settings.accounting,
     )
     settings.parsed_budget()
     if settings.device != "none" and not settings.captured:

@@ -17,6 +17,7 @@ from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.layered import random_layered
 from rematbench.graphs.places import FOR_THE_USER
+from rematbench.optimizer import optimizer_bytes, with_optimizer
 from rematbench.settings import STREAM_KINDS, Settings
 from rematbench.strategies.base import ChoosesImplementations
 from rematbench.streams.convert import graph_of_stream
@@ -55,7 +56,13 @@ def load(
         captured = _remember("attached", model, lambda: _attach(settings, plain, chooser, say))
     chosen = [*model, settings.costmodel, settings.preset]
     costed = _remember("costed", chosen, lambda: _cost(settings, captured, say))
-    return account(settings.accounting, costed, captured.kinds, captured.gradient_values), captured
+    graph = account(settings.accounting, costed, captured.kinds, captured.gradient_values)
+    return with_optimizer(graph, held_bytes(settings, captured)), captured
+
+
+def held_bytes(settings: Settings, captured: Captured) -> int:
+    """What the job's optimizer holds beside the step."""
+    return optimizer_bytes(captured, settings.optimizer, settings.master_weights)
 
 
 def _attach(

@@ -138,6 +138,12 @@ class Validator:
                 self._rounding.use()
         self.bench.captured = captured
 
+    def hold(self, held_bytes: int) -> None:
+        """See :meth:`~rematbench.validator.execute.Bench.hold`."""
+        if self.bench.hold(held_bytes):
+            self._measured.clear()
+            vars(self).pop("eager_peak_bytes", None)
+
     @cached_property
     def reference(self) -> StepResult:
         """Eager training's results."""
@@ -303,17 +309,20 @@ def measure(
     seed: int = 0,
     repeats: int = 5,
     memory: int | None = None,
+    held_bytes: int = 0,
 ) -> Measurement:
     """Execute ``plan`` on ``device``: verdict on its gradients, measured peak and time.
 
     Args:
         memory: see :meth:`Validator.measure_within`; None: the whole device, beside eager training.
+        held_bytes: of memory that is taken besides, an optimizer's.
 
     Raises:
         ConfigError: there is no such device.
         ExecutionError: the plan cannot be executed faithfully.
     """
     validator = validator_of(captured, device, seed)
+    validator.hold(held_bytes)
     if memory is not None:
         return validator.measure_within(plan, memory, repeats)
     return validator.measure(plan, repeats)

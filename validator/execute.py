@@ -90,6 +90,7 @@ class Bench:
         with torch.device(device):
             self.batch = captured.workload.make_batch()
         self.residents = tuple(self._residents())
+        self._held = torch.empty(0, dtype=torch.uint8, device=device)
         self.mutated = [name for name, _ in self.module.named_buffers()]
 
     def _residents(self) -> list[Tensor]:
@@ -107,11 +108,24 @@ class Bench:
     def _dtype(self, tensor: str) -> torch.dtype:
         return self.captured.tensors[tensor].dtype
 
+    def hold(self, held_bytes: int) -> bool:
+        """Take memory that a training run holds beside its steps, and let go of what was held.
+
+        Returns:
+            Is it another amount than before?
+        """
+        if held_bytes == self._held.numel():
+            return False
+        self._held = torch.empty(0, dtype=torch.uint8, device=self.device)
+        self._held = torch.empty(held_bytes, dtype=torch.uint8, device=self.device)
+        return True
+
     @property
     def resident_bytes(self) -> int:
-        """Bytes of the residents' storages, each counted once."""
+        """Bytes of the residents' storages, each counted once, and of what is held besides."""
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in self.residents}
-        return sum(storage.nbytes() for storage in storages.values())
+        held: int = self._held.numel()
+        return held + sum(storage.nbytes() for storage in storages.values())
 
     def run(
         self, program: Program, residents: tuple[Tensor, ...] | None = None

@@ -24,11 +24,13 @@ def measure_lowered(
     device: str,
     seed: int = 0,
     repeats: int = 5,
+    held_bytes: int = 0,
 ) -> dict[str, Any]:
     """Time, peak and gradients of a plan in both lowerings, for a row's ``extra``.
 
     Args:
         native: where PyTorch's partitioner itself made the plan: it makes it again.
+        held_bytes: of memory that is taken besides.
     """
     ways: dict[str, NativeRun | PlannedRun]
     if isinstance(native, CompiledRun):
@@ -41,7 +43,7 @@ def measure_lowered(
         found = plan_of_halves(captured, plan)
         ways = {AOT: PlannedRun(found, "eager"), INDUCTOR: PlannedRun(found, "inductor")}
     return {
-        name: _told(measure_native(captured, how, device, seed, repeats))
+        name: _told(measure_native(captured, how, device, seed, repeats, held_bytes))
         for name, how in ways.items()
     }
 

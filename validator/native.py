@@ -56,13 +56,19 @@ class Native:
 
 
 def measure_native(
-    captured: Captured, how: NativeRun | PlannedRun, device: str, seed: int = 0, repeats: int = 5
+    captured: Captured,
+    how: NativeRun | PlannedRun,
+    device: str,
+    seed: int = 0,
+    repeats: int = 5,
+    held_bytes: int = 0,
 ) -> Native:
     """Run a step natively and compare it with eager training. What goes wrong is in the result.
 
     Args:
         how: compiled, by names of ops see
             :func:`rematbench.tracing.partition.knapsack_solver`; or checkpointed.
+        held_bytes: of memory that is taken besides, an optimizer's; whoever took it holds it.
     """
     if device == "cpu":
         steady_allocator()
@@ -71,7 +77,7 @@ def measure_native(
     wrapped: tuple[str, ...] = ()
     # Before anything is wrapped: eager training runs the same modules.
     reference = bench.reference()
-    eager = _costs(bench, bench.eager, repeats)
+    eager = _costs(bench, bench.eager, repeats, held_bytes)
     try:
         with _stepper(bench, how) as (step, wrapped):
             # The reference ran PyTorch's own batch norms; so does what was traced.
@@ -81,7 +87,7 @@ def measure_native(
                 result = _result(bench, step, before)
                 first = perf_counter() - began
             verdict = compare(result, reference)
-            found = _costs(bench, step, repeats)
+            found = _costs(bench, step, repeats, held_bytes)
     except Exception as error:
         words = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = f"{type(error).__name__}: {' '.join(words[:2])}"
@@ -102,8 +108,10 @@ def measure_native(
     )
 
 
-def _costs(bench: Bench, run: Callable[[], Tensor], repeats: int) -> tuple[int, float]:
-    """Peak bytes, residents included, and median seconds of warm steps."""
+def _costs(
+    bench: Bench, run: Callable[[], Tensor], repeats: int, held_bytes: int
+) -> tuple[int, float]:
+    """Peak bytes, residents and what is held besides included, and median seconds of warm steps."""
     before = bench.buffers()
     peak = peak_of(run, bench.device).peak_bytes
     bench.clear(before)
@@ -111,7 +119,7 @@ def _costs(bench: Bench, run: Callable[[], Tensor], repeats: int) -> tuple[int, 
     for _ in range(repeats):
         seconds.append(seconds_of(run, bench.device))
         bench.clear(before)
-    return peak + bench.resident_bytes, spread(seconds)[0]
+    return peak + bench.resident_bytes + held_bytes, spread(seconds)[0]
 
 
 def _result(bench: Bench, step: Callable[[], Tensor], before: dict[str, Tensor]) -> StepResult:

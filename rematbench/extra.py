@@ -114,6 +114,13 @@ class Measured(TypedDict, total=False):
             "what the verdict on inexact implementations rests on: float64_*, alone_*, lossy_error"
         ),
     ]
+    modelled_reserved_bytes: Annotated[
+        int, Means("allocator=cuda: what a model of the caching allocator reserves", "bytes")
+    ]
+    modelled_fragmentation_bytes: Annotated[
+        int, Means("of them, not in use when most are", "bytes")
+    ]
+    modelled_segments: Annotated[int, Means("of them, taken from the device one by one")]
     steady_allocator: Annotated[bool, Means("were malloc's thresholds fixed (CPU)?")]
     measurement_reused: Annotated[
         bool, Means("the same statements had been measured before, on the same bench")
@@ -277,6 +284,15 @@ class Dtr(TypedDict, total=False):
     constant_bytes: Annotated[int, Means("of a log: inputs and weights", "bytes")]
     largest_op_bytes: Annotated[
         int, Means("of a log: what its largest op needs beside constants", "bytes")
+    ]
+    fragmentation: Annotated[
+        float, Means("coop: free share of the memory, mean over blocks that found no room", "ratio")
+    ]
+    scattered_evictions: Annotated[
+        int, Means("coop: evictions while enough was free, in too small pieces")
+    ]
+    dtr_at_addresses: Annotated[
+        dict[str, Any], Means("coop: the same of DTR, where a storage needs one piece of memory")
     ]
     trace_omitted: Annotated[bool, Means("the run has too many events for trace.csv")]
 

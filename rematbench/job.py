@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rematbench.first_row import first_row
 from rematbench.graphs import dotted
+from rematbench.graphs.allocator import replay
 from rematbench.graphs.blame import accuse, one_line, own_place, place
 from rematbench.graphs.errors import (
     CaptureError,
@@ -87,6 +88,8 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
             _judge(row, solution, trace)
             known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
             row["extra"]["memory"] = memory_parts(graph, trace, *known)
+            if settings.allocator == "cuda":
+                add_facts(row, allocation_facts(graph, plan))
             _write(folder, graph, plan, trace)
             if settings.execute and settings.device != "none" and captured is not None:
                 say("execute")
@@ -213,6 +216,16 @@ def _judge(row: Row, solution: Solution, trace: Trace) -> None:
     if limit is not None and trace.peak_bytes > limit:
         reason = f"the plan peaks at {trace.peak_bytes} bytes, the budget is {limit} (not proven)"
         row |= {"status": "infeasible", "reason": reason}
+
+
+def allocation_facts(graph: Graph, plan: Plan) -> dict[str, int]:
+    """What CUDA's caching allocator would reserve for a plan, as the row has it."""
+    found = replay(graph, plan)
+    return {
+        "modelled_reserved_bytes": found.reserved,
+        "modelled_fragmentation_bytes": found.fragmentation,
+        "modelled_segments": found.segments,
+    }
 
 
 def _execute(

@@ -26,6 +26,7 @@ from rematbench.row import marked
 from rematbench.strategies.option_types import check_options
 from rematbench.strategies.registry import entry, names
 
+ALLOCATORS = ("none", "cuda")
 DEVICES = ("none", "cpu", "cuda")
 TORCH_KINDS = ("zoo", "python", *LIBRARIES)
 NATIVES = ("compile",)
@@ -71,6 +72,7 @@ class Settings:
         native: ``compile``: plans run through ``torch.compile``, too; None: they do not.
         optimizer: whose state is resident, see :mod:`rematbench.optimizer`.
         master_weights: does it hold them? None: as is usual with it.
+        allocator: none, or cuda: whose model replays the plan.
     """
 
     model: dict[str, Any]
@@ -98,6 +100,7 @@ class Settings:
     native: str | None = None
     optimizer: str = "none"
     master_weights: bool | None = None
+    allocator: str = "none"
 
     @property
     def captured(self) -> bool:
@@ -202,6 +205,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         native=_or_none(_native, "native", device),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
+        allocator=one_of("allocator", config.get("allocator", "none"), ALLOCATORS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
         cache=_or_none(_path, "cache", config),
         job_time_limit=_or_none(_seconds, "job_time_limit", config),

@@ -40,6 +40,7 @@ _ORDER = (
     "selective_attention",
     "save_dots",
     "hierarchical",
+    "coop",
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {

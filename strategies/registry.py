@@ -33,6 +33,7 @@ OURS = MappingProxyType(
         "checkpoint_all": "rematbench.strategies.checkpoint_all.CheckpointAll",
         "chen_greedy": "rematbench.strategies.chen.ChenGreedy",
         "chen_sqrt": "rematbench.strategies.chen.ChenSqrt",
+        "coop": "rematbench.strategies.dtr.coop.Coop",
         "dtr": "rematbench.strategies.dtr.planner.Dtr",
         "equiv_chain": "rematbench.strategies.joins.planner.EquivChain",
         "every_layer": "rematbench.strategies.practice.EveryLayer",

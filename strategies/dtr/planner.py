@@ -26,7 +26,7 @@ from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
 from rematbench.streams.convert import GraphStream, stream_of_graph
 from rematbench.streams.eviction import Cost
 
-_STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
+STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
 _LONGEST_TRACE = 2_000_000  # events, some 50 MB of CSV; longer ones are left out
 
 
@@ -109,16 +109,16 @@ class Dtr:
         compiled = compile_stream(problem.stream, self._semantics())
         run = self._play(problem, compiled)
         verdict = Verdict(
-            status=_STATUSES[run.status],
+            status=STATUSES[run.status],
             reason=_reason(self, compiled, run, problem.budget),
             cost=run.total_compute - 1,  # the clock starts at 1
             peak_bytes=run.peak_bytes,
             recomputations=run.rematerializations,
             base_cost=compiled.source.cost,
             base_peak_bytes=baseline_peak(compiled),
-            trace=_trace(compiled, run),
+            trace=trace_of(compiled, run),
         )
-        details = {"judge": "dtr", **self._labels(), **_facts(run), **compiled.source.sizes()}
+        details = {"judge": "dtr", **self._labels(), **facts_of(run), **compiled.source.sizes()}
         details["trace_omitted"] = len(run.records) > _LONGEST_TRACE
         return Solution(None, variant=self._variant(), details=details, verdict=verdict)
 
@@ -130,9 +130,9 @@ class Dtr:
         if run.status != "ok":
             kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
-        computes = _computes(compiled, made, run)
+        computes = computes_of(compiled, made, run)
         plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
-        details = {**self._labels(), **_facts(run)}
+        details = {**self._labels(), **facts_of(run)}
         return Solution(plan, variant=self._variant(), details=details)
 
     def _labels(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Dtr:
         return "-".join([*parts, self.dealloc, *(["paper"] if self.semantics == "paper" else [])])
 
 
-def _computes(compiled: CompiledStream, made: GraphStream, run: Run) -> Sequence[int]:
+def computes_of(compiled: CompiledStream, made: GraphStream, run: Run) -> Sequence[int]:
     """Implementations in the order in which DTR ran them.
 
     The plan frees each value after its last read before the next compute of it, which is never
@@ -163,7 +163,7 @@ def _computes(compiled: CompiledStream, made: GraphStream, run: Run) -> Sequence
     return [made.computes[op] for op in ops if op >= 0]
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def facts_of(run: Run) -> dict[str, Any]:
     return {
         "evictions": run.evictions,
         "rematerializations": run.rematerializations,
@@ -195,7 +195,7 @@ def _reason(strategy: Dtr, compiled: CompiledStream, run: Run, budget: int | Non
     return f"{place}: needs {wanted} bytes with nothing left to evict, the budget is {budget}"
 
 
-def _trace(compiled: CompiledStream, run: Run) -> tuple[tuple[str, str, int], ...]:
+def trace_of(compiled: CompiledStream, run: Run) -> tuple[tuple[str, str, int], ...]:
     if len(run.records) > _LONGEST_TRACE:
         return ()
     names = compiled.source.names

@@ -26,34 +26,45 @@ from rematbench.strategies.dtr.rules import Happened, Rules, Run, Status
 from rematbench.streams.ids import StepKind, StreamOp
 
 
-class _OutOfMemory(Exception):
-    pass
+class NothingLeft(Exception):
+    """Nothing is left to evict."""
 
 
-class _Thrashed(Exception):
-    pass
+class TooDear(Exception):
+    """Rematerialization costs more than the rules allow."""
+
+
+class OutOfTime(Exception):
+    """A time limit is over."""
 
 
 def play_slowly(compiled: CompiledStream, budget: int | None, rules: Rules) -> Run:
     """Play ``compiled`` as :func:`rematbench.strategies.dtr.runtime.play` does."""
-    machine = _Machine(compiled, math.inf if budget is None else budget, rules)
+    return drive(Machine(compiled, math.inf if budget is None else budget, rules))
+
+
+def drive(machine: Machine) -> Run:
+    """Play a machine's stream to its end, or to the fault that ends it."""
+    compiled = machine.compiled
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(max(depth, 10_000 + 10 * len(compiled.source.ops)))
     status: Status = "ok"
     try:
         for kind, what in compiled.source.steps:
             machine.step(kind, what)
-    except _OutOfMemory:
+    except NothingLeft:
         status = "oom"
-    except _Thrashed:
+    except TooDear:
         status = "thrash"
+    except OutOfTime:
+        status = "stopped"
     finally:
         sys.setrecursionlimit(depth)
     return machine.outcome(status)
 
 
 @dataclass
-class _Machine:
+class Machine:
     """The state of section 4.4: memory, clock, pool, and what each storage knows of itself."""
 
     compiled: CompiledStream
@@ -147,10 +158,7 @@ class _Machine:
                 self.materialize(a, again=True)
             self.lock(self.storage(a))
         need = sum(self.tensors[u].bytes for u in op.outputs)
-        while self.memory + need + op.workspace_bytes > self.budget:
-            if not self.pool:
-                raise _OutOfMemory
-            self.evict(self.choose())
+        self.make_room(op, need)
         made = self.compute(op, t, need, again)
         if self.banishing:
             self.release_parents(op, made)
@@ -158,7 +166,14 @@ class _Machine:
             for a in arguments:
                 self.unlock(self.storage(a))
         if self.remat_cost > self.remat_limit:
-            raise _Thrashed
+            raise TooDear
+
+    def make_room(self, op: StreamOp, need: int) -> None:
+        """Evict until ``op`` has the memory that it needs."""
+        while self.memory + need + op.workspace_bytes > self.budget:
+            if not self.pool:
+                raise NothingLeft
+            self.evict(self.choose())
 
     def compute(self, op: StreamOp, t: int, need: int, again: bool) -> list[int]:
         """Run ``op`` for its output ``t``; returns what it defined."""

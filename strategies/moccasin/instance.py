@@ -80,6 +80,13 @@ class Scaled:
         codes = with_frees(self.graph, first[self.ops[np.array(list(order), dtype=np.int64)]])
         return Plan.from_codes(self.graph, codes)
 
+    def order(self, plan: Plan) -> list[int]:
+        """The computes of a plan, as :meth:`plan` takes them."""
+        codes = plan.codes(self.graph)
+        ops = self.graph.tables.op_of[codes[codes >= 0]]
+        numbers: list[int] = np.searchsorted(self.ops, ops).tolist()
+        return numbers
+
     def bound(self, recomputed: float) -> float:
         """A lower bound of the cost, from one of the recomputations' units."""
         return self.base_cost + max(0.0, recomputed) * self.cost_unit

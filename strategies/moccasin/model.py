@@ -15,7 +15,7 @@ This module needs OR-tools, which does not share a process with HiGHS: only
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -172,6 +172,26 @@ class Model:
             for compute in computes:
                 if not isinstance(compute.present, int):
                     self.program.add_hint(compute.present, 0)
+
+    def fix(self, order: Iterable[int]) -> bool:
+        """Allow only these computes; False where the program cannot have them."""
+        sequence = list(order)
+        stages: list[list[int]] = [[] for _ in range(self._count)]
+        waiting: list[int] = []
+        for op in sequence:
+            waiting.append(op)
+            if not stages[op]:  # the first compute, which ends its stage
+                for each in waiting:
+                    stages[each].append(op)
+                waiting = []
+        for computes, found in zip(self.computes, stages, strict=True):
+            if len(found) > len(computes):
+                return False
+            for number, compute in enumerate(computes[1:], 1):
+                self.program.add(compute.present == (number < len(found)))
+                if number < len(found):
+                    self.program.add(compute.stage == found[number])
+        return not waiting
 
     def hint(self, known: Known) -> None:
         """Start from a solution of the other phase, whose columns are the same but for the last."""

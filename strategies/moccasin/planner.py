@@ -5,17 +5,24 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, Solution, Traits, check_share
+from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
 from rematbench.strategies.moccasin.instance import Scaled, instance_of
 from rematbench.strategies.moccasin.process import SolverProcess, available_threads, solving
 from rematbench.strategies.scheduling.anytime import Progress
-from rematbench.strategies.scheduling.space import check
+from rematbench.strategies.scheduling.local_search import search as local_search
+from rematbench.strategies.scheduling.space import Space, check
 
+# Of the time limit, and seconds at most, for a start.
+_START_SHARE, _START_SECONDS = 0.1, 5.0
+# Once there is one, no more than this.
+_POLISH_SECONDS = 1.0
 # Of the cost: sums in another order.
 _SAME = 1e-9
 
@@ -28,6 +35,8 @@ class Moccasin:
         computes: the paper's C.
         gap: relative gap (cost - bound) / cost at which to stop.
         threads: of the solver; null: those of the job.
+        start: ``search``: a local search tries for a few seconds to find a plan within the budget
+            to start from; ``none``: only the solver brings the peak down, as in the paper.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -37,6 +46,7 @@ class Moccasin:
     computes: int = 2
     gap: float = 0.0
     threads: int | None = None
+    start: Literal["search", "none"] = "search"
 
     def __post_init__(self) -> None:
         for name in ("computes", "threads"):
@@ -44,6 +54,7 @@ class Moccasin:
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigError(f"strategy.{name}={value!r}: give a whole number, 1 or more")
         check_share("gap", self.gap)
+        check_choice("start", self.start, ("search", "none"))
 
     def plan(self, problem: Problem) -> Solution:
         """The best plan when the time is up, or its solver's process is gone.
@@ -71,10 +82,12 @@ class Moccasin:
         search = _Search(problem, scaled, started, max(self.gap, _SAME))
         search.progress.see(trace.peak_bytes)
         threads = self.threads or available_threads()
-        seconds = max(0.0, problem.time_limit - (perf_counter() - started))
-        limits = (seconds, threads, problem.seed, self.gap)
-        with search.progress.interruptible(), solving(scaled.instance, *limits) as process:
-            search.follow(process)
+        with search.progress.interruptible():
+            start = search.start(self.computes) if self.start == "search" else None
+            seconds = max(0.0, problem.time_limit - (perf_counter() - started))
+            limits = (seconds, threads, problem.seed, self.gap, start)
+            with solving(SolverProcess(scaled.instance, *limits)) as process:
+                search.follow(process)
         return search.solution(self.computes)
 
 
@@ -88,6 +101,25 @@ class _Search:
         self.status = "time_limit"
         self.fault: str | None = None
         self.fitted_seconds: float | None = None
+
+    def start(self, computes: int) -> list[int] | None:
+        """Computes of the cheapest plan within the budget that a local search finds."""
+        graph, budget = self.problem.graph, self.problem.budget
+        assert budget is not None
+        space = Space.full(graph) if graph.loss_index is None else Space.reduced(graph)
+        seconds = min(_START_SECONDS, _START_SHARE * self.problem.time_limit)
+        begun, best = perf_counter(), None
+        random = np.random.default_rng(self.problem.seed)
+        for found in local_search(space.everything(), budget, random, begun + seconds):
+            self.progress.rest()
+            order = self.scaled.order(found.plan)
+            times = np.bincount(order)
+            if found.peak <= budget and times.max() <= computes and found.cost < self.progress.cost:
+                best = order
+                self._offer(order)
+            if best is not None and perf_counter() > begun + _POLISH_SECONDS:
+                break
+        return best
 
     def follow(self, process: SolverProcess) -> None:
         """Take the messages; an interrupt ends it."""

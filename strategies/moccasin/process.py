@@ -35,13 +35,20 @@ class SolverProcess:
         instance: what to solve.
         seconds: how long it may take, its start included.
         threads, seed, gap: for the solver.
+        start: computes within the budget, or None.
 
     Attributes:
         fault: how it died, where it died before it was done.
     """
 
     def __init__(
-        self, instance: Instance, seconds: float, threads: int, seed: int, gap: float
+        self,
+        instance: Instance,
+        seconds: float,
+        threads: int,
+        seed: int,
+        gap: float,
+        start: list[int] | None,
     ) -> None:
         self.fault: str | None = None
         self._deadline = perf_counter() + seconds
@@ -58,7 +65,7 @@ class SolverProcess:
         listener = threading.Thread(target=self._listen, daemon=True)
         listener.start()
         asked = {"instance": instance.as_json(), "until": time() + seconds}
-        self._ask(asked | {"threads": threads, "seed": seed, "gap": gap})
+        self._ask(asked | {"threads": threads, "seed": seed, "gap": gap, "start": start})
 
     @property
     def pid(self) -> int:
@@ -117,11 +124,8 @@ class SolverProcess:
 
 
 @contextmanager
-def solving(
-    instance: Instance, seconds: float, threads: int, seed: int, gap: float
-) -> Iterator[SolverProcess]:
+def solving(process: SolverProcess) -> Iterator[SolverProcess]:
     """A process that is ended with the block."""
-    process = SolverProcess(instance, seconds, threads, seed, gap)
     try:
         yield process
     finally:

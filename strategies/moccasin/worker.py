@@ -1,7 +1,7 @@
 """The process that solves the constraint program, and says what it finds line by line.
 
 ``python -m rematbench.strategies.moccasin.worker`` reads one line of JSON, ``{instance, until,
-threads, seed, gap}``, and writes lines of JSON: ``{peak, order}`` while the peak comes down,
+threads, seed, gap, start}``, and writes lines of JSON: ``{peak, order}`` while the peak comes down,
 ``{order, bound}`` once it fits, ``{bound}``, and last ``{end}``. It ends by itself when its
 standard input is closed: when whoever asked is gone.
 """
@@ -31,19 +31,23 @@ def main() -> None:
     solve(instance, **asked)
 
 
-def solve(instance: Instance, until: float, threads: int, seed: int, gap: float) -> None:
-    """Both phases: first the peak, then the cost."""
-    first = Model(instance, to_fit=True)
-    first.hint_once()
-    solver = _solver(until, threads, seed)
-    status = solver.solve(first.program, _Incumbents(first, fits=False))
-    name = solver.status_name(status)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        _say(end="time_limit" if status == cp_model.UNKNOWN else name)
-        return
-    known = dict(enumerate(solver.response_proto.solution))
-    if peak_of(instance, first.order(known)) > instance.budget:
-        _say(end="infeasible" if status == cp_model.OPTIMAL else "time_limit")
+def solve(
+    instance: Instance,
+    until: float,
+    threads: int,
+    seed: int,
+    gap: float,
+    start: list[int] | None = None,
+) -> None:
+    """Both phases: first the peak, then the cost.
+
+    Args:
+        start: computes within the budget, if any are known: the first phase is done with them.
+    """
+    known = None if start is None else _completed(instance, start, until)
+    if known is None:
+        known = _fitted(instance, until, threads, seed)
+    if known is None:
         return
     second = Model(instance, to_fit=False)
     second.hint(known)
@@ -54,6 +58,34 @@ def solve(instance: Instance, until: float, threads: int, seed: int, gap: float)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         _say(bound=solver.best_objective_bound)
     _say(end={cp_model.OPTIMAL: "optimal"}.get(status, "time_limit"))
+
+
+def _completed(instance: Instance, start: list[int], until: float) -> dict[int, int] | None:
+    """All columns of the solution with these computes."""
+    model = Model(instance, to_fit=False)
+    if not model.fix(start):
+        return None
+    solver = _solver(until, 1, 0)
+    if solver.solve(model.program) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return dict(enumerate(solver.response_proto.solution))
+
+
+def _fitted(instance: Instance, until: float, threads: int, seed: int) -> dict[int, int] | None:
+    """All columns of a solution of the first phase; None where none is within the budget."""
+    first = Model(instance, to_fit=True)
+    first.hint_once()
+    solver = _solver(until, threads, seed)
+    status = solver.solve(first.program, _Incumbents(first, fits=False))
+    name = solver.status_name(status)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        _say(end="time_limit" if status == cp_model.UNKNOWN else name)
+        return None
+    known = dict(enumerate(solver.response_proto.solution))
+    if peak_of(instance, first.order(known)) > instance.budget:
+        _say(end="infeasible" if status == cp_model.OPTIMAL else "time_limit")
+        return None
+    return known
 
 
 class _Incumbents(cp_model.CpSolverSolutionCallback):

@@ -170,13 +170,27 @@ def test_more_computes_reach_lower_budgets() -> None:
     assert simulate(graph, found.plan).peak_bytes <= 4
 
 
+def test_a_start_is_gone_on_from() -> None:
+    graph = random_graph(12, 3)
+    budget = int(0.8 * simulate(graph, program_order(graph)).peak_bytes)
+    costs = []
+    for start in ("search", "none"):
+        found = Moccasin(threads=1, start=start).plan(Problem(graph, budget))
+        assert found.plan is not None
+        assert found.details["solver_status"] == "optimal"
+        costs.append(simulate(graph, found.plan).cost)
+    assert costs[0] == costs[1]
+
+
 def test_without_ortools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(NotApplicable, match=r"rematbench\[moccasin\]"):
         Moccasin().plan(Problem(unit_chain(6), 5))
 
 
-@pytest.mark.parametrize("options", [{"computes": 0}, {"threads": True}, {"gap": 1.5}])
+@pytest.mark.parametrize(
+    "options", [{"computes": 0}, {"threads": True}, {"gap": 1.5}, {"start": "no"}]
+)
 def test_options_out_of_range(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="strategy"):
         Moccasin(**options)  # type: ignore[arg-type]
@@ -202,7 +216,7 @@ def test_a_process_that_is_killed_leaves_its_last_plan(
     graph, incumbent = chain
     ends = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
     monkeypatch.setattr(process, "command", lambda: _speaking(incumbent, '{"bo', then=ends))
-    found = Moccasin().plan(Problem(graph, 5))
+    found = Moccasin(start="none").plan(Problem(graph, 5))
     assert found.plan is not None
     assert simulate(graph, found.plan).cost == 10
     assert found.bound == 9
@@ -234,7 +248,7 @@ def test_a_process_that_dies_without_a_plan(
     dies = _speaking(then="raise MemoryError('not enough')")
     monkeypatch.setattr(process, "command", lambda: dies)
     with pytest.raises(ExecutionError, match="exit code 1: MemoryError: not enough"):
-        Moccasin().plan(Problem(chain[0], 5))
+        Moccasin(start="none").plan(Problem(chain[0], 5))
 
 
 def test_executed() -> None:

@@ -84,6 +84,11 @@ class Op:
     scope: str = ""
 
     @property
+    def told(self) -> str:
+        """Its name as messages say it, with the module that it came from: ``'mm_3' (layers.1)``."""
+        return f"{self.name!r} ({self.scope})" if self.scope else repr(self.name)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """What the default implementation reads."""
         return self.implementations[0].reads
@@ -235,7 +240,7 @@ class Graph:
                 for i in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
             )
             if max(leanest, written) > largest:
-                largest, what = max(leanest, written), f"op {self.ops[op].name!r}"
+                largest, what = max(leanest, written), f"op {self.ops[op].told}"
         return self.resident_bytes + largest, what
 
     def floor_bytes(self) -> int:
@@ -279,7 +284,7 @@ def _check_ops(graph: Graph) -> None:
     seen: set[str] = set()
     resident = {value.name for value in graph.values if value.resident}
     for op in graph.ops:
-        where = f"graph {graph.name!r}: op {op.name!r}"
+        where = f"graph {graph.name!r}: op {op.told}"
         if op.name in seen:
             raise GraphError(f"{where} appears twice; rename one")
         seen.add(op.name)

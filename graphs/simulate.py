@@ -80,7 +80,7 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
             raise InvalidPlan(
                 len(codes),
                 f"output {name!r} is not live at the end; compute op "
-                f"{graph.ops[tables.writer[output]].name!r} and do not free it",
+                f"{graph.ops[tables.writer[output]].told} and do not free it",
             )
     peak = max(graph.resident_bytes, int(during.max(initial=0)))
     distinct = np.count_nonzero(np.bincount(tables.op_of[codes[codes >= 0]]))
@@ -96,9 +96,9 @@ def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: in
     if fault == _FREE_RESIDENT:
         return f"free of {name!r}, which is resident and stays; drop this statement"
     tables = graph.tables
-    reader = graph.ops[tables.op_of[codes[position]]].name
-    writer = graph.ops[tables.writer[value]].name
-    return f"op {reader!r} reads {name!r}, which is not live; compute op {writer!r} first"
+    reader = graph.ops[tables.op_of[codes[position]]].told
+    writer = graph.ops[tables.writer[value]].told
+    return f"op {reader} reads {name!r}, which is not live; compute op {writer} first"
 
 
 @kernel

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rematbench.graphs.blocks import block_of_ops, repeated_blocks
 from rematbench.graphs.ir import Graph, IntArray, Rows
 from rematbench.graphs.plan import Plan
 
@@ -18,6 +19,24 @@ LARGEST = 640  # pixels: more stages than these share pixels
 # Seaborn's colour-blind safe blue, orange and green on white, by the cells of R and S.
 COLOURS = {"nothing": "#ffffff", "first": "#0173b2", "again": "#d55e00", "kept": "#029e73"}
 _NOTHING, _FIRST, _AGAIN, _KEPT = range(4)
+# Of blocks, in turns: light, so that neighbours differ and cells stay what is looked at.
+_BLOCKS = ("#0173b2", "#de8f05", "#029e73", "#cc78bc", "#ca9161", "#56b4e9")
+
+
+@dataclass(frozen=True)
+class Band:
+    """Neighbouring ops of one block.
+
+    Attributes:
+        block: name of the module.
+        colour: of the block: the same in the forward and in the backward pass.
+        start, end: share of all ops before it, and up to its end.
+    """
+
+    block: str
+    colour: str
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -32,12 +51,14 @@ class Schedule:
         loss: the stage of the loss op; None without one.
         computed: R: computed for the first time, or again.
         kept: S: in memory when the stage begins.
+        bands: the blocks of the model along the ops; none where no op has a scope.
     """
 
     stages: int
     loss: int | None
     computed: Image
     kept: Image
+    bands: tuple[Band, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,9 @@ class Painter:
         self.graph = graph
         self._op_of, self._writer = tables.op_of.tolist(), tables.writer.tolist()
         self._writes, self._over = _lists(tables.writes), _lists(tables.overwritten_by)
+        blocks = repeated_blocks(graph)
+        self._blocks = block_of_ops(graph, blocks)
+        self._inks = {b.name: _BLOCKS[i % len(_BLOCKS)] for i, b in enumerate(blocks)}
 
     def schedule(self, plan: Plan) -> Schedule:
         """R and S of a plan that the simulator accepts.
@@ -71,7 +95,19 @@ class Painter:
         cells = self._cells(plan.codes(self.graph))
         stages, loss = len(cells.column), self.graph.loss_index
         at = None if loss is None else cells.column.get(loss)
-        return Schedule(stages, at, _draw_computed(cells, stages), _draw_kept(cells, stages))
+        images = _draw_computed(cells, stages), _draw_kept(cells, stages)
+        return Schedule(stages, at, *images, self._bands(list(cells.column)))
+
+    def _bands(self, ops: list[int]) -> tuple[Band, ...]:
+        """Runs of ops of one block; ops without a block do not end one."""
+        runs: list[tuple[str, int, int]] = []
+        for place, op in enumerate(ops):
+            block = self._blocks[op]
+            if block and runs and runs[-1][0] == block:
+                runs[-1] = (block, runs[-1][1], place + 1)
+            elif block:
+                runs.append((block, place, place + 1))
+        return tuple(Band(b, self._inks[b], s / len(ops), e / len(ops)) for b, s, e in runs)
 
     def _cells(self, codes: IntArray) -> _Cells:
         cells = _Cells([], [], {})

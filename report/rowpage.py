@@ -31,6 +31,8 @@ _LINES = (
     ("resident_bytes", "residents", "#949494", ""),
 )
 _MOST_GRAPHS = 64  # held in memory
+# Seaborn's colour-blind safe palette: a part of the peak has one colour on all pages.
+_PART_COLOURS = ("#0173b2", "#de8f05", "#cc78bc", "#56b4e9", "#949494", "#029e73", "#d55e00")
 _EVENT_COLOURS = {
     "computed": "#0173b2",
     "recomputed": "#d55e00",
@@ -116,6 +118,7 @@ class RowPages:
             lines=_drawn(levels, timeline),
             files=files,
             faults=faults,
+            memory=_parts(record.row),
         )
         _write(self._out / f"{record.id}.html", page.encode())
         self.written.append(record.id)
@@ -194,12 +197,34 @@ def _drawn(levels: list[tuple[str, str, str, float]], timeline: Timeline | None)
     return [Line(*level, timeline.height_of(level[-1])) for level in levels]
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of the simulated peak: its share, from 0 to 1, and its bytes."""
+
+    name: str
+    colour: str
+    share: float
+    count: int
+
+
+def _parts(row: Row) -> list[Part]:
+    """What the peak consists of, the largest part first; empty where the row does not say."""
+    found = row["extra"].get("memory")
+    if not isinstance(found, dict) or not all(type(n) is int and n >= 0 for n in found.values()):
+        return []
+    total = sum(found.values())
+    ordered = sorted(found.items(), key=lambda item: -item[1])
+    inks = {name: _PART_COLOURS[i % len(_PART_COLOURS)] for i, name in enumerate(found)}
+    return [Part(name, inks[name], count / total, count) for name, count in ordered if count]
+
+
 def _pictures(picture: Schedule | None) -> dict[str, Any] | None:
     if picture is None:
         return None
     return {
         "stages": picture.stages,
         "loss": picture.loss,
+        "bands": picture.bands,
         "images": [
             ("R: computed in the stage", data_uri(picture.computed)),
             ("S: in memory when the stage begins", data_uri(picture.kept)),

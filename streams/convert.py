@@ -147,7 +147,7 @@ def _pure_implementations(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.in
         found = next(pure, None)
         if found is None:
             raise GraphError(
-                f"graph {graph.name!r}: op {op.name!r} always overwrites what it reads, which a "
+                f"graph {graph.name!r}: op {op.told} always overwrites what it reads, which a "
                 "stream cannot tell; give it an implementation that does not"
             )
         chosen[number] += found

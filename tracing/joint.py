@@ -14,7 +14,7 @@ from torch.fx import Node
 from rematbench.graphs.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.tracing.captured import Captured, Ref, Resident, TensorSpec, TorchCall, call_reads
-from rematbench.tracing.scopes import scope_of
+from rematbench.tracing.scopes import scope_of, told
 from rematbench.tracing.workload import Workload
 
 aten = torch.ops.aten
@@ -119,7 +119,7 @@ class Builder:
         if isinstance(argument, Node):
             name = self.name[argument]
             if not isinstance(name, str):
-                raise CaptureError(f"op {argument.name} returns a tuple that is read as a whole")
+                raise CaptureError(f"{told(argument)} returns a tuple that is read as a whole")
             return Ref(name)
         return argument
 
@@ -169,7 +169,7 @@ class Builder:
                 self._tensor(name, fake)
         views = known - {None}
         if views and len(known) > 1:
-            raise CaptureError(f"op {node.name} returns a view beside a new tensor")
+            raise CaptureError(f"{told(node)} returns a view beside a new tensor")
         if views:
             value = views.pop()
             assert value is not None

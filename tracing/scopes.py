@@ -53,3 +53,9 @@ def scope_of(node: Node) -> str:
     modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     paths = [path for path, _ in modules.values()]
     return _STEP.sub("", paths[-1]) if paths else ""
+
+
+def told(node: Node) -> str:
+    """An op as messages call it: its name, and the module that it came from."""
+    scope = scope_of(node)
+    return f"op {node.name} ({scope})" if scope else f"op {node.name}"

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from rematbench.graphs.blame import accuse
 from rematbench.graphs.errors import CaptureError
+from rematbench.tracing.scopes import told
 
 aten = torch.ops.aten
 
@@ -109,7 +110,7 @@ def check_types(name: str, nodes: Iterable[Node]) -> None:
         if len(set(found.values())) > 1:
             types = ", ".join(f"{_named(each)} is {dtype}" for each, dtype in found.items())
             raise CaptureError(
-                f"model {name!r} cannot run: op {node.name} takes one type, but {types}; cast the "
+                f"model {name!r} cannot run: {told(node)} takes one type, but {types}; cast the "
                 "batch or the model (dtype=... casts both)"
             )
 

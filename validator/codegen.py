@@ -147,7 +147,7 @@ class Writer:
             if random and number not in done:
                 if number < last_random:
                     raise ExecutionError(
-                        f"the plan first computes the random op {op.name!r} out of program "
+                        f"the plan first computes the random op {op.told} out of program "
                         "order; it would draw other numbers than eager training"
                     )
                 last_random = number

@@ -124,8 +124,8 @@ class Bench:
     def resident_bytes(self) -> int:
         """Bytes of the residents' storages, each counted once, and of what is held besides."""
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in self.residents}
-        held: int = self._held.numel()
-        return held + sum(storage.nbytes() for storage in storages.values())
+        found: int = self._held.numel() + sum(each.nbytes() for each in storages.values())
+        return found
 
     def run(
         self, program: Program, residents: tuple[Tensor, ...] | None = None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from rematbench.graphs.blocks import block_of_ops, blocks_named, repeated_blocks
+from rematbench.graphs.errors import GraphError, InvalidPlan
 from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import Compute, Plan
+from rematbench.graphs.simulate import simulate
 
 
 def scoped(scopes: Sequence[str], phase: Phase = Phase.FORWARD) -> Graph:
@@ -72,3 +76,19 @@ def test_blocks_by_pattern() -> None:
     both = blocks_named(graph, ["layers.0.feed.*", "layers.0"])
     assert [(b.name, b.ops) for b in both] == [("layers.0", (0, 1, 2))]
     assert blocks_named(graph, ["layer*.feed.*"]) == ()
+
+
+def test_messages_name_the_module_that_an_op_came_from() -> None:
+    graph = scoped(["tokens", "layers.0.norm", ""])
+    with pytest.raises(InvalidPlan) as caught:
+        simulate(graph, Plan([Compute("v1")]))
+    assert "op 'v1' (layers.0.norm) reads 'v0'" in str(caught.value)
+    assert "compute op 'v0' (tokens) first" in str(caught.value)
+    with pytest.raises(InvalidPlan, match="compute op 'v2' and do not free it"):
+        simulate(graph, Plan([]))
+    wide = replace(graph, outputs=("v0",), ops=graph.ops[:1], values=graph.values[:1])
+    assert "op 'v0' (tokens)" not in wide.floor()[1]
+    assert scoped(["a", "b"]).floor()[1] == "op 'v1' (b)"
+    twice = replace(graph.ops[0], name="v1")
+    with pytest.raises(GraphError, match=r"op 'v1' \(layers\.0\.norm\) appears twice"):
+        replace(graph, ops=(twice, *graph.ops[1:]))

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -216,7 +217,44 @@ def test_cells_for_people() -> None:
     assert readable("gradient_bitwise", True) == "True"
 
 
+def in_layers() -> Graph:
+    """A chain whose layers 0 and 1 are one block, 2 another, and 3 none."""
+    scopes = {"layer0": "body.0.a", "layer1": "body.0.b", "layer2": "body.1", "layer3": "head"}
+    scopes |= {f"grad_{name}": scope for name, scope in scopes.items()} | {"loss": ""}
+    graph = unit_chain(4)
+    return replace(graph, ops=tuple(replace(op, scope=scopes[op.name]) for op in graph.ops))
+
+
+def test_blocks_are_bands_along_the_ops() -> None:
+    graph = in_layers()
+    bands = Painter(graph).schedule(program_order(graph)).bands
+    # layer0 ... layer3, loss, grad_layer3 ... grad_layer0
+    expected = [("body.0", 0, 2), ("body.1", 2, 3), ("body.1", 6, 7), ("body.0", 7, 9)]
+    # Ops without a block do not end one.
+    expected[1:3] = [("body.1", 2, 7)]
+    assert [(b.block, round(b.start * 9), round(b.end * 9)) for b in bands] == expected
+    inks = {b.block: b.colour for b in bands}
+    assert bands[0].colour == bands[-1].colour == inks["body.0"] != inks["body.1"]
+    assert Painter(unit_chain(4)).schedule(program_order(unit_chain(4))).bands == ()
+
+
 # The files.
+
+
+def test_a_row_page_shows_blocks_and_what_the_peak_consists_of(tmp_path: Path) -> None:
+    graph = in_layers()
+    parts = {"parameters": 3, "optimizer": 6, "batch": 0, "activations": 1}
+    run_folder(tmp_path / "runs" / "0", graph, program_order(graph), extra={"memory": parts})
+    written = write_pages(collect([tmp_path / "runs"]), tmp_path / "out")
+    assert written.problems == ()
+    (name,) = (found for found in data_of(written.index)["pages"] if found)
+    page = (tmp_path / "out" / "rows" / f"{name}.html").read_text()
+    assert "<title>body.1</title>" in page
+    assert "optimizer: 6 B (60.0 %)" in page
+    assert (
+        page.index("optimizer: 6 B") < page.index("parameters: 3 B") < page.index("activations: 1")
+    )
+    assert "batch: 0" not in page
 
 
 def test_a_report_with_pages(tmp_path: Path) -> None:

@@ -146,15 +146,20 @@ class CheckpointedRun:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """Any plan as ``torch.compile(backend="rematbench")`` runs it.
+    """A plan as ``torch.compile(backend="rematbench")`` runs it.
 
     Attributes:
-        plan: for the compiled graph: its computes.
+        plan: for the compiled graph: its computes; or the strategy that plans for that graph.
         lower: ``eager``: our statements; ``inductor``: Inductor's kernels.
+        budget: bytes, for a strategy.
+        time_limit, costmodel: the same; see :class:`Problem`.
     """
 
-    plan: Plan
+    plan: Plan | Strategy
     lower: Literal["eager", "inductor"]
+    budget: int | None = None
+    time_limit: float = 60.0
+    costmodel: str = "flops"
 
 
 NativeRun = CompiledRun | CheckpointedRun

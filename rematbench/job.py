@@ -29,6 +29,7 @@ from rematbench.graphs.errors import (
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, program_order
+from rematbench.graphs.planning import PlannedRun
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.parts import memory_parts
 from rematbench.row import Outcome, Row, add_facts, ended, finite, put, sure, write_row
@@ -95,6 +96,9 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
                 say("execute")
                 executing = True
                 _execute(row, settings, captured, plan, solution.native)
+                if settings.native is not None:
+                    say("execute by torch.compile")
+                    _lower(row, settings, captured, plan, strategy, solution.native)
     except NotApplicable as error:
         row |= {"status": "not_applicable", "reason": error.reason}
     except Infeasible as error:
@@ -256,11 +260,26 @@ def _execute(
 
         found = measure_native(captured, native, *how)
         row["extra"]["native"] = {**native.as_json(), **asdict(found)}
-    if settings.native is not None and settings.device_memory is None:
-        from rematbench.validator.lowerings import measure_lowered
-
-        row["extra"]["lowered"] = measure_lowered(captured, plan, native, *how)
     record(row, measured, settings.accounting)
+
+
+def _lower(
+    row: Row,
+    settings: Settings,
+    captured: Captured,
+    plan: Plan,
+    strategy: Strategy,
+    native: NativeRun | None,
+) -> None:
+    from rematbench.validator.lowerings import measure_lowered
+
+    if row["status"] != "ok" or settings.device_memory is not None:
+        return
+    held = held_bytes(settings, captured)
+    budget = sure(row["budget_bytes"] or row["peak_bytes"]) - held
+    asked = PlannedRun(strategy, "inductor", budget, settings.time_limit, settings.costmodel)
+    how = (asked, settings.device, settings.seed, settings.repeats, held)
+    row["extra"]["lowered"] = measure_lowered(captured, plan, native, *how)
 
 
 def record(row: Row, measurement: Measurement, accounting: str) -> None:

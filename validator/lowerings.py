@@ -1,4 +1,8 @@
-"""The same plan through ``torch.compile``, in each of its lowerings, beside the plan's own run."""
+"""A plan through ``torch.compile``, in each of its lowerings, beside the plan's own run.
+
+AOTAutograd's graph has the ops that we capture, so that it runs the same plan. Inductor's graph has
+others, smaller ones: there the same strategy plans again, for the same budget.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ def measure_lowered(
     captured: Captured,
     plan: Plan,
     native: NativeRun | None,
+    inductor: PlannedRun,
     device: str,
     seed: int = 0,
     repeats: int = 5,
@@ -30,6 +35,7 @@ def measure_lowered(
 
     Args:
         native: where PyTorch's partitioner itself made the plan: it makes it again.
+        inductor: how others are planned for the graph that Inductor is given: its ops are others.
         held_bytes: of memory that is taken besides.
     """
     ways: dict[str, NativeRun | PlannedRun]
@@ -40,8 +46,7 @@ def measure_lowered(
         reason = f"op {op} runs as {way}, which torch.compile's graph does not have"
         return dict.fromkeys((AOT, INDUCTOR), _told(Native("not_applicable", reason)))
     else:
-        found = plan_of_halves(captured, plan)
-        ways = {AOT: PlannedRun(found, "eager"), INDUCTOR: PlannedRun(found, "inductor")}
+        ways = {AOT: PlannedRun(plan_of_halves(captured, plan), "eager"), INDUCTOR: inductor}
     return {
         name: _told(measure_native(captured, how, device, seed, repeats, held_bytes))
         for name, how in ways.items()

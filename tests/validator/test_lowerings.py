@@ -11,7 +11,7 @@ from torch import nn
 
 from rematbench.graphs.ir import Implementation
 from rematbench.graphs.plan import Compute, Plan, program_order
-from rematbench.graphs.planning import CompiledRun, Problem
+from rematbench.graphs.planning import CompiledRun, PlannedRun, Problem
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.chen import LinearizedSqrt
 from rematbench.tracing.captured import Captured
@@ -44,7 +44,7 @@ def test_a_plan_runs_as_aot_autograd_traces_it(network: Captured) -> None:
     plan = LinearizedSqrt().plan(Problem(network.graph)).plan
     lean, base = (simulate(network.graph, p) for p in (plan, program_order(network.graph)))
     assert lean.peak_bytes < base.peak_bytes
-    how = lowerings.PlannedRun(lowerings.plan_of_halves(network, plan), "eager")
+    how = PlannedRun(lowerings.plan_of_halves(network, plan), "eager")
     found = measure_native(network, how, "cpu", repeats=1)
     assert (found.status, found.reason) == ("ok", None)
     assert found.gradient_bitwise
@@ -81,11 +81,12 @@ def test_both_lowerings_of_what_pytorch_planned(
     monkeypatch.setattr(lowerings, "measure_native", measured)
     theirs = CompiledRun(0.5, "dp")
     plan = program_order(network.graph)
-    found = lowerings.measure_lowered(network, plan, theirs, "cpu")
+    again = PlannedRun(LinearizedSqrt(), "inductor", 1000)
+    found = lowerings.measure_lowered(network, plan, theirs, again, "cpu")
     assert asked == [theirs, replace(theirs, backend="inductor")]
     assert {name: each["status"] for name, each in found.items()} == {"aot": "ok", "inductor": "ok"}
-    lowerings.measure_lowered(network, plan, None, "cpu")
-    assert [how.lower for how in asked[2:]] == ["eager", "inductor"]
+    lowerings.measure_lowered(network, plan, None, again, "cpu")
+    assert asked[2:] == [PlannedRun(lowerings.plan_of_halves(network, plan), "eager"), again]
 
 
 def test_implementations_of_ours_are_not_pytorchs(network: Captured) -> None:
@@ -95,6 +96,7 @@ def test_implementations_of_ours_are_not_pytorchs(network: Captured) -> None:
     ours = replace(graph, ops=(replace(first, implementations=ways), *graph.ops[1:]))
     plan = program_order(ours)
     others = Plan([Compute(first.name, "conv:winograd"), *plan.statements[1:]])
-    found = lowerings.measure_lowered(replace(network, graph=ours), others, None, "cpu")
+    again = PlannedRun(LinearizedSqrt(), "inductor")
+    found = lowerings.measure_lowered(replace(network, graph=ours), others, None, again, "cpu")
     assert found["aot"]["status"] == "not_applicable"
     assert f"op {first.name} runs as conv:winograd" in found["inductor"]["reason"]

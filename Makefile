@@ -74,6 +74,7 @@ $(LOGS)/tree_lstm.log.gz: | $(READY)
 # Our own speed and exactness, beside eager training (up to an hour; each runs by itself, too).
 benchmarks: $(READY)
 	$(BIN)/python -m benchmarks.spine
+	$(BIN)/python -m benchmarks.capture
 	$(BIN)/python -m benchmarks.planners
 	$(BIN)/python -m benchmarks.dtr
 	$(BIN)/python -m benchmarks.online

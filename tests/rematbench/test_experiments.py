@@ -14,11 +14,13 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.plugins import register_strategies
 from rematbench.report.figures import NAMES
-from rematbench.resolvers import register_resolvers
+from rematbench.report.leaderboard.families import family
+from rematbench.resolvers import field, register_resolvers
 from rematbench.settings import settings_from
 from rematbench.sources import load
 from rematbench.sweeps import Composer, jobs_of as sweep_jobs
@@ -89,6 +91,36 @@ def test_the_quickstarts_budgets_can_be_met(hydra: None) -> None:
         assert settings.budget > floor, name
         budgets[name].append(settings.budget)
     assert all(len({*each} - {1.0}) >= 5 for each in budgets.values())
+
+
+def test_the_leaderboards_budgets_are_above_the_floors() -> None:
+    """From 0.9 down to 1.2 times the floor; quick ones are among them."""
+    text = OmegaConf.load(HOUSE / "conf/experiment/leaderboard.yaml")
+    problems = OmegaConf.to_container(text["problems"])
+    assert len(problems) >= 30
+    assert len([each for each in problems if "quick" in each]) == 8
+    for each in problems:
+        budgets = each["budget"]
+        assert budgets == sorted(budgets, reverse=True), each
+        assert len(budgets) == 5, each
+        assert budgets[0] == 0.9, each
+        assert -0.001 < budgets[-1] - 1.2 * each["floor"] < 0.012, each  # rounded floors
+        assert {*each.get("quick", ())} <= {*budgets}, each
+        assert family(each["model"]) != "other", each
+
+
+@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", ""])
+def test_a_part_is_k_of_n(part: str) -> None:
+    with pytest.raises(ConfigError, match=r"give k/n, such as 2/5"):
+        field([{"model": "unet", "floor": 0.3, "budget": [0.9]}], "dtr", False, part)
+
+
+def test_parts_are_the_whole() -> None:
+    problems = [{"model": f"m{i}", "floor": 0.1, "budget": [0.9]} for i in range(7)]
+    parts = [field(problems, "dtr", False, f"{k}/3") for k in (1, 2, 3)]
+    models = [each["model"] for part in parts for each in part]
+    assert sorted(models) == [each["model"] for each in problems]
+    assert parts[0][0] == {"model": "m0", "strategy": "dtr", "budget": [0.9]}
 
 
 def claims() -> list[dict[str, str]]:

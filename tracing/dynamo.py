@@ -8,8 +8,10 @@ types only is decided once, and what depends on data is a graph break, which nam
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +23,9 @@ from torch._guards import tracing
 from rematbench.graphs.blame import one_line, own, shown
 from rematbench.graphs.errors import CaptureError
 from rematbench.tracing.export import export_joint
+
+# How Dynamo tells of an exception that the step raises.
+_RAISED = re.compile(r"raised exception (?P<what>.*?)(?: For more details |$)")
 
 
 def joint_by_dynamo(
@@ -41,7 +46,9 @@ def joint_by_dynamo(
         CaptureError: Dynamo cannot make one graph of the step; names the line.
     """
     torch._dynamo.reset()
-    with warnings.catch_warnings():
+    # An nn.LSTM is read like any other layer.
+    options = {"allow_rnn": True, "ignore_logging_functions": set(_loggers())}
+    with warnings.catch_warnings(), torch._dynamo.config.patch(options):
         # Side effects on Python objects (a collector of hidden states) do not belong to the step.
         warnings.filterwarnings("ignore", "While compiling, we found certain side effects")
         warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
@@ -55,10 +62,24 @@ def joint_by_dynamo(
     return export_joint(stack, captured, fakes)
 
 
+def _loggers() -> Iterator[Callable[..., Any]]:
+    """What writes to logs, libraries' own methods included: a step is one graph without it."""
+    for each in (*vars(logging.Logger).values(), logging.debug, logging.info, logging.warning):
+        if callable(each) and getattr(each, "__hash__", None):
+            yield each
+
+
 def _told(error: TorchDynamoException) -> str:
     """What broke the graph, and the innermost line of the user's, or of a library's."""
     frames = [frame for frame in getattr(error, "real_stack", None) or () if frame.filename]
     mine = [frame for frame in frames if own(frame.filename)] or frames
-    where = f" at {shown(mine[-1].filename)}:{mine[-1].lineno} in {mine[-1].name}" if mine else ""
-    reason = one_line(error).partition(" Developer debug context:")[0].partition(" Hint:")[0]
-    return f"{type(error).__name__}{where}: {reason}"
+    where = f" at {_place(mine[-1])}" if mine else ""
+    inside = f" (in {_place(frames[-1])})" if mine and mine[-1] is not frames[-1] else ""
+    reason, _, more = one_line(error).partition(" Developer debug context: ")
+    raised = _RAISED.match(more)
+    told = raised["what"] if raised else reason.partition(" Hint:")[0]
+    return f"{type(error).__name__}{where}{inside}: {told.replace(' Explanation:', ':')}"
+
+
+def _place(frame: Any) -> str:
+    return f"{shown(frame.filename)}:{frame.lineno} in {frame.name}"

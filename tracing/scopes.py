@@ -13,6 +13,8 @@ from torch.fx.traceback import annotate, preserve_node_meta
 
 _KEY = "scope"
 _STEP = re.compile(r"^L\['\w+'\]\.model\.?")  # the step, and the model in it
+# A child of a module that has its own __getattr__, as Dynamo writes it.
+_CHILD = re.compile(r"__dict__\['_modules'\]\['(\w+)'\]")
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def scope_of(node: Node) -> str:
     # Dynamo's own: from the outermost to the innermost, as it would be written in Python.
     modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     paths = [path for path, _ in modules.values()]
-    return _STEP.sub("", paths[-1]) if paths else ""
+    return _CHILD.sub(r"\1", _STEP.sub("", paths[-1])) if paths else ""
 
 
 def told(node: Node) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
+from rematbench.graphs.blame import own_place
 from rematbench.graphs.errors import CaptureError, ConfigError, is_out_of_memory
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.costless import mode_of, place
@@ -26,7 +27,7 @@ from rematbench.tracing.trouble import (
     check_leaves,
     check_loss,
     check_types,
-    depends_on_values,
+    check_values,
 )
 from rematbench.tracing.workload import Workload
 
@@ -87,21 +88,25 @@ def capture(
 
 
 def _by_dynamo(workload: Workload, device: str, failed: CaptureError) -> list[Node]:
-    """The step's nodes by Dynamo, where the plain trace failed; where both do, its error."""
+    """The step's nodes by Dynamo, where the plain trace failed; where both do, its error.
+
+    Where that names a library's line, what Dynamo says of the user's own is told, too.
+    """
     try:
-        nodes = _trace(workload, device, "dynamo")
+        return _trace(workload, device, "dynamo")
     except Exception as error:
         if is_out_of_memory(error):
             raise
+        if isinstance(error, CaptureError) and own_place(failed.__cause__ or failed) is None:
+            raise CaptureError(f"{failed}; TorchDynamo: {error}") from failed.__cause__
         raise failed from error
-    if depends_on_values(nodes):  # Dynamo has traced it, with numbers that only a run tells
-        raise failed
-    return nodes
 
 
 def _trace(workload: Workload, device: str, front: str) -> list[Node]:
     joint = trace_joint(workload, device, front)
     nodes = list(joint.graph.nodes)
+    if front == "dynamo":  # which traces them, with numbers that only a run tells
+        check_values(workload.name, nodes)
     for node in nodes:
         if node.op == "get_attr":
             node.meta["constant"] = getattr(joint, str(node.target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,11 +11,12 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from rematbench.graphs.blame import accuse
+from rematbench.graphs.blame import accuse, own, shown
 from rematbench.graphs.errors import CaptureError
 from rematbench.tracing.scopes import told
 
 aten = torch.ops.aten
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 
 _BRANCHES = (
     "what the step does depends on the values of its tensors (.item(), tolist(), a branch on a "
@@ -87,14 +89,21 @@ def check_loss(name: str, loss: Any) -> Tensor:
     return loss
 
 
-def depends_on_values(nodes: Iterable[Node]) -> bool:
-    """Has a trace numbers, or shapes, that the values of its tensors decide?"""
-    found = (each for node in nodes for each in tree_leaves(node.meta.get("val")))
-    return any(
-        isinstance(each, (torch.SymInt, torch.SymFloat, torch.SymBool))
-        or (isinstance(each, Tensor) and any(isinstance(n, torch.SymInt) for n in each.shape))
-        for each in found
-    )
+def check_values(name: str, nodes: Iterable[Node]) -> None:
+    """Raises CaptureError for a trace with numbers, or shapes, that its tensors' values decide."""
+    for node in nodes:
+        if not any(_undecided(each) for each in tree_leaves(node.meta.get("val"))):
+            continue
+        frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
+        mine = [frame for frame in frames if own(frame[0])] or frames
+        at = f" at {shown(mine[-1][0])}:{mine[-1][1]} in {mine[-1][2]}" if mine else ""
+        raise CaptureError(f"model {name!r} is not one graph: {node.name}{at}: {_BRANCHES}")
+
+
+def _undecided(found: Any) -> bool:
+    """Will only a run tell this number, or this tensor's shape?"""
+    numbers = found.shape if isinstance(found, Tensor) else (found,)
+    return any(isinstance(n, (torch.SymInt, torch.SymFloat, torch.SymBool)) for n in numbers)
 
 
 def check_types(name: str, nodes: Iterable[Node]) -> None:

@@ -223,6 +223,12 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         accounting=settings.accounting,
     )
     settings.parsed_budget()
+    attention = (model.get("options") or {}).get("attention")
+    if attention == "flex_attention" and settings.device != "cuda":
+        raise ConfigError(
+            "model.options.attention=flex_attention: has no backward pass on the CPU, whose graph "
+            "is captured; use sdpa or eager, or device=cuda"
+        )
     if settings.device != "none" and not settings.captured:
         raise ConfigError(
             f"device={settings.device}: model={model['name']} is not a PyTorch model and cannot "

@@ -148,7 +148,8 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 text=True,
-                env=os.environ | (counts if threads else {}),
+                # A model may go through a set of words: its graph is the same in every process.
+                env={"PYTHONHASHSEED": "0"} | os.environ | (counts if threads else {}),
             )
         except OSError as error:
             raise ConfigError(f"the worker process cannot be started: {error}") from None

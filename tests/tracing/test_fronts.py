@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fronts import check_same_graph
 from torch import Tensor, nn
 
 from rematbench.graphs.errors import CaptureError, ConfigError
 from rematbench.graphs.plan import program_order
-from rematbench.tracing import Captured, Workload, capture
+from rematbench.tracing import Workload, capture
 from rematbench.validator import measure
 from rematbench.zoo import make_model
 
-# A chain, batch norms, skips; dropout, attention and a tied weight.
-MODELS = {
+# One of each family of the zoo.
+SENTENCES = {"layers": 1, "width": 32, "heads": 2, "sequence_length": 8, "vocabulary": 50}
+MODELS: dict[str, dict[str, Any]] = {
     "vgg11": {"resolution": 32},
-    "mobilenet_v2": {"resolution": 32},
-    "unet": {"resolution": 32},
-    "transformer_lm": {"layers": 2},
+    "alexnet": {"resolution": 64},
+    "mobilenet_v1": {"resolution": 32, "width": 0.5},
+    "resnet18": {"resolution": 32},
+    "resnet32": {"resolution": 32, "blocks": 1},
+    "densenet_bc": {"resolution": 32, "depth": 10},
+    "darts": {"resolution": 32, "cells": 3, "channels": 4},
+    "unet": {"resolution": 32, "base_channels": 4},
+    "fcn8": {"resolution": 32},
+    "unet3d": {"resolution": "8x16", "depth": 24, "base_channels": 4},
+    "roberta": SENTENCES,
+    "transformer_lm": SENTENCES,
+    "lstm_lm": {"sequence_length": 2, "hidden": 8, "vocabulary": 50},
+    "tree_lstm": {"depth": 2, "hidden": 8, "vocabulary": 50},
+    "biggan_discriminator": {"resolution": 64, "base_channels": 8},
+    "cross_modal": {"resolution": 32, "trunk": "resnet18", "hidden": 8, "sequence_length": 2},
 }
-
-
-def facts(captured: Captured) -> tuple[object, ...]:
-    code = {name: [str(c.target) for c in ways["default"]] for name, ways in captured.code.items()}
-    where = [(r.kind, r.target) for r in captured.residents]
-    return captured.graph, code, sorted(where, key=repr), captured.gradients, captured.updates
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_graph(name: str) -> None:
-    workload = make_model(name, batch_size=2, **MODELS[name])
-    plain, read = (capture(workload, front=front) for front in ("trace", "dynamo"))
-    assert facts(read) == facts(plain)
+    check_same_graph(make_model(name, batch_size=2, **MODELS[name]))
+
+
+class Recurrent(nn.Module):
+    """A layer of PyTorch's own, and words for a log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logging.getLogger("recurrent").warning("reads %s", "something")
+        found: Tensor = self.cells(x)[0]
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_recurrent_layers_and_logs(caplog: pytest.LogCaptureFixture) -> None:
+    module = Recurrent()
+    check_same_graph(
+        Workload("cells", module, lambda: (torch.ones(2, 1, 4),), lambda m, x: m(x).sum())
+    )
 
 
 class Masked(nn.Module):
@@ -79,6 +108,44 @@ def test_a_graph_break_names_its_line() -> None:
     line = broken.__code__.co_firstlineno + 2
     for front in ("auto", "trace", "dynamo"):
         with pytest.raises(CaptureError, match=rf"{Path(__file__).name}:{line} in broken") as told:
+            capture(workload, front=front)
+        assert "\n" not in str(told.value)
+
+
+def by_items(module: nn.Module, x: Tensor) -> Tensor:
+    kept: Tensor = module(x)[: int(x.sum().item())]
+    return kept.sum()
+
+
+def by_selection(module: nn.Module, x: Tensor) -> Tensor:
+    kept: Tensor = module(x)[x > 0]
+    return kept.sum()
+
+
+def by_a_mask(module: nn.Module, x: Tensor) -> Tensor:
+    found: Tensor = module(x).sum() if (x > 0).all() else module(x).mean()
+    return found
+
+
+def raising(module: nn.Module, x: Tensor) -> Tensor:
+    raise ValueError("no such thing here")
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (by_items, "depends on the values of its tensors"),
+        (by_selection, "depends on the values of its tensors"),
+        (by_a_mask, "Data-dependent branching"),
+        (raising, "no such thing here"),
+    ],
+)
+def test_what_is_not_one_graph(loss: Any, said: str) -> None:
+    workload = Workload("broken", nn.Linear(4, 4), lambda: (torch.ones(2, 4),), loss)
+    line = loss.__code__.co_firstlineno + 1
+    place = rf"{Path(__file__).name}:{line} in {loss.__name__}"
+    for front, words in (("dynamo", said), ("auto", "")):
+        with pytest.raises(CaptureError, match=rf"{place}.*{words}") as told:
             capture(workload, front=front)
         assert "\n" not in str(told.value)
 

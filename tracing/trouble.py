@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -89,15 +89,24 @@ def check_loss(name: str, loss: Any) -> Tensor:
     return loss
 
 
+def depends_on_values(nodes: Iterable[Node]) -> bool:
+    """Has a trace numbers, or shapes, that the values of its tensors decide?"""
+    return next(_by_values(nodes), None) is not None
+
+
 def check_values(name: str, nodes: Iterable[Node]) -> None:
     """Raises CaptureError for a trace with numbers, or shapes, that its tensors' values decide."""
-    for node in nodes:
-        if not any(_undecided(each) for each in tree_leaves(node.meta.get("val"))):
-            continue
+    for node in _by_values(nodes):
         frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
         mine = [frame for frame in frames if own(frame[0])] or frames
         at = f" at {shown(mine[-1][0])}:{mine[-1][1]} in {mine[-1][2]}" if mine else ""
         raise CaptureError(f"model {name!r} is not one graph: {node.name}{at}: {_BRANCHES}")
+
+
+def _by_values(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        if any(_undecided(each) for each in tree_leaves(node.meta.get("val"))):
+            yield node
 
 
 def _undecided(found: Any) -> bool:

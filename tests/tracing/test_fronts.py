@@ -44,6 +44,9 @@ def test_the_same_graph(name: str) -> None:
     check_same_graph(make_model(name, batch_size=2, **MODELS[name]))
 
 
+LOG = logging.getLogger("recurrent")
+
+
 class Recurrent(nn.Module):
     """A layer of PyTorch's own, and words for a log."""
 
@@ -52,13 +55,13 @@ class Recurrent(nn.Module):
         self.cells = nn.LSTM(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        logging.getLogger("recurrent").warning("reads %s", "something")
+        LOG.warning("reads %s", "something")
         found: Tensor = self.cells(x)[0]
         return found
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
-def test_recurrent_layers_and_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_recurrent_layers_and_logs() -> None:
     module = Recurrent()
     check_same_graph(
         Workload("cells", module, lambda: (torch.ones(2, 1, 4),), lambda m, x: m(x).sum())

@@ -1,8 +1,5 @@
 """What ``from rematbench import ...`` offers, and where each name is (read at run time, too)."""
 
-from .explained import (
-    explain as explain,
-)
 from .graphs.errors import (
     BudgetError as BudgetError,
     CaptureError as CaptureError,
@@ -49,6 +46,9 @@ from .graphs.synthetic import (
     random_graph as random_graph,
     unit_chain as unit_chain,
     with_backward as with_backward,
+)
+from .report.explained import (
+    explain as explain,
 )
 from .strategies.checkmate.ilp import (
     CheckmateIlp as CheckmateIlp,

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._dynamo import config as dynamo_config
 from torch._inductor import config as inductor_config
+from torch.nn.parallel import DistributedDataParallel
 
 import rematbench
-from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.graphs.errors import (
+    CaptureError,
+    ConfigError,
+    ExecutionError,
+    Infeasible,
+    NotApplicable,
+)
 from rematbench.training.compiled import backend as compiled, meters
 
 BATCH = 16
@@ -377,3 +389,153 @@ def test_ample_budget_is_ordinary_training(capsys: pytest.CaptureFixture[str]) -
 def test_strategy_that_does_not_apply() -> None:
     with pytest.raises(NotApplicable):
         outside(compile_it(convolutions(), strategy="join_dp"))
+
+
+def autocast(run: Any) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return inside(run)
+
+
+def accumulated(run: Any) -> Tensor:
+    (inside(run) / 2).backward()
+    return inside(run) / 2
+
+
+def scaled(run: Any) -> Tensor:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    found: Tensor = scaler.scale(inside(run))
+    return found
+
+
+@pytest.mark.parametrize("step", [autocast, accumulated, scaled])
+def test_the_loop_stays_as_it_is(step: Step) -> None:
+    model = WithLoss(convolutions())
+    twin = copy.deepcopy(model)
+    expected = train(twin, twin, step, 2)
+    assert all(map(torch.equal, train(model, compile_it(model), step, 2), expected))
+    assert_same(model, twin)
+
+
+def test_hooks_of_activations_and_gradients() -> None:
+    model = WithLoss(convolutions())
+    model.body[0].register_forward_hook(lambda module, given, made: made * 1.5)  # type: ignore[index, operator]
+    twin = copy.deepcopy(model)
+    for each in (model, twin):
+        next(each.parameters()).register_hook(lambda gradient: gradient * 2)
+    expected = train(twin, twin, inside, 2)
+    assert all(map(torch.equal, train(model, compile_it(model), inside, 2), expected))
+    assert_same(model, twin)
+
+
+def test_data_dependent_branches_break_the_graph_or_say_so() -> None:
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)[x.sum(-1) > 0]
+
+    with dynamo_config.patch(capture_dynamic_output_shape_ops=True):
+        run = compile_it(Picky(), budget="1GiB")
+        with pytest.raises(CaptureError, match="only a run tells"):
+            run(torch.randn(8, 16))
+
+
+def test_result_that_is_a_copy_of_an_input_is_the_callers_own() -> None:
+    class Copies(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.layer(x), x.clone()
+
+    x = torch.randn(2, 4)
+    _, twin = compile_it(Copies(), budget="1GiB")(x)
+    before = x.clone()
+    twin.zero_()
+    assert torch.equal(x, before)
+
+
+class Remembers(nn.Module):
+    """A buffer that the step reads, changes, and reads again while it goes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = layers(4)
+        self.register_buffer("mean", torch.ones(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * torch.tanh(self.mean * x)
+        with torch.no_grad():
+            self.mean.mul_(0.5).add_(x.mean((0, 1, 2)))
+        found: Tensor = self.body(x)
+        return found
+
+
+def test_changed_buffers_are_read_as_they_were() -> None:
+    model = Remembers()
+    twin = copy.deepcopy(model)
+    expected = train(twin, twin, outside)
+    assert all(map(torch.equal, train(model, compile_it(model), outside), expected))
+    assert_same(model, twin)
+
+
+SCRIPT = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+parts = [m for _ in range(6) for m in (nn.Linear(16, 16), nn.GELU())]
+model = nn.Sequential(*parts)
+given = {"budget": 0.7, "strategy": "linearized_greedy", "cache": sys.argv[1], "costmodel": "flops"}
+run = torch.compile(model, backend="rematbench", options=given)
+run(torch.randn(512, 16)).square().mean().backward()
+print(sum(float(p.grad.abs().sum()) for p in model.parameters()))
+"""
+
+
+def test_processes_share_the_plan_cache(tmp_path: Path) -> None:
+    """Two at once, then a fresh one that plans nothing."""
+    script, cache = tmp_path / "script.py", tmp_path / "cache"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(cache)]
+
+    def begin() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+
+    both = [begin(), begin()]
+    told = [process.communicate() for process in both]
+    later = begin().communicate()
+    assert [process.returncode for process in both] == [0, 0]
+    assert len({out for out, _ in (*told, later)}) == 1
+    assert "plans by" in told[0][1] + told[1][1]
+    assert "plans by" not in later[1]
+    assert "(cache)" in later[1]
+    (plan,) = (cache / "plans").glob("*.json")
+    plan.write_text("{")  # damaged: planned again
+    again = begin().communicate()
+    assert again[0] == later[0]
+    assert "plans by" in again[1]
+
+
+def parallel(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = layers(4)
+    twin = copy.deepcopy(model)
+    wrapped, other = DistributedDataParallel(model), DistributedDataParallel(twin)
+    run = torch.compile(wrapped, backend="rematbench", options=options(budget=0.8))
+    for number in range(2):
+        for each in (run, other):
+            torch.manual_seed(10 * rank + number)
+            outside(each).backward()
+        assert_same(model, twin)
+    assert any(each.planned.trace.recomputations for each in compiled.regions if each.planned)
+    dist.destroy_process_group()
+
+
+def test_distributed_data_parallel(tmp_path: Path) -> None:
+    mp.spawn(parallel, (str(tmp_path),), nprocs=2)

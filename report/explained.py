@@ -17,6 +17,8 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
 from rematbench.job import trace_csv
 from rematbench.provenance import commit, now, versions
+from rematbench.report.collect import collect
+from rematbench.report.pages import write_row_page
 from rematbench.row import Row, make_row, write_row
 from rematbench.training.compiled.backend import Region, regions
 from rematbench.training.compiled.planning import Planned, recomputed
@@ -85,9 +87,6 @@ class Explanation:
 
     def write(self, folder: str | Path) -> tuple[Path, ...]:
         """Write each graph's row, plan, trace and page below a folder; returns the pages."""
-        from rematbench.report.collect import collect
-        from rematbench.report.pages import write_row_page
-
         pages = []
         for number, each in enumerate(self.graphs):
             run = Path(folder) / str(number)

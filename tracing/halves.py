@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from rematbench.graphs.errors import CaptureError
 from rematbench.graphs.ir import Phase
@@ -31,6 +31,19 @@ BORDER = "tangents_of_results"
 
 _ROOT = re.compile(r"^L\['\w+'\]\.?")  # the compiled module itself
 aten = torch.ops.aten
+
+
+@dataclass(frozen=True, eq=False)
+class JointWorkload(Workload):
+    """What is known of a compiled step: no module and no batch, but the joint graph itself.
+
+    Attributes:
+        joint: as AOTAutograd traced it.
+        returned: how many of its outputs, from the first, belong to the forward pass.
+    """
+
+    joint: GraphModule
+    returned: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +144,11 @@ class _HalvesBuilder(Builder):
     def __init__(
         self, name: str, nodes: list[Node], returned: int, sources: Sequence[Source]
     ) -> None:
-        super().__init__(Workload(name, nn.Module(), tuple, _no_loss), _device(nodes), nodes)
+        joint, device = nodes[0].graph.owning_module, _device(nodes)
+        assert joint is not None
+        super().__init__(
+            JointWorkload(name, nn.Module(), tuple, _no_loss, joint, returned), device, nodes
+        )
         self.returned, self.sources = returned, sources
         self.fakes: dict[str, Any] = {}
         self.made_by: dict[str, Node] = {}

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from rematbench.graphs.errors import ExecutionError, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import with_frees
+from rematbench.tracing.halves import JointWorkload
 from rematbench.tracing.trace import trace_joint
 from rematbench.tracing.workload import Workload
 
@@ -70,8 +71,11 @@ class Partitioner:
     """PyTorch's partitioner on a model; traces it once."""
 
     def __init__(self, workload: Workload, device: str) -> None:
-        self._joint = trace_joint(workload, device)
         self._known: dict[tuple[float, str], list[str]] = {}
+        if isinstance(workload, JointWorkload):
+            self._joint, self._forward_outputs = workload.joint, workload.returned
+            return
+        self._joint = trace_joint(workload, device)
         kinds = [type(d).__name__ for d in self._joint.graph.output_node().meta["desc"]]
         self._forward_outputs = sum(kind in _OUTPUTS for kind in kinds)
 

@@ -580,3 +580,14 @@ def test_twenty_steps_of_gpt2() -> None:
     found = train(model, compile_it(model, budget=0.9), step, 20)
     torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-4, atol=1e-4)
     assert region().planned.trace.recomputations > 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("strategy", ["torch_budget", "torch_checkpoint", "xla_remat"])
+def test_plans_of_other_strategies(strategy: str) -> None:
+    """PyTorch's own planners, and one over a fixed schedule."""
+    model = WithLoss(layers(4))
+    twin = copy.deepcopy(model)
+    train(twin, twin, inside, 1)
+    train(model, compile_it(model, strategy=strategy, budget=0.9), inside, 1)
+    assert_same(model, twin)
+    assert region().planned.trace.recomputations > 0  # type: ignore[union-attr]

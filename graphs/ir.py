@@ -206,6 +206,10 @@ class Graph:
 
         An op that nothing needs (a mask that no chosen implementation reads) is optional.
         """
+        return self._needed_ops.copy()
+
+    @cached_property
+    def _needed_ops(self) -> NDArray[np.bool_]:
         tables = self.tables
         wanted = np.zeros(len(self.values), dtype=bool)
         wanted[tables.outputs] = True

@@ -106,24 +106,54 @@ def plan_keeping(graph: Graph, kept: BoolArray, tail_after: int | None = None) -
         kept: per value.
         tail_after: an op; the values of all forward ops after it are kept as well.
     """
-    tables = graph.tables
-    live = tables.resident.copy()
-    order: list[int] = []
-    for op in needed(graph).tolist():
-        phase, written = graph.ops[op].phase, tables.writes[op]
-        if phase is Phase.FORWARD:
-            tail = tail_after is not None and op > tail_after
-            live[written] = True if tail else kept[written]
-        else:
-            if phase is Phase.BACKWARD:
-                again = missing(graph, op, live)
-                order += again
-                for each in again:
-                    live[tables.writes[each]] = True
-            live[written] = True
+    tables, ops = graph.tables, needed(graph)
+    place = {Phase.FORWARD: 0, Phase.LOSS: 1, Phase.BACKWARD: 2}
+    phases = np.array([place[op.phase] for op in graph.ops], dtype=np.int64)
+    order = _order_keeping(
+        ops,
+        phases[ops],
+        np.ascontiguousarray(kept, dtype=np.bool_),
+        len(graph.ops) if tail_after is None else tail_after,
+        tables.resident,
+        tables.writer,
+        tables.op_first,
+        tables.reads.start,
+        tables.reads.items,
+        tables.writes.start,
+        tables.writes.items,
+    )
+    return Plan.from_codes(graph, with_frees(graph, tables.op_first[order]))
+
+
+@kernel
+def _order_keeping(
+    ops, phases, kept, tail, resident, writer, op_first, read_at, reads, write_at, writes
+):
+    """The computes of :func:`plan_keeping`; phases are numbers, 0 for forward, 2 for backward."""
+    live = resident.copy()
+    order = [0 for _ in range(0)]
+    mark = np.full(op_first.size, -1, dtype=np.int64)
+    todo = np.empty(op_first.size, dtype=np.int64)
+    for number in range(ops.size):
+        op = ops[number]
+        if phases[number] == 2:
+            todo[0], done, count = op, 0, 1
+            while done < count:
+                first = op_first[todo[done]]
+                done += 1
+                for k in range(read_at[first], read_at[first + 1]):
+                    if not live[reads[k]] and mark[writer[reads[k]]] != number:
+                        mark[writer[reads[k]]] = number
+                        todo[count] = writer[reads[k]]
+                        count += 1
+            for each in np.sort(todo[1:count]):
+                order.append(each)
+                for k in range(write_at[each], write_at[each + 1]):
+                    live[writes[k]] = True
         order.append(op)
-    codes = with_frees(graph, tables.op_first[np.array(order, dtype=np.int64)])
-    return Plan.from_codes(graph, codes)
+        for k in range(write_at[op], write_at[op + 1]):
+            live[writes[k]] = phases[number] > 0 or op > tail or kept[writes[k]]
+    return np.array(order, dtype=np.int64)
 
 
 def missing(graph: Graph, op: int, live: BoolArray) -> list[int]:

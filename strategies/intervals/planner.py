@@ -62,6 +62,8 @@ DROPS, SWEPT, LEVELS = 64, 2_000, 50
 """Drops, and recomputations to give back, between looks at the clock; steps of greedy drops."""
 HALVINGS = 3
 """Shares that are tried between one that fits and one that does not."""
+PATIENCE = 0.2
+"""Share of the time limit that one repair may take."""
 RESTART = 0.12
 """Share of the time limit that the first annealing takes; each next one is half as long again."""
 
@@ -69,7 +71,7 @@ RESTART = 0.12
 def warm_up() -> None:
     """Compile the kernels."""
     graph = unit_chain(8)
-    search = IntervalSearch(Problem(graph, 4, time_limit=0.0), 4, perf_counter(), 0.0)
+    search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, perf_counter(), 0.0)
     search.deadline = inf
     empty = start(search.net, search.resident)
     for _ in search.first(empty):
@@ -217,6 +219,8 @@ class IntervalSearch:
         """
         if len(self.net.cost) <= LARGE:
             yield from self._soft(min(1.0, 0.05 * self.problem.time_limit))
+        if self.graph.loss_index is None and len(self.net.cost) <= LARGE:
+            return  # without a loss there is no one moment that all must pass: anneal
         fits, fails = 0.0, 1.0
         for share in ROOMS if self.window is not None else ():
             if self._keeps(share):
@@ -319,7 +323,8 @@ class IntervalSearch:
     def _repair(self, state: State, level: int, limit: float, crowd: IntArray) -> bool:
         """Drop until ``level`` holds; False where it cannot be, or time is up."""
         arrays, goes_on = (self.net, state, self._notes), True
-        while peak(state) > level and goes_on and perf_counter() < self.deadline:
+        until = min(self.deadline, perf_counter() + PATIENCE * self.problem.time_limit)
+        while peak(state) > level and goes_on and perf_counter() < until:
             self.progress.rest()
             self._notes.counts[1] = 0
             goes_on = repair(*arrays, level, limit, MANY, 0.0, 0.0, crowd, DROPS)
@@ -372,6 +377,8 @@ class IntervalSearch:
         seconds, number = max(1.0, RESTART * self.problem.time_limit), 0
         while True:
             hard = self._rows is not None and (len(self.net.cost) > LARGE or number % 2 == 1)
+            if self._rows is None and number == 2 and self.graph.loss_index is None:
+                self._greedy(start(self.net, self.resident))
             yield from (self._hard if hard else self._soft)(seconds)
             seconds, number = seconds * 1.5, number + 1
 

@@ -77,9 +77,9 @@ def _check(shape: dict[str, Any], length: object, seed: object) -> None:
     for name, (given, most) in shape.items():
         is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
         if not is_number or not 0 <= given <= most or (name == "width" and given == 0):
-            least = "above 0" if name == "width" else "from 0"
+            begin = "above 0" if name == "width" else "from 0"
             raise GraphError(
-                f"random_layered: {name} is {shown(given)}; give a number {least} to {most}"
+                f"random_layered: {name} is {shown(given)}; give a number {begin} to {most}"
             )
 
 

@@ -12,11 +12,9 @@ from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share
-from rematbench.strategies.intervals.moments import Window
 from rematbench.strategies.intervals.planner import IntervalSearch, warm_up
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.scheduling.space import check
-from rematbench.strategies.stages import BoolArray
 
 
 @dataclass(frozen=True)
@@ -67,17 +65,13 @@ class Hierarchical:
 class BlockSearch(IntervalSearch):
     """The search whose bound and first schedules are those of blocks."""
 
+    def __init__(self, problem: Problem, budget: int, started: float, gap: float) -> None:
+        super().__init__(problem, budget, started, gap)
+        self.by_blocks = True
+
     def prove(self, levels: IntArray) -> None:
         """Blocks' bounds, added up."""
-        fullest = int(np.argmax(levels))
-        self.window = Window(fullest, len(self.net.cost), 0.0, None)
-        kinds, count = len(self.blocks.kinds), len(self.blocks.kind_of)
-        bound = self.blocks.bound(self.room(fullest))
-        self.proven(bound, f"blocks' bounds added up: {count} blocks of {kinds} kinds")
-
-    def keeping(self, moment: int, share: float) -> BoolArray | None:
-        """What the blocks' best options keep."""
-        return self.blocks.keeping(share * self.room(moment))
+        self.prove_by_blocks(int(np.argmax(levels)))
 
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""

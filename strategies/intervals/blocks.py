@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from rematbench.strategies.scheduling.program import LinearProgram
 from rematbench.strategies.scheduling.solver import Solver
 from rematbench.strategies.stages import BoolArray
 
+Border = Literal["kept", "there", "free"]
 PRICES = 24
 """Prices per byte at which each kind of block is solved."""
 SMALLEST = 8
@@ -70,22 +71,24 @@ class Kind(NamedTuple):
     passed: tuple[bool, ...]
     fixed: tuple[bool, ...]
 
-    def solved(self, price: float, unit: float, bound: bool) -> tuple[float, Option]:
+    def solved(self, price: float, unit: float, border: Border) -> tuple[float, Option]:
         """The least cost and price of what is kept, and how.
 
         Args:
             price: per byte.
             unit: cost that the program counts in.
-            bound: leave out what is only for other blocks.
+            border: what happens to values that later blocks read: they are ``kept``, they are
+                ``there``, kept or computed again, or are ``free`` to be gone, for a bound.
         """
         values, ops = len(self.size), len(self.cost)
         program = LinearProgram()
-        for size, is_fixed in zip(self.size, self.fixed, strict=True):
-            program.column(price * size / unit, lower=float(is_fixed))
+        for size, is_fixed, passed in zip(self.size, self.fixed, self.passed, strict=True):
+            stays = is_fixed or (passed and border == "kept")
+            program.column(price * size / unit, lower=float(stays))
         for cost in self.cost:
             program.column(cost / unit)
         for v in range(values):
-            if self.needed[v] or (self.passed[v] and not bound):
+            if self.needed[v] or (self.passed[v] and border != "free"):
                 program.row([(v, -1.0), (values + self.writer[v], -1.0)], -1.0)
         for op, v in self.reads:
             again = values + self.writer[v]
@@ -98,6 +101,9 @@ class Kind(NamedTuple):
         total = int(np.array(self.size, dtype=np.int64)[kept].sum()) if values else 0
         spent = float(np.array(self.cost)[again_ops].sum())
         return outcome.objective * unit, Option(total, spent, kept)
+
+
+Hulls = tuple[tuple[Option, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -147,36 +153,45 @@ class Blocks:
         return [0.0, *(typical * np.geomspace(1e-4, 1e4, PRICES)).tolist()]
 
     @cached_property
-    def hulls(self) -> tuple[tuple[Option, ...], ...]:
+    def hulls(self) -> Hulls:
         """Per kind, options from lean to dear in bytes, each worth its bytes."""
+        return self._hulls("there")
+
+    @cached_property
+    def closed_hulls(self) -> Hulls:
+        """The same where each block keeps what later ones read, and so computes again alone."""
+        return self._hulls("kept")
+
+    def _hulls(self, border: Border) -> Hulls:
         unit = (float(self.net.cost.sum()) or 1.0) / SCALE
         found = []
         for kind in self.kinds:
             options: dict[int, Option] = {}
             for price in self.prices:
-                _, option = kind.solved(price, unit, bound=False)
+                _, option = kind.solved(price, unit, border)
                 options[option.bytes] = min(option, options.get(option.bytes, option), key=_cost)
             found.append(_hull(list(options.values())))
         return tuple(found)
 
-    def keeping(self, room: float) -> BoolArray | None:
+    def keeping(self, room: float, closed: bool = False) -> BoolArray | None:
         """What to keep, per value of the net, in some bytes; None if they are too few.
 
         The cheapest steps up the hulls are taken first; among equal blocks the last ones step
         first, since what they keep is given back first.
         """
+        hulls = self.closed_hulls if closed else self.hulls
         level = np.zeros(len(self.kind_of), dtype=np.int64)
-        used = sum(self.hulls[k][0].bytes for k in self.kind_of.tolist())
+        used = sum(hulls[k][0].bytes for k in self.kind_of.tolist())
         if used > room:
             return None
         steps = [
             ((low.cost - high.cost) / (high.bytes - low.bytes), k, number)
-            for k, hull in enumerate(self.hulls)
+            for k, hull in enumerate(hulls)
             for number, (low, high) in enumerate(pairwise(hull))
         ]
         of_kind = [np.flatnonzero(self.kind_of == k)[::-1].tolist() for k in range(len(self.kinds))]
         for _, k, number in sorted(steps, reverse=True):
-            more = self.hulls[k][number + 1].bytes - self.hulls[k][number].bytes
+            more = hulls[k][number + 1].bytes - hulls[k][number].bytes
             for block in of_kind[k]:
                 if level[block] == number and used + more <= room:
                     level[block] = number + 1
@@ -184,7 +199,7 @@ class Blocks:
         kept = np.zeros(len(self.net.size), dtype=bool)
         for block, k in enumerate(self.kind_of.tolist()):
             begin, end = self.first_value[block], self.first_value[block + 1]
-            kept[begin:end] = self.hulls[k][level[block]].kept
+            kept[begin:end] = hulls[k][level[block]].kept
         return kept
 
     def bound(self, room: float) -> float:
@@ -196,7 +211,7 @@ class Blocks:
             price = float(np.sqrt(low * high))
             total, used = 0.0, 0
             for kind, count in zip(self.kinds, self.counts.tolist(), strict=True):
-                value, option = kind.solved(price, unit, bound=True)
+                value, option = kind.solved(price, unit, "free")
                 total += count * (value - TOLERANCE * unit)
                 used += count * option.bytes
             best = max(best, total - price * room)

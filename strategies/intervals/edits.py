@@ -12,6 +12,10 @@ ENDLESS = 1 << 62
 """A key after every other."""
 
 
+CROWD = 2048
+"""Recomputations of one stage, beyond which a schedule is not worth the time to make it."""
+
+
 @kernel
 def latest(state, op, before):
     """The last compute of an op before a key; there is one."""
@@ -227,7 +231,7 @@ def resume(net, state, moment, kept):
         kept: per value; those of later ops are kept, too.
 
     Returns:
-        Was there room?
+        Was there room, and no stage with very many recomputations?
     """
     n = state.head.size
     live = kept.copy()
@@ -250,9 +254,9 @@ def resume(net, state, moment, kept):
             for v in row(net.reads, todo[done]):
                 count = _want(net, live, mark, todo, stage, v, count)
             done += 1
+        if count > min(CROWD, state.counts[0]):
+            return False
         for k in range(count):
-            if state.counts[0] == 0:
-                return False
             insert(net, state, stage, todo[k])
             for v in row(net.writes, todo[k]):
                 live[v] = True

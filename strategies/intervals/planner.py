@@ -52,8 +52,9 @@ ROOMS = (1.0, 0.99, 0.98, 0.96, 0.93, 0.89, 0.84, 0.78, 0.7, 0.6)
 know what recomputing needs near that moment."""
 MOMENTS, FEW = 12, 4
 """Moments between which windows are looked at; fewer in large graphs."""
-LARGE = 2_000
-"""Ops from which fewer moments are looked at."""
+LARGE, HUGE = 2_000, 20_000
+"""Ops from which fewer moments are looked at, and what to keep is a matter of blocks; ops from
+which there is no program of the whole graph."""
 SLICE = 0.1
 """Seconds of search between looks at the clock."""
 SAMPLES, MANY = 48, 256
@@ -97,6 +98,7 @@ class IntervalSearch:
         progress: the incumbent's plan, the bound, and when what was found.
         bound_by: how the bound was found.
         window: of the best moment, or None.
+        by_blocks: do blocks say what to keep, or a program of the whole graph?
     """
 
     def __init__(self, problem: Problem, budget: int, started: float, gap: float) -> None:
@@ -111,6 +113,8 @@ class IntervalSearch:
         self.window: Window | None = None
         self._notes: Scratch = scratch(len(self.net.cost), problem.seed)
         self._none: IntArray = np.zeros(1, dtype=np.int64)
+        self.by_blocks = len(self.net.cost) > LARGE
+        self._closed = False
         self._cost = inf
         self._rows: IntArray | None = None
 
@@ -187,6 +191,10 @@ class IntervalSearch:
         """A bound: from the fullest moment on, then by windows."""
         count, net = len(self.net.cost), self.net
         fullest = int(np.argmax(levels))
+        if self.by_blocks:
+            self.prove_by_blocks(fullest)
+        if count > HUGE:
+            return
         self.window = window(
             net, self.resident, self.budget, fullest, count, self.deadline, self.problem.seed
         )
@@ -201,8 +209,15 @@ class IntervalSearch:
             net, self.resident, self.budget, moments, until, self.problem.seed
         )
         self.proven(total, f"windows of the timeline: {len(found)}")
-        if found and found[0].cost > self.window.cost:
+        if found and found[0].cost > self.window.cost and not self.by_blocks:
             self.window = found[0]
+
+    def prove_by_blocks(self, fullest: int) -> None:
+        """A bound: those of the blocks before a moment, added up."""
+        self.window = Window(fullest, len(self.net.cost), 0.0, None)
+        kinds, count = len(self.blocks.kinds), len(self.blocks.kind_of)
+        bound = self.blocks.bound(self.room(fullest))
+        self.proven(bound, f"blocks' bounds added up: {count} blocks of {kinds} kinds")
 
     def proven(self, cost: float, how: str) -> None:
         """So much recomputation is unavoidable."""
@@ -221,6 +236,21 @@ class IntervalSearch:
             yield from self._soft(min(1.0, 0.05 * self.problem.time_limit))
         if self.graph.loss_index is None and len(self.net.cost) <= LARGE:
             return  # without a loss there is no one moment that all must pass: anneal
+        for closed in (False, True) if self.by_blocks else (False,):
+            self._closed = closed
+            yield from self._shares()
+            if self._rows is not None:
+                break
+        yield from self._cut(empty)
+        if self._rows is None and self.window is not None:
+            self._keeps(ROOMS[2], mend=True)
+            yield
+        if self._rows is None:
+            self._greedy(empty)
+            yield
+
+    def _shares(self) -> Iterator[None]:
+        """The largest share of the budget for which what the program keeps fits."""
         fits, fails = 0.0, 1.0
         for share in ROOMS if self.window is not None else ():
             if self._keeps(share):
@@ -237,13 +267,6 @@ class IntervalSearch:
             yield
         if fits and fails > fits:
             self._keeps(fails, mend=True)
-            yield
-        yield from self._cut(empty)
-        if self._rows is None and self.window is not None:
-            self._keeps(ROOMS[2], mend=True)
-            yield
-        if self._rows is None:
-            self._greedy(empty)
             yield
 
     def _cut(self, empty: State) -> Iterator[None]:
@@ -298,8 +321,8 @@ class IntervalSearch:
 
         Large graphs are planned by blocks, whose programs are small.
         """
-        if len(self.net.cost) > LARGE:
-            return self.blocks.keeping(share * self.room(moment))
+        if self.by_blocks:
+            return self.blocks.keeping(share * self.room(moment), self._closed)
         found = window(
             self.net,
             self.resident,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 
@@ -11,6 +11,7 @@ mpl.use("Agg")
 
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -55,6 +56,8 @@ _FIGURES = {
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     """One of the figures of this module."""
     rows = [record.row for record in records]
+    if name == "checkmate_fig5":
+        return _draw_all_tradeoffs(rows)
     return _draw_ratios(rows) if name == "checkmate_table2" else _draw_tradeoff(name, rows)
 
 
@@ -92,6 +95,55 @@ def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(6.6, 3.6), layout="constrained")
     axes = figure.subplots()
+    _panel(axes, data)
+    title = f"Figure 5{wanted.panel}: overhead against budget, {network}, batch {batch}"
+    axes.set_title(title.split(": ")[1], fontsize=9, loc="left")
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=7.5, frameon=False)
+    return Drawing(
+        title, data, figure, _tradeoff_notes(data, wanted.printed and model == wanted.model)
+    )
+
+
+def _draw_all_tradeoffs(rows: Sequence[Row]) -> Drawing | None:
+    """Figures 5a, 5b and 5c side by side, as the paper has them."""
+    rows = [row for row in rows if row["budget_bytes"] and row["checkpoint_all_peak_bytes"]]
+    tables, lines = {}, []
+    for each in _FIGURES.values():
+        mine = [row for row in rows if row["model"] == each.model]
+        if mine:
+            tables[each] = data = tradeoff_table(mine)
+            lines += [
+                replace(note, claim=f"{each.shown}: {note.claim}")
+                for note in _tradeoff_notes(data, each.printed)
+            ]
+    if not tables:
+        return None
+    sns.set_theme("paper", "whitegrid")
+    figure = Figure(figsize=(3.6 * len(tables), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(tables), squeeze=False)[0]
+    labelled: dict[str, Artist] = {}
+    for axes, (each, data) in zip(panels, tables.items(), strict=True):
+        _panel(axes, data)
+        axes.set_title(f"({each.panel}) {each.shown}", fontsize=9, loc="left")
+        handles, labels = axes.get_legend_handles_labels()
+        for label, handle in zip(labels, handles, strict=True):
+            labelled.setdefault(label.removesuffix(" (no plan)"), handle)
+    figure.legend(
+        labelled.values(),
+        labelled.keys(),
+        loc="outside lower center",
+        ncols=4,
+        fontsize=7.5,
+        frameon=False,
+    )
+    whole = [data.assign(model=each.model) for each, data in tables.items()]
+    title = "Figure 5: overhead against budget, VGG-16, MobileNet and U-Net"
+    return Drawing(title, pd.concat(whole, ignore_index=True), figure, tuple(lines))
+
+
+def _panel(axes: Axes, data: pd.DataFrame) -> None:
+    """Every strategy's curve, and the peak of keeping everything."""
     fine = data[data["status"] == "ok"]
     names = order(set(data["strategy"]))
     points = {name: fine[fine["strategy"] == name] for name in names}
@@ -105,13 +157,6 @@ def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
         full, color="0.3", linewidth=0.8, linestyle=":", zorder=0, label="everything kept (peak)"
     )
     axes.set(xlabel="budget (GB)", ylabel="cost / checkpoint-all's")
-    title = f"Figure 5{wanted.panel}: overhead against budget, {network}, batch {batch}"
-    axes.set_title(title.split(": ")[1], fontsize=9, loc="left")
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=7.5, frameon=False)
-    return Drawing(
-        title, data, figure, _tradeoff_notes(data, wanted.printed and model == wanted.model)
-    )
 
 
 def _curve(axes: Axes, strategy: str, mine: pd.DataFrame, above: int) -> None:

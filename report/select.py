@@ -135,11 +135,10 @@ def _of_checkmate(is_its: Callable[[Row], bool]) -> Guess:
     return _each(lambda row: _is_checkmate(row) and is_its(row))
 
 
-def _tradeoff(model: str, batch: int) -> Guess:
+def _tradeoff(*networks: tuple[str, int]) -> Guess:
     return _of_checkmate(
         lambda row: (
-            row["model"] == model
-            and row["batch_size"] == batch
+            (row["model"], row["batch_size"]) in networks
             and row["costmodel"] in ("roofline", "profiled")
             and row["budget_bytes"] is not None
             and row["variant"] != "randomized"
@@ -337,9 +336,10 @@ _GUESSES: dict[str, Guess] = {
         )
     ),
     "checkmate_fig3": _of_checkmate(_is_architecture),
-    "checkmate_fig5a": _tradeoff("vgg16", 256),
-    "checkmate_fig5b": _tradeoff("mobilenet_v1", 512),
-    "checkmate_fig5c": _tradeoff("unet", 32),
+    "checkmate_fig5": _tradeoff(("vgg16", 256), ("mobilenet_v1", 512), ("unet", 32)),
+    "checkmate_fig5a": _tradeoff(("vgg16", 256)),
+    "checkmate_fig5b": _tradeoff(("mobilenet_v1", 512)),
+    "checkmate_fig5c": _tradeoff(("unet", 32)),
     "checkmate_fig6": _each(lambda row: "max_batch" in row["extra"]),
     "checkmate_fig7": _of_checkmate(_is_rounded),
     "checkmate_table1": _of_checkmate(lambda row: row["budget_fraction"] == 1.0),

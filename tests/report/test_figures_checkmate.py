@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.job import trace_csv
 from rematbench.report import figures
-from rematbench.report.checkmate import above_all
+from rematbench.report.checkmate import above_all, draw
 from rematbench.report.checkmate_memory import timeline
 from rematbench.report.tables import geometric_mean
 
@@ -66,3 +67,19 @@ def test_timeline(tmp_path: Path) -> None:
 def test_geometric_mean() -> None:
     assert geometric_mean([]) is None
     assert geometric_mean([2, 8]) == pytest.approx(4)
+
+
+def test_figure_5_is_its_panels_together() -> None:
+    unet = records("checkmate_fig5c")
+    vgg = [replace(r, row=r.row | {"model": "vgg16", "batch_size": 256}) for r in unet]
+    drawing = draw("checkmate_fig5", unet + vgg)
+    assert drawing is not None
+    assert [axes.get_title(loc="left") for axes in drawing.figure.axes] == [
+        "(a) VGG-16",
+        "(c) U-Net",
+    ]
+    alone = draw("checkmate_fig5c", unet)
+    assert alone is not None
+    mine = drawing.data[drawing.data["model"] == "unet"].drop(columns="model")
+    assert mine.reset_index(drop=True).equals(alone.data)
+    assert draw("checkmate_fig5", []) is None

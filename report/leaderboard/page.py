@@ -141,7 +141,7 @@ def _tables(field: Board) -> Sequence[Table]:
 def _cell(column: str, value: object) -> tuple[str, str | None]:
     if isinstance(value, str):
         return value, None
-    if value is None or pd.isna(value):  # type: ignore[call-overload]
+    if value is None or pd.isna(value):
         return "–", "Infinity"
     number = float(value)  # type: ignore[arg-type]
     if column in _RATIOS:

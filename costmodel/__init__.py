@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rematbench.costmodel import plugins
+from rematbench.costmodel.plugins import NAMES as NAMES
 from rematbench.graphs.errors import ConfigError
 
 if TYPE_CHECKING:
     from rematbench.graphs.ir import Graph
     from rematbench.tracing.captured import Captured
 
-NAMES = ("given", "unit", "flops", "roofline", "profiled")
+MODELLED = ("given", "unit", "flops", "roofline")
+"""Those that measure nothing."""
+
+
+def names() -> tuple[str, ...]:
+    """Everything that can be chosen: ours, then those of other distributions."""
+    return (*NAMES, *plugins.registered())
 
 
 def apply(
@@ -26,14 +35,15 @@ def apply(
     """Cost ``graph`` by the model called ``name``.
 
     Args:
-        name: one of :data:`NAMES`.
+        name: one of :func:`names`.
         captured: what the graph was captured from; flops, roofline and profiled need it.
         device: where ``profiled`` measures.
         preset: the machine that ``roofline`` models.
         cache: directory of op profiles, or None to keep none.
 
     Raises:
-        ConfigError: an unknown cost model, or one that needs a captured model.
+        ConfigError: an unknown cost model, one that needs a captured model, or another
+            distribution's that fails.
     """
     if name == "given":
         return graph
@@ -42,7 +52,11 @@ def apply(
 
         return unit(graph)
     if name not in NAMES:
-        raise ConfigError(f"costmodel={name}: unknown; use one of {', '.join(NAMES)}")
+        if name in plugins.registered():
+            return plugins.costed(name, graph, captured)
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(f"costmodel={name}: unknown; {hint}use one of {', '.join(names())}")
     if captured is None:
         raise ConfigError(
             f"costmodel={name} needs a captured model, and {graph.name!r} comes from a file or "

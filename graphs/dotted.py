@@ -7,6 +7,9 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,29 @@ from rematbench.graphs.errors import ConfigError
 _ROOMS = frozenset(
     ("costmodel", "graphs", "report", "strategies", "streams", "training", "validator", "zoo")
 )
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What another distribution registers as an entry point.
+
+    Attributes:
+        path: dotted, of what it is.
+        source: the distribution.
+    """
+
+    path: str
+    source: str
+
+
+def registered_in(group: str) -> Mapping[str, Registered]:
+    """What other distributions register in a group of entry points, by name; imports nothing."""
+    return {
+        found.name: Registered(
+            found.value.replace(":", "."), found.dist.name if found.dist else found.value
+        )
+        for found in entry_points(group=group)
+    }
 
 
 def split(path: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from rematbench.command_line import read_command_line
 from rematbench.graphs.errors import RematbenchError
 from rematbench.locks import alone_in
 from rematbench.mistakes import explain
-from rematbench.plugins import register_strategies
+from rematbench.plugins import register_plugins
 from rematbench.resolvers import register_resolvers
 from rematbench.row import Row
 from rematbench.settings import Settings, flag
@@ -67,7 +67,7 @@ def command(name: str, config: str, task: Task) -> None:
     overrides: Sequence[str] = ()
     catch_interrupts()
     try:
-        register_strategies()
+        register_plugins()
         register_resolvers()
         given = read_command_line(sys.argv[1:])
         overrides = given.overrides

@@ -34,8 +34,13 @@ def choices_of(group: str) -> list[str]:
     folder = files("rematbench.conf") / group
     if not folder.is_dir():
         return []
-    found = (each.name for each in folder.iterdir())
-    return sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml"))
+    files_ = (each.name for each in folder.iterdir() if each.name.endswith(".yaml"))
+    found = {name.removesuffix(".yaml") for name in files_}
+    if group == "costmodel":
+        from rematbench.costmodel.plugins import registered
+
+        found |= set(registered())
+    return sorted(found)
 
 
 def group_keys(group: str, name: str) -> list[tuple[str, str, str]]:

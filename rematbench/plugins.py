@@ -1,18 +1,25 @@
-"""Strategies as choices of Hydra's group ``strategy``: each one's options are its node."""
+"""What other distributions and we register, as choices of Hydra's groups."""
 
 from __future__ import annotations
 
 from hydra.core.config_store import ConfigStore
 
+from rematbench.costmodel import plugins as costmodels
 from rematbench.graphs.errors import ConfigError
 from rematbench.strategies.registry import GROUP, Entry, registered
 
 
-def register_strategies() -> None:
-    """Make each strategy, ours or another distribution's, a choice ``strategy=NAME``."""
+def register_plugins() -> None:
+    """Make strategies and others' cost models choices: ``strategy=NAME``, ``costmodel=NAME``.
+
+    A strategy's options are its node.
+    """
     store = ConfigStore.instance()
     for name, entry in registered().items():
         store.store(group="strategy", name=name, node=_node(entry), provider=GROUP)
+    for name in costmodels.registered():
+        node = {"name": name, "preset": "v100"}
+        store.store(group="costmodel", name=name, node=node, provider=costmodels.GROUP)
 
 
 def _node(entry: Entry) -> dict[str, object]:

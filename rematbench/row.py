@@ -133,7 +133,11 @@ class Row(TypedDict):
     # provenance
     device: Annotated[Text, Means("the hardware", source="measured")]
     costmodel: Annotated[
-        Text, Means("where costs came from: given, unit, flops, roofline or profiled", source="run")
+        Text,
+        Means(
+            "where costs came from: given, unit, flops, roofline, profiled, or a plug-in's name",
+            source="run",
+        ),
     ]
     seed: Annotated[Whole, Means("of parameters, batch and every random choice", source="run")]
     threads: Annotated[Whole, Means("of PyTorch and the solvers", source="run")]

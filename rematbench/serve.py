@@ -78,9 +78,19 @@ def _forgo_bytecode(request: Message) -> None:
 
     Python takes one for a module that has changed within the same second without changing its size.
     """
-    strategy = str(request.get("settings", {}).get("target", ""))
-    if _model(request).get("target") or not strategy.startswith("rematbench."):
+    strategy, costs, model = _theirs(request)
+    if model or costs or not strategy.startswith("rematbench."):
         sys.dont_write_bytecode = True
+
+
+def _theirs(request: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Dotted paths of what may be somebody's own: strategy, cost model (or ""), model (or "")."""
+    from rematbench.costmodel.plugins import registered
+
+    settings = request.get("settings", {})
+    costs = registered().get(settings.get("costmodel", ""))
+    target = str(_model(request).get("target") or "")
+    return str(settings.get("target", "")), costs.path if costs else "", target
 
 
 def done(request: Mapping[str, Any], say: Say) -> Message:
@@ -110,8 +120,7 @@ def _loaded(request: Mapping[str, Any]) -> Message:
     """The modules that the process holds: the parent knows when they are stale."""
     from rematbench.manifest import loaded
 
-    strategy = request.get("settings", {}).get("target", "")
-    return {"loaded": asdict(loaded([strategy, str(_model(request).get("target") or "")]))}
+    return {"loaded": asdict(loaded(_theirs(request)))}
 
 
 def _failed(request: Mapping[str, Any], error: BaseException) -> Message:

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rematbench import costmodel
 from rematbench.accounting import NAMES as ACCOUNTINGS
 from rematbench.conf.published import LIBRARIES, SIZES, sized
-from rematbench.costmodel import NAMES as COSTMODELS
 from rematbench.costmodel.machines import MACHINES
 from rematbench.extra import Extra
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
@@ -53,7 +53,7 @@ class Settings:
         options: keyword arguments of its class.
         budget: as given: null, a fraction, bytes, or a string with a unit.
         time_limit: seconds for the planner.
-        costmodel: given, unit, flops, roofline or profiled.
+        costmodel: given, unit, flops, roofline, profiled, or another distribution's.
         preset: the machine that ``roofline`` models.
         device: none, cpu or cuda.
         repeats: timed runs of the plan.
@@ -138,7 +138,8 @@ class Settings:
         content["options"].pop("known", None)
         content["label"] = self.label
         inputs = [_digest(path) for path in self._inputs()]
-        measured = self.device != "none" or self.costmodel == "profiled"
+        # Another distribution's cost model may measure, too.
+        measured = self.device != "none" or self.costmodel not in costmodel.MODELLED
         facts = [content, inputs, versions(), hardware() if measured else None]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -259,7 +260,9 @@ def _check_model(model: Mapping[str, Any]) -> None:
 
 def _costs(costs: Mapping[str, Any], kind: str) -> str:
     name = costs["name"]
-    return default_costs(kind) if name is None else one_of("costmodel.name", name, COSTMODELS)
+    return (
+        default_costs(kind) if name is None else one_of("costmodel.name", name, costmodel.names())
+    )
 
 
 def _check_options(strategy: str, target: str, options: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -111,13 +110,8 @@ def registered() -> Mapping[str, Entry]:
     Aliases are not among them: :func:`entry` and :func:`names` know these, too.
     """
     theirs = {
-        found.name: Entry(
-            found.name,
-            found.value.replace(":", "."),
-            {},
-            found.dist.name if found.dist else found.value,
-        )
-        for found in entry_points(group=GROUP)
+        name: Entry(name, found.path, {}, found.source)
+        for name, found in dotted.registered_in(GROUP).items()
     }
     ours = {name: Entry(name, path, {}) for name, path in OURS.items()}
     return MappingProxyType(dict(sorted((theirs | ours).items())))

@@ -12,8 +12,8 @@ HOUSE = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((HOUSE / "pyproject.toml").read_text())["tool"]["setuptools"]
 ROOMS = {"rematbench": "rematbench"} | SETTINGS["package-dir"]
 FOLDERS = ("tests", "docs", "benchmarks", "hydra_plugins", *ROOMS.values())
-# A logger.
-NO_MODULE = {"rematbench.user"}
+# A logger, a group of entry points.
+NO_MODULE = {"rematbench.user", "rematbench.costmodels"}
 ROOTS = "|".join([*FOLDERS, "papers", "notes", "shared"])
 CITED = re.compile(rf"(?<![\w/.])(?:{ROOTS})(?:/[\w-]+)*/(?:[\w-]+\.\w+|[\w-]+/(?=`))")
 NAMED = re.compile(r"(?<![\w./])rematbench(?:\.\w+)+")

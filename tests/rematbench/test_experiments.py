@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.plugins import register_strategies
+from rematbench.plugins import register_plugins
 from rematbench.report.figures import NAMES
 from rematbench.report.leaderboard.families import family
 from rematbench.resolvers import field, register_resolvers
@@ -37,7 +37,7 @@ KINDS = ("planned", "simulated", "modelled", "measured")
 def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(HOUSE)  # logs are named from here
     register_resolvers()
-    register_strategies()
+    register_plugins()
     with initialize_config_module("rematbench.conf", version_base="1.3"):
         yield
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from hydra.core.config_store import ConfigStore
 
+from rematbench.graphs import dotted
 from rematbench.graphs.errors import ConfigError
 from rematbench.row import find_rows
 from rematbench.strategies import registry
@@ -35,6 +36,13 @@ class Theirs:
     def plan(self, problem: Problem) -> Solution:
         return Solution(program_order(problem.graph), variant=f"patience {self.patience}")
 """
+COSTS = """
+from rematbench.costmodel.costs import with_costs
+
+def twos(graph, captured):
+    ways = [(op.name, way.name) for op in graph.ops for way in op.implementations]
+    return with_costs(graph, dict.fromkeys(ways, (2.0, 0)), "two")
+"""
 NETWORK = """
 import torch
 from torch import nn
@@ -53,10 +61,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info = site / "theirs-1.0.dist-info"
     info.mkdir(parents=True)
     (site / "theirs_strategy.py").write_text(PLUGIN)
+    (site / "their_costs.py").write_text(COSTS)
     (site / "plugin_network.py").write_text(NETWORK)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[rematbench.strategies]\ntheirs = theirs_strategy:Theirs\nbroken = no_such_module:X\n"
+        "[rematbench.costmodels]\ntwos = their_costs:twos\nbroken = no_such_module:costs\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.chdir(tmp_path)
@@ -94,6 +104,35 @@ def test_a_broken_plug_in_is_said_when_it_is_chosen(place: Path) -> None:
     assert broken.stderr.count("\n") == 1
 
 
+def test_a_cost_model_is_a_choice_like_any_other(place: Path) -> None:
+    job = ("model=unit_chain", "model.length=3", "strategy=checkpoint_all", "hydra.run.dir=run")
+
+    def cost() -> tuple[float, str, bool]:
+        done = run("rematbench", *job, "costmodel=twos", "cache=kept")
+        assert done.returncode == 0, done.stderr
+        (row,) = find_rows([Path("run")])
+        assert row["costmodel"] == "twos"
+        return row["cost"], row["cost_unit"], bool(row["extra"].get("cached"))
+
+    first, again = cost(), cost()
+    assert first == (14.0, "two", False)
+    assert again == (14.0, "two", True)
+    source = place / "site" / "their_costs.py"
+    source.write_text(source.read_text().replace("2.0", "5.0"))
+    assert cost() == (35.0, "two", False)  # its code has changed
+
+
+def test_cost_models_that_there_are_not(place: Path) -> None:
+    broken = run("rematbench", "model=unit_chain", "costmodel=broken")
+    assert broken.returncode == 2
+    assert "costmodel 'broken' of theirs cannot be loaded" in broken.stderr
+    assert broken.stderr.count("\n") == 1
+    unknown = run("rematbench", "model=unit_chain", "costmodel=two")
+    assert unknown.returncode == 2
+    assert "costmodel=two: unknown; did you mean twos?" in unknown.stderr
+    assert unknown.stderr.count("\n") == 1
+
+
 def test_a_plug_in_fits(place: Path) -> None:
     code = "import sys; from rematbench.commands import fit; fit()"
     done = subprocess.run(
@@ -112,10 +151,8 @@ def test_a_plug_in_fits(place: Path) -> None:
 
 
 def test_plug_ins_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = importlib.metadata.EntryPoint(
-        "mine", "rematbench.strategies.chen:ApGreedy", registry.GROUP
-    )
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    point = EntryPoint("mine", "rematbench.strategies.chen:ApGreedy", registry.GROUP)
+    monkeypatch.setattr(dotted, "entry_points", lambda group: [point])
     registry.registered.cache_clear()
     try:
         assert registry.entry("mine").defaults == registry.entry("ap_greedy").defaults
@@ -144,8 +181,8 @@ def test_other_hydra_programs_load_nothing_of_ours(tmp_path: Path) -> None:
 
 
 def test_choices_are_in_the_store() -> None:
-    from rematbench.plugins import register_strategies
+    from rematbench.plugins import register_plugins
 
-    register_strategies()
+    register_plugins()
     stored = set(ConfigStore.instance().list("strategy"))
     assert {f"{name}.yaml" for name in registry.OURS} <= stored

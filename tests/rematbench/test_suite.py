@@ -22,7 +22,7 @@ import rematbench.suite as suite_module
 from rematbench import environment, suite_measure, suite_plan
 from rematbench.environment import warnings
 from rematbench.graphs.errors import ConfigError
-from rematbench.plugins import register_strategies
+from rematbench.plugins import register_plugins
 from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, find_rows, make_row
 from rematbench.settings import Settings
@@ -260,10 +260,10 @@ def test_the_command_without_a_device() -> None:
 
 
 def test_every_case_composes(tmp_path: Path) -> None:
-    register_strategies()
+    register_plugins()
     register_resolvers()
     for name in ("gpu", "cpu"):
-        register_strategies()
+        register_plugins()
         with initialize_config_module("rematbench.conf", version_base="1.3"):
             plain = OmegaConf.to_container(compose("suite", [f"cases={name}"]), resolve=True)
             assert isinstance(plain, dict)

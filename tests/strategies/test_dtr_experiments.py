@@ -17,7 +17,7 @@ from rematbench.graphs.errors import ConfigError, GraphError, Stopped
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.job import run
-from rematbench.plugins import register_strategies
+from rematbench.plugins import register_plugins
 from rematbench.resolvers import event_logs, register_resolvers
 from rematbench.settings import Settings, settings_from
 from rematbench.strategies.base import Problem
@@ -101,7 +101,7 @@ def test_a_bad_length() -> None:
 def experiments():  # type: ignore[no-untyped-def]
     """Compose a job's settings, or an experiment's sweeper."""
     register_resolvers()
-    register_strategies()
+    register_plugins()
     with initialize_config_module("rematbench.conf", version_base="1.3"):
 
         def composed(*overrides: str):  # type: ignore[no-untyped-def]

@@ -7,13 +7,13 @@ from pathlib import Path
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from rematbench.plugins import register_strategies
+from rematbench.plugins import register_plugins
 from rematbench.resolvers import register_resolvers
 from rematbench.suite import Suite, suite_from
 
 
 def made(folder: Path, **given: object) -> Suite:
-    register_strategies()
+    register_plugins()
     register_resolvers()
     with initialize_config_module("rematbench.conf", version_base="1.3"):
         config = compose("suite", ["device=cpu", "device.repeats=2", "planners=1"])

@@ -35,7 +35,7 @@ class Options:
         reserve: bytes of the budget for what the graph does not see: optimizer state, parameters
             of parts that are not compiled.
         time_limit: seconds for the strategy.
-        costmodel: see :mod:`rematbench.costmodel`.
+        costmodel: see :func:`rematbench.costmodel.names`.
         graphs: how many calls of compiled graphs have to share the budget: pending at once.
         seed: of the strategy.
         cache: where plans and profiles are kept; None: nowhere.
@@ -115,9 +115,9 @@ def _seconds(given: Any) -> float:
 
 
 def _costmodel(given: Any) -> str:
-    if given not in costs.NAMES or given == "given":
-        known = ", ".join(name for name in costs.NAMES if name != "given")
-        raise ConfigError(f"option costmodel={given}: give one of {known}")
+    known = [name for name in costs.names() if name != "given"]
+    if given not in known:
+        raise ConfigError(f"option costmodel={given}: give one of {', '.join(known)}")
     return str(given)
 
 

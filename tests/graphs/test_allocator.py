@@ -92,6 +92,27 @@ def test_what_always_holds(seed: int) -> None:
     assert found.reserved >= found.allocated >= found.requested
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_order_of_frees_makes_no_difference(seed: int) -> None:
+    """Between two allocations: neighbours merge at once, whichever was freed first."""
+    random = np.random.default_rng(seed)
+    events: list[tuple[int, int]] = []
+    shuffled: list[tuple[int, int]] = []
+    live: list[int] = []
+    for handle in range(300):
+        new = (handle, int(random.choice([700, 40 * KIB, 900 * KIB, 3 * MIB, 17 * MIB])))
+        live.append(handle)
+        gone = [each for each in live if random.random() < 0.12]
+        live = [each for each in live if each not in gone]
+        events += [new, *((each, -1) for each in gone)]
+        shuffled += [new, *((int(each), -1) for each in random.permutation(gone))]
+    places, found = played(*events)
+    others, other = played(*shuffled)
+    taken = [tuple(place) for place, (_, size) in zip(places, events, strict=True) if size > 0]
+    retaken = [tuple(place) for place, (_, size) in zip(others, shuffled, strict=True) if size > 0]
+    assert (taken, found) == (retaken, other)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_plans(seed: int) -> None:
     """What is in use at most, as asked for, is the simulated peak."""

@@ -15,17 +15,20 @@ import pandas as pd
 import pytest
 import suites
 import torch
+import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 import rematbench.suite as suite_module
 from rematbench import environment, suite_measure, suite_plan
+from rematbench.conf_keys import conf_text
 from rematbench.environment import warnings
 from rematbench.graphs.errors import ConfigError
 from rematbench.plugins import register_plugins
 from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, find_rows, make_row
 from rematbench.settings import Settings
+from rematbench.strategies import registry
 from rematbench.suite import Suite, publish, run, suite_from
 from rematbench.suite_plan import Model, Planners
 from rematbench.suite_summary import THEIRS, headlines, summarise, table
@@ -279,6 +282,16 @@ def test_every_case_composes(tmp_path: Path) -> None:
             found = {m.folder.name for m in suite.models for e in (*m.entries, *m.alone)
                      if e.settings.strategy == strategy}  # fmt: skip
             assert found == set(folders)
+
+
+def test_the_gpu_cases_name_every_strategy() -> None:
+    cases = yaml.safe_load(conf_text("cases/gpu.yaml"))
+    named = [*cases["strategies"], *cases["alone"], *cases["left_out"]]
+    assert len(set(named)) == len(named)
+    assert set(named) == {
+        name for name in registry.names() if registry.entry(name).source == "rematbench"
+    }
+    assert all(cases["left_out"].values())  # with its reason
 
 
 def test_environment() -> None:

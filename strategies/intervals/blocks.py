@@ -2,23 +2,23 @@
 
 The ops before a moment are cut into blocks, where the graph repeats itself, and elsewhere where
 little crosses. With a price per byte, what a block keeps and computes again is a minimum cut,
-whose linear program has whole solutions; several prices make a few options per kind of block.
-Options are chosen by a dynamic program whose states are the blocks, one after another, of the
-options' convex hulls. If what a block reads of others costs nothing, the same programs bound the
-cost of every plan from below, and the bounds of blocks add up.
+whose linear program has whole solutions; several prices make a few options per kind of block,
+on a convex hull. One option per block is chosen (:mod:`combine`). If what a block reads of others
+costs nothing, the same programs bound the cost of every plan from below, and the bounds of blocks
+add up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from math import inf
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.strategies.intervals.combine import Hull, combined
 from rematbench.strategies.intervals.moments import SCALE, TOLERANCE, demand
 from rematbench.strategies.intervals.net import Net
 from rematbench.strategies.intervals.repetition import repeats
@@ -30,6 +30,8 @@ from rematbench.strategies.stages import BoolArray
 Border = Literal["kept", "there", "free"]
 PRICES = 24
 """Prices per byte at which each kind of block is solved."""
+GOOD_ENOUGH = 1e-4
+"""What a choice of options may lose, as a share of the cost of all ops."""
 SMALLEST = 8
 """Ops of the smallest block; a shorter stretch is several times in one block."""
 LONGEST = 400
@@ -174,32 +176,19 @@ class Blocks:
         return tuple(found)
 
     def keeping(self, room: float, closed: bool = False) -> BoolArray | None:
-        """What to keep, per value of the net, in some bytes; None if they are too few.
-
-        The cheapest steps up the hulls are taken first; among equal blocks the last ones step
-        first, since what they keep is given back first.
-        """
+        """What to keep, per value of the net, in some bytes; None if they are too few."""
         hulls = self.closed_hulls if closed else self.hulls
-        level = np.zeros(len(self.kind_of), dtype=np.int64)
-        used = sum(hulls[k][0].bytes for k in self.kind_of.tolist())
-        if used > room:
-            return None
-        steps = [
-            ((low.cost - high.cost) / (high.bytes - low.bytes), k, number)
-            for k, hull in enumerate(hulls)
-            for number, (low, high) in enumerate(pairwise(hull))
+        rows = [
+            Hull(np.array([o.bytes for o in hull]), np.array([o.cost for o in hull]))
+            for hull in hulls
         ]
-        of_kind = [np.flatnonzero(self.kind_of == k)[::-1].tolist() for k in range(len(self.kinds))]
-        for _, k, number in sorted(steps, reverse=True):
-            more = hulls[k][number + 1].bytes - hulls[k][number].bytes
-            for block in of_kind[k]:
-                if level[block] == number and used + more <= room:
-                    level[block] = number + 1
-                    used += more
+        choice = combined(rows, self.kind_of, room, GOOD_ENOUGH * float(self.net.cost.sum()))
+        if choice is None:
+            return None
         kept = np.zeros(len(self.net.size), dtype=bool)
         for block, k in enumerate(self.kind_of.tolist()):
             begin, end = self.first_value[block], self.first_value[block + 1]
-            kept[begin:end] = hulls[k][level[block]].kept
+            kept[begin:end] = hulls[k][choice.level[block]].kept
         return kept
 
     def bound(self, room: float) -> float:

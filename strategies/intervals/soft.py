@@ -32,13 +32,17 @@ def _some_read(net, state, notes):
 
 @kernel
 def _read_of(net, state, notes, op):
-    """The stage of a random read of an op, or -1."""
+    """The stage of a random read of an op, or -1; an output is read at the end, too."""
     first, last = net.writes.start[op], net.writes.start[op + 1]
     value = net.writes.items[first + int(draw(notes.random) * (last - first))]
     low, high = net.readers.start[value], net.readers.start[value + 1]
-    if low == high:
+    reads = high - low + int(net.final[value])
+    if reads == 0:
         return -1
-    at = net.readers.items[low + int(draw(notes.random) * (high - low))]
+    chosen = low + int(draw(notes.random) * reads)
+    if chosen == high:
+        return state.head.size - 1
+    at = net.readers.items[chosen]
     while state.again[at] >= 0 and draw(notes.random) < 0.5:
         at = state.again[at]
     return state.stage[at]

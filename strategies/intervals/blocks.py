@@ -74,7 +74,7 @@ class Kind(NamedTuple):
     fixed: tuple[bool, ...]
 
     def solved(self, price: float, unit: float, border: Border) -> tuple[float, Option]:
-        """The least cost and price of what is kept, and how.
+        """A bound, and all but always the value, of the least cost and price; and how.
 
         Args:
             price: per byte.
@@ -95,14 +95,15 @@ class Kind(NamedTuple):
         for op, v in self.reads:
             again = values + self.writer[v]
             program.row([(values + op, 1.0), (v, -1.0), (again, -1.0)], 0.0)
-        outcome = Solver(program).run(inf)
+        solver = Solver(program)
+        outcome = solver.run(inf)
         if outcome is None or outcome.x is None or outcome.objective is None:
             return 0.0, Option(sum(self.size), 0.0, np.ones(values, dtype=bool))
         kept = outcome.x[:values] >= 0.5
         again_ops = outcome.x[values : values + ops] >= 0.5
         total = int(np.array(self.size, dtype=np.int64)[kept].sum()) if values else 0
         spent = float(np.array(self.cost)[again_ops].sum())
-        return outcome.objective * unit, Option(total, spent, kept)
+        return max(0.0, solver.proven()) * unit, Option(total, spent, kept)
 
 
 Hulls = tuple[tuple[Option, ...], ...]

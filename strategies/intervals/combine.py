@@ -154,7 +154,9 @@ def _extended(last: _States, more: IntArray, reduced: FloatArray, options: IntAr
 
 
 def _taken(states: _States, rows: IntArray) -> _States:
-    return _States(*(column[rows] for column in states))
+    return _States(
+        states.bytes[rows], states.reduced[rows], states.before[rows], states.option[rows]
+    )
 
 
 def _undominated(states: _States, price: float) -> _States:

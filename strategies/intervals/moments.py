@@ -24,8 +24,8 @@ from rematbench.strategies.scheduling.program import LinearProgram
 from rematbench.strategies.scheduling.solver import Solver
 from rematbench.strategies.stages import BoolArray, FloatArray
 
-TOLERANCE = 1e-6
-"""Relative; a bound is lowered by as much, for HiGHS's own tolerances."""
+TOLERANCE = 1e-9
+"""Relative; a bound is lowered by as much, for rounding."""
 SCALE = 100.0
 """What the cost of all ops is scaled to."""
 
@@ -68,7 +68,8 @@ def window(
     again = np.full(len(net.cost), -1, dtype=np.int64)
     again[chosen] = len(values) + np.arange(len(chosen))
     program = _program(net, keep, again, needed & ~fixed, fixed, float(room))
-    outcome = Solver(program, seed=seed).run(deadline)
+    solver = Solver(program, seed=seed)
+    outcome = solver.run(deadline)
     if outcome is None or outcome.status not in ("optimal", "infeasible"):
         return Window(first, last, 0.0, None)
     if outcome.x is None or outcome.objective is None:
@@ -76,7 +77,7 @@ def window(
     unit = (net.cost.sum() or 1.0) / SCALE
     kept = np.zeros(len(net.size))
     kept[values] = outcome.x[: len(values)]
-    cost = max(0.0, outcome.objective - TOLERANCE * SCALE) * unit
+    cost = max(0.0, solver.proven() - TOLERANCE * SCALE) * unit
     return Window(first, last, cost, kept)
 
 

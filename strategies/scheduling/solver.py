@@ -126,6 +126,39 @@ class Solver:
         self.left_behind = thread.is_alive()
         return None if self.left_behind else self._outcome(before)
 
+    def proven(self) -> float:
+        """A bound of the linear program that holds whatever HiGHS's tolerances are.
+
+        Rows' multipliers prove a bound by weak duality, however they were found: each column goes
+        where its reduced cost sends it. The objective itself may be above the least one by 1e-7
+        per column, which adds up. (Neumaier and Shcherbina, "Safe bounds in linear and
+        mixed-integer linear programming", section 2; rounding remains, of about 1e-16 per term.)
+
+        Returns:
+            Minus infinity without multipliers, or where they prove nothing.
+        """
+        solution, lp = self._highs.getSolution(), self._highs.getLp()
+        if not solution.dual_valid:
+            return -inf
+        multiplier = np.array(solution.row_dual, dtype=np.float64)
+        lower, upper = np.array(lp.row_lower_), np.array(lp.row_upper_)
+        multiplier[(multiplier > 0) & np.isinf(lower)] = 0.0
+        multiplier[(multiplier < 0) & np.isinf(upper)] = 0.0
+        matrix = lp.a_matrix_
+        start, index = np.array(matrix.start_), np.array(matrix.index_)
+        line = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        by_column = matrix.format_ == highspy.MatrixFormat.kColwise
+        row, column = (index, line) if by_column else (line, index)
+        priced = np.array(matrix.value_) * multiplier[row]
+        reduced = np.array(lp.col_cost_, dtype=np.float64) - np.bincount(
+            column, priced, lp.num_col_
+        )
+        return float(
+            lp.offset_
+            + _at_ends(multiplier, lower, upper)
+            + _at_ends(reduced, np.array(lp.col_lower_), np.array(lp.col_upper_))
+        )
+
     def make_integral(self) -> None:
         """From now on every column takes whole numbers only."""
         count, self._is_integral = self._highs.getNumCol(), True
@@ -196,6 +229,13 @@ class Solver:
             highs.getRunTime() - before,
             incumbents,
         )
+
+
+def _at_ends(factor: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
+    """The sum of factors times the lower limits where they are above 0, else times the upper."""
+    ends = np.where(factor > 0, lower, upper)
+    used = factor != 0
+    return float(np.dot(factor[used], ends[used]))
 
 
 def presolved(program: LinearProgram, seconds: float = 2.0) -> tuple[Status, dict[str, int]]:

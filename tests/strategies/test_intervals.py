@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf
 from time import perf_counter
@@ -18,7 +19,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem
-from rematbench.strategies.hierarchical import Hierarchical
+from rematbench.strategies.hierarchical import BlockSearch, Hierarchical
 from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import find, insert, prune, remove
 from rematbench.strategies.intervals.memory import most_between, peak, profile, watch
@@ -298,6 +299,60 @@ def test_hierarchical_says_what_it_did() -> None:
     assert Hierarchical().plan(Problem(graph, highest)).plan == program_order(graph)
     with pytest.raises(Infeasible, match="alone must have"):
         Hierarchical().plan(Problem(graph, 3))
+
+
+def planned(graph: Graph, share: float = 0.4, seconds: float = 60.0) -> BlockSearch:
+    """The search after its first schedules; its best plan fits, and its bound is below it.
+
+    The limit is far off, so that no slow machine fails, unlike in use.
+    """
+    highest = simulate(graph, program_order(graph)).peak_bytes
+    budget = int(share * highest)
+    problem = Problem(graph, budget, time_limit=seconds)
+    search = BlockSearch(problem, budget, perf_counter(), gap=0.002)
+    search.run(polish=False)
+    assert search.progress.plan is not None
+    trace = simulate(graph, search.progress.plan)
+    assert trace.peak_bytes <= budget
+    assert trace.cost == pytest.approx(search.progress.cost)
+    # Not what ends up in the row, which is the lower of the two.
+    assert search.progress.bound <= trace.cost * (1 + 1e-12)
+    return search
+
+
+def test_fifty_thousand_ops() -> None:
+    """A chain gets a plan next to the optimum; and within next to no seconds, a reason."""
+    graph = unit_chain(25_000)
+    search = planned(graph, 0.1)
+    assert search.progress.bound > 0.999999 * search.progress.cost
+    with pytest.raises(Infeasible, match="give more time or budget"):
+        Hierarchical().plan(Problem(graph, search.budget, time_limit=0.001))
+
+
+def test_one_block_a_thousand_times() -> None:
+    """Few kinds of blocks, whatever their number; another size makes one block of another kind."""
+    search, odd = planned(repeated(1000)), planned(repeated(1000, odd_size=11))
+    assert len(search.blocks.kind_of) > 300
+    assert len(search.blocks.kinds) < len(odd.blocks.kinds) <= 8
+    for each in (search, odd):
+        assert each.progress.cost <= 1.02 * each.progress.bound
+
+
+def priced(graph: Graph, every: int) -> Graph:
+    """Only every so many-th op costs something; 0 for none."""
+    ops = [
+        simple_op(op.name, op.phase, op.reads, op.writes, float(every > 0 and i % every == 0))
+        for i, op in enumerate(graph.ops)
+    ]
+    return replace(graph, ops=tuple(ops))
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_blocks_that_cost_nothing(every: int) -> None:
+    """Their recomputation is free; a bound of 0 is no division by 0."""
+    search = planned(priced(repeated(100), every))
+    assert search.progress.cost == pytest.approx(search.least, rel=0.7)
+    assert (search.progress.cost == 0) == (every == 0)
 
 
 def test_random_layered_graphs() -> None:

@@ -62,6 +62,28 @@ def test_solver() -> None:
     assert again.bound == pytest.approx(7.0)
 
 
+def test_a_bound_whatever_the_tolerances() -> None:
+    """Weak duality: below the optimum where the objective is above it by HiGHS's tolerance."""
+    program = knapsack()
+    program.rows(1.0, inf, [np.array([0]), np.array([1])], [1.0, 1.0])  # a + b >= 1
+    solver = Solver(program)
+    outcome = solver.run(inf)
+    assert outcome is not None
+    assert solver.proven() == pytest.approx(outcome.bound)
+    count, step = 1000, 0.9e-7  # every column is worth so much less at its upper limit
+    flat = LinearProgram()
+    for _ in range(count):
+        flat.column(-step)
+    flat.row([(column, 1.0) for column in range(count)], float(count))
+    solver = Solver(flat)
+    solver.run(inf)
+    assert solver.proven() <= -step * count * (1 - 1e-9)
+
+
+def test_nothing_is_proven_before_a_run() -> None:
+    assert Solver(knapsack()).proven() == -inf
+
+
 def test_limits_move_and_rows_go() -> None:
     program = knapsack()
     solver = Solver(program)

@@ -26,6 +26,7 @@ _MODULES = {
     "simrd_traces": tuple(f"simrd_fig{i}" for i in range(7, 11)),
     "checkmate": tuple(f"checkmate_{n}" for n in ("fig5", "fig5a", "fig5b", "fig5c", "table2")),
     "checkmate_rounding": ("checkmate_fig7",),
+    "checkmate_gaps": ("checkmate_appendix_a",),
     "checkmate_memory": tuple(f"checkmate_{n}" for n in ("fig1", "fig3", "fig6", "table1")),
     "joins": tuple(f"joins_{n}" for n in ("table1", "table2", "fig6", "fig8", "fig9", "fig10")),
     "monet": tuple(f"monet_fig{n}" for n in (3, 4, 6, 8)),

@@ -151,6 +151,12 @@ def _is_ratio(row: Row) -> bool:
     return row["costmodel"] == "flops" and bool(row["budget_bytes"]) and row["batch_size"] == batch
 
 
+def _is_gap(row: Row) -> bool:
+    """Of a chain: the integer program of (9) as printed, or unpartitioned, and its relaxation."""
+    printed_ = row["strategy"] == "checkmate_ilp" and row["variant"] in ("9", "unpartitioned")
+    return printed_ and row["model"] == "unit_chain" and row["budget_bytes"] is not None
+
+
 def _is_rounded(row: Row) -> bool:
     return (
         row["costmodel"] != "flops"
@@ -342,6 +348,7 @@ _GUESSES: dict[str, Guess] = {
     "checkmate_fig5c": _tradeoff(("unet", 32)),
     "checkmate_fig6": _each(lambda row: "max_batch" in row["extra"]),
     "checkmate_fig7": _of_checkmate(_is_rounded),
+    "checkmate_appendix_a": _each(_is_gap),
     "checkmate_table1": _of_checkmate(lambda row: row["budget_fraction"] == 1.0),
     "checkmate_table2": _of_checkmate(_is_ratio),
     "joins_table1": _each(_is_residual),

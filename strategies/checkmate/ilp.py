@@ -14,7 +14,7 @@ from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import BoundOf, Problem, Solution, Traits, check_choice, check_share
 from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch
 from rematbench.strategies.checkmate.paper import MOST_OPS
-from rematbench.strategies.checkmate.paper_model import solve_paper
+from rematbench.strategies.checkmate.paper_model import solve_paper, solve_with_gap
 from rematbench.strategies.checkmate.smallest import smallest_peak
 from rematbench.strategies.intervals import planner as intervals
 from rematbench.strategies.intervals.planner import TRIVIAL
@@ -39,6 +39,8 @@ class CheckmateIlp:
             and variant play no role then).
         threads: 1, or 2 to search while the solver works.
         max_ops: most ops of a graph for variants other than ``fast``.
+        integrality_gap: solve the variant's linear relaxation, too, for ``extra.integrality_gap``
+            (``fast`` always does); the plan is then that of ``paper``, proven optimal.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -50,6 +52,7 @@ class CheckmateIlp:
     minimise: Literal["peak"] | None = None
     threads: int = 2
     max_ops: int = MOST_OPS
+    integrality_gap: bool = False
 
     def __post_init__(self) -> None:
         check_choice("variant", self.variant, VARIANTS)
@@ -72,10 +75,15 @@ class CheckmateIlp:
         """
         if self.minimise == "peak":
             return smallest_peak(problem)
+        partitioned = self.variant != "unpartitioned"
+        if self.variant != "fast" and self.integrality_gap:
+            return solve_with_gap(
+                problem, partitioned=partitioned, threads=self.threads, most=self.max_ops
+            )
         if self.variant != "fast":
             return solve_paper(
                 problem,
-                partitioned=self.variant == "paper",
+                partitioned=partitioned,
                 threads=self.threads,
                 mip_gap=self.gap,
                 most=self.max_ops,

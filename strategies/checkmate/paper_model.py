@@ -231,6 +231,39 @@ def solve_paper(
     )
 
 
+def solve_with_gap(
+    problem: Problem, *, partitioned: bool = True, threads: int = 1, most: int = MOST_OPS
+) -> Solution:
+    """The cheapest plan in the space of (9), and how far below it a form's relaxation lies.
+
+    Args:
+        partitioned: of which form; the plan is that of the partitioned one in both cases, see
+            :func:`integrality_gap`.
+        threads: of HiGHS.
+        most: refuse graphs with more ops.
+
+    Returns:
+        With ``integrality_gap`` among its details, where there is a budget.
+
+    Raises:
+        NotApplicable, Infeasible, Stopped: as :func:`solve_paper`.
+    """
+    best = solve_paper(problem, threads=threads, mip_gap=0.0, most=most)
+    assert best.plan is not None
+    if problem.budget is None:
+        return best
+    cost = simulate(problem.graph, best.plan).cost
+    left = max(0.0, problem.time_limit - (best.seconds or 0.0))
+    started = perf_counter()
+    gap = integrality_gap(problem.graph, problem.budget, partitioned, left, optimum=cost)
+    return replace(
+        best,
+        variant=best.variant if partitioned else "unpartitioned",
+        seconds=(best.seconds or 0.0) + perf_counter() - started,
+        details={**best.details, "integrality_gap": gap},
+    )
+
+
 def integrality_gap(
     graph: Graph,
     budget: int,

@@ -17,7 +17,9 @@ from rematbench.job import trace_csv
 from rematbench.report import figures
 from rematbench.report.checkmate import above_all, draw
 from rematbench.report.checkmate_memory import timeline
+from rematbench.report.collect import Record
 from rematbench.report.tables import geometric_mean
+from rematbench.row import make_row
 
 
 @pytest.mark.parametrize("name", ["checkmate_fig5c", "checkmate_fig7", "checkmate_table2"])
@@ -51,6 +53,35 @@ def test_a_strategy_below_the_ilp_is_named() -> None:
         columns=["strategy", "budget_GB", "status", "slowdown"],
     )
     assert above_all(data) == ["revolve at 2.00 GB", "revolve at 1.00 GB"]
+
+
+def gap_row(length: int, variant: str, seconds: float, bound: float, **extra: object) -> Record:
+    known = {"model": "unit_chain", "strategy": "checkmate_ilp", "status": "ok", "cost": 26.0}
+    row = make_row(
+        **known,
+        **{"variant": variant, "budget_bytes": 4, "plan_seconds": seconds, "bound": bound},
+        extra={"length": length, **extra},
+    )
+    return Record(row, Path(variant, str(length)), f"{variant}{length}{extra}")
+
+
+def test_appendix_a(tmp_path: Path) -> None:
+    rows = [
+        gap_row(8, "9", 1.4, 25.9999999),
+        gap_row(8, "unpartitioned", 60.0, 8.0),
+        gap_row(8, "9", 1.5, 26.0, integrality_gap=1.1818),
+        gap_row(8, "unpartitioned", 1.6, 26.0, integrality_gap=21.557),
+        gap_row(4, "9", 0.1, 26.0, integrality_gap=1.0879),
+        gap_row(8, "fast", 0.1, 26.0, integrality_gap=1.01),  # of another program
+    ]
+    paths = figures.draw("checkmate_appendix_a", rows, tmp_path)
+    data = pd.read_csv(paths[2])
+    assert data["gap"].tolist() == [1.0879, 1.1818, 21.557]
+    assert data["seconds"].dropna().tolist() == [1.4, 60.0]
+    text = paths[3].read_text()
+    assert "| 8 layers, unpartitioned: integrality gap | 21.56 | 21.56 |" in text
+    assert "is proven | 0.23 s | 1.4 s |" in text
+    assert "is proven | 9.4 h | more than 60 s: stopped, 31% proven |" in text
 
 
 def test_timeline(tmp_path: Path) -> None:

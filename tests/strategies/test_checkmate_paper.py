@@ -15,6 +15,7 @@ from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.paper import Nodes, problem_9
 from rematbench.strategies.checkmate.paper_model import PaperModel, integrality_gap, solve_paper
+from rematbench.strategies.registry import make
 from rematbench.strategies.stages import (
     dependencies,
     needed,
@@ -103,6 +104,21 @@ def test_chain_of_the_paper() -> None:
 @pytest.mark.parametrize(("partitioned", "gap"), [(True, 1.1818), (False, 21.557)])
 def test_integrality_gap_of_the_paper(partitioned: bool, gap: float) -> None:
     assert integrality_gap(unit_chain(8), 4, partitioned) == pytest.approx(gap, abs=5e-4)
+
+
+@pytest.mark.parametrize(("variant", "gap"), [("paper", 1.0879), ("unpartitioned", 7.7126)])
+def test_a_row_has_the_gap_where_it_is_asked_for(variant: str, gap: float) -> None:
+    problem = Problem(unit_chain(4), 4)
+    asked = make("checkmate_ilp", variant=variant, integrality_gap=True).plan(problem)
+    assert asked.details["integrality_gap"] == pytest.approx(gap, abs=5e-4)
+    assert (asked.variant, asked.bound) == (
+        {"paper": "9"}.get(variant, variant),
+        pytest.approx(simulate(problem.graph, asked.plan).cost),
+    )
+    plain = make("checkmate_ilp", variant=variant).plan(problem)
+    assert "integrality_gap" not in plain.details
+    without = make("checkmate_ilp", variant=variant, integrality_gap=True)
+    assert "integrality_gap" not in without.plan(Problem(problem.graph, None)).details
 
 
 def test_recomputation_in_the_forward_pass() -> None:

@@ -321,12 +321,9 @@ def planned(graph: Graph, share: float = 0.4, seconds: float = 60.0) -> BlockSea
 
 
 def test_fifty_thousand_ops() -> None:
-    """A chain gets a plan next to the optimum; and within next to no seconds, a reason."""
-    graph = unit_chain(25_000)
-    search = planned(graph, 0.1)
+    """A chain gets a plan next to the optimum."""
+    search = planned(unit_chain(25_000), 0.1)
     assert search.progress.bound > 0.999999 * search.progress.cost
-    with pytest.raises(Infeasible, match="give more time or budget"):
-        Hierarchical().plan(Problem(graph, search.budget, time_limit=0.001))
 
 
 def test_one_block_a_thousand_times() -> None:

@@ -14,6 +14,7 @@ from rematbench.graphs.errors import CaptureError
 from rematbench.graphs.places import FOR_THE_USER
 from rematbench.settings import Settings
 from rematbench.sources import load
+from rematbench.strategies.registry import make
 from rematbench.tracing import Captured, Workload, capture
 from rematbench.tracing.costless import costless_parameters
 from rematbench.zoo import make_model
@@ -110,7 +111,12 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == FOR_THE_USER]
 
 
-def job(function: str, device: str) -> Captured:
+def normed() -> tuple[nn.Module, tuple[Tensor]]:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), Mean())
+    return module, (torch.ones(2, 1, 8, 8),)
+
+
+def job(function: str, device: str, strategy: str | None = None) -> Captured:
     model = {"kind": "python", "name": "python", "target": f"{__name__}:{function}"}
     settings = Settings(
         **{"model": model, "strategy": "checkpoint_all", "target": "", "options": {}},
@@ -118,7 +124,7 @@ def job(function: str, device: str) -> Captured:
         **{"device": device, "repeats": 1, "seed": 0, "accounting": "full", "threads": None},
         cache=None,
     )
-    captured = load(settings)[1]
+    captured = load(settings, chooser=None if strategy is None else make(strategy))[1]
     assert captured is not None
     return captured
 
@@ -129,6 +135,16 @@ def test_jobs_that_run_nothing_take_none(caplog: pytest.LogCaptureFixture) -> No
     kinds = [type(c.workload.module[0].weight) for c in (without, real)]  # type: ignore[index]
     assert kinds == [FakeTensor, nn.Parameter]
     assert not told(caplog)
+
+
+@pytest.mark.parametrize("strategy", ["monet", "gist", "checkmate_d"])
+def test_who_chooses_implementations_sees_parameters(strategy: str) -> None:
+    """Batch norm's gradient from its output divides by the weights: they have to have data."""
+    job("plain", "none")
+    alike, chosen = (job("normed", device, strategy) for device in ("cpu", "none"))
+    assert facts(chosen) == facts(alike)
+    again = job("normed", "none")  # without alternatives, of the same module
+    assert again.workload is chosen.workload
 
 
 def test_a_model_that_reads_its_parameters_gets_real_ones(

@@ -52,7 +52,7 @@ HELPS = {
             "model=python model.target=mymodel:make strategy=checkmate_ilp budget=2GiB device=cpu",
             "-m model=vgg16,unet strategy='glob(ap_*)' budget=0.9,0.7,0.5",
         ),
-        "README.md, docs/guide.md; docs/sweeps.md on sweeps, launchers and the cache",
+        "docs/start.md, docs/guide.md; docs/sweeps.md on sweeps, launchers and the cache",
         "config",
         (*_JOB, "experiment", "launch"),
     ),

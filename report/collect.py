@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -102,7 +103,7 @@ class Collected:
 
 
 def collect(places: Iterable[Path]) -> Collected:
-    """Read every row under some run or sweep folders, ``row.json`` files or leaderboards.
+    """Read every row under some run or sweep folders, ``row.json`` files or leaderboards (CSV).
 
     Rows that are damaged, of another version of this program or there already are skipped, as
     are files that are none of ours; each is named among the problems.
@@ -125,7 +126,7 @@ def _read_place(place: Path, problems: list[Problem]) -> Iterator[Record]:
     if place.is_file():
         yield from (
             _read_leaderboard(place, problems)
-            if place.suffix == ".csv"
+            if place.name.endswith((".csv", ".csv.gz"))
             else _read_files([place], problems)
         )
         return
@@ -277,9 +278,10 @@ def _of_one_version(records: list[Record], problems: list[Problem]) -> list[Reco
 def _read_leaderboard(path: Path, problems: list[Problem]) -> Iterator[Record]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         problems.append(Problem(path, f"cannot be read as CSV ({error})"))
         return
     if not lines or tuple(lines[0]) != COLUMNS:

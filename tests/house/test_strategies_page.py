@@ -14,7 +14,8 @@ COLUMNS = 8
 
 def lines() -> dict[str, list[str]]:
     """Cells by strategy."""
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    table = PAGE.read_text().partition("## By name")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert all(len(row) == COLUMNS for row in cells)
     names = [row[0].strip("`") for row in cells]

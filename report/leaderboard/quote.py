@@ -14,7 +14,7 @@ _MOST = 3  # names in a cell
 def front_table(field: Board) -> str:
     """Which strategy to use, in Markdown."""
     lines = [
-        "| network | budget | problems | cheapest plans | overhead | of quick planners | overhead |",
+        "| network | budget | problems | cheapest plans | overhead | quick planners | overhead |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in winners(field).to_dict("records"):

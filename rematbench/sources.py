@@ -49,9 +49,7 @@ def load(
     if not settings.captured:
         return _plain(settings), None
     model: list[Any] = [settings.model, settings.device, settings.numerics, settings.front]
-    # Some implementations look at parameters: whether a batch norm's weights come close to zero.
-    real = settings.device != "none" or chooser is not None or _holds("captured", [*model, True])
-    captured = _remember("captured", [*model, real], lambda: _capture(settings, say, real))
+    captured = _remember("captured", model, lambda: _capture(settings, say))
     if chooser is not None:
         model = [*model, sorted(chooser.kinds), chooser.wants_density, settings.seed]
         plain = captured
@@ -83,25 +81,21 @@ def _attach(
 
 
 def _remember(slot: str, key: Any, make: Any) -> Any:
-    if not _holds(slot, key):
+    text = json.dumps(key, sort_keys=True)
+    if slot not in _memo or _memo[slot][0] != text:
         _memo.pop(slot, None)  # frees the old model before the new one is made
-        _memo[slot] = (json.dumps(key, sort_keys=True), make())
+        _memo[slot] = (text, make())
     return _memo[slot][1]
 
 
-def _holds(slot: str, key: Any) -> bool:
-    return slot in _memo and _memo[slot][0] == json.dumps(key, sort_keys=True)
-
-
-def _capture(settings: Settings, say: Any, real: bool) -> Captured:
-    """A model's step; unless it is to be ``real``, its parameters have no data."""
+def _capture(settings: Settings, say: Any) -> Captured:
     say("capture")
     from rematbench.tracing.costless import costless_parameters
     from rematbench.tracing.trace import capture
 
     device = "cuda" if settings.device == "cuda" else "cpu"
     why = ""
-    if not real:  # nothing runs: parameters need no data, and take no memory
+    if settings.device == "none":  # nothing runs: parameters need no data, and take no memory
         try:
             with costless_parameters():
                 workload = make_workload(settings.model, settings.seed)

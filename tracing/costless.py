@@ -2,8 +2,9 @@
 
 A step that is only planned and simulated is captured from shapes. While :func:`costless_parameters`
 lasts, each parameter that a module registers goes to the meta device, where what initialises it
-computes nothing. Buffers and whatever else a constructor makes stay real, so that Python which
-looks at their data still can. To be traced as on a device, they become fake tensors there.
+computes nothing. Vectors (biases, scales of normalisation), buffers and whatever else a constructor
+makes stay real: they weigh next to nothing, and Python looks at their data, as MONeT's rules do at
+scales. To be traced as on a device, parameters without data become fake tensors there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 _ASKED = ContextVar("costless", default=False)
+_LONGEST = 1 << 16  # elements of a vector that stays real
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def costless_parameters() -> Iterator[None]:
 
     @functools.wraps(register)
     def costless(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        if isinstance(param, nn.Parameter) and not (is_lazy(param) or param.is_meta):
+        if isinstance(param, nn.Parameter) and _weighs(param):
             if param not in made:
                 made[param] = nn.Parameter(param.detach().to("meta"), param.requires_grad)
             param = made[param]
@@ -46,6 +48,12 @@ def costless_parameters() -> Iterator[None]:
     finally:
         _ASKED.reset(token)
         nn.Module.register_parameter = register
+
+
+def _weighs(param: nn.Parameter) -> bool:
+    if is_lazy(param) or param.is_meta:
+        return False
+    return param.dim() > 1 or param.numel() > _LONGEST
 
 
 def asked_for() -> bool:

@@ -28,7 +28,9 @@ def test_rooms_are_all_packages() -> None:
     found = house()
     for room in filter(None, ROOMS):
         files = set((CHECKOUT / room).rglob("*.py"))
-        assert files == {Path(p) for n, p in found.items() if n.startswith(f"{HOUSE}.{room}")}
+        assert files == {
+            Path(p) for n, p in found.items() if f"{n}.".startswith(f"{HOUSE}.{room}.")
+        }
 
 
 def test_a_room_that_is_missing_is_no_empty_room(monkeypatch: pytest.MonkeyPatch) -> None:

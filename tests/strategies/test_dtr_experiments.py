@@ -33,7 +33,7 @@ from rematbench.streams.synthetic import toy_chain
 from rematbench.sweeps import _as_override
 
 HOUSE = Path(__file__).parents[2]
-EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("simrd_*.yaml"))
+EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("simrd_fig*.yaml"))
 
 
 def root(length: int) -> int:

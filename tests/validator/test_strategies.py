@@ -17,14 +17,20 @@ from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
-# A chain, a network with residual connections, a join; the first that the strategy applies to.
-MODELS = ("mobilenet_v1", "resnet32", "siamese")
+# A chain, a network with residual connections, a join, one with attention; the first that the
+# strategy applies to.
+MODELS = ("mobilenet_v1", "resnet32", "siamese", "transformer_lm")
+OPTIONS = {
+    "mobilenet_v1": {"resolution": 32},
+    "resnet32": {"resolution": 32, "blocks": 1},
+    "siamese": {"resolution": 64},
+    "transformer_lm": {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16},
+}
 
 
 @functools.cache
 def captured(name: str) -> Captured:
-    options = {"resnet32": {"blocks": 1}, "siamese": {"resolution": 64}}
-    return capture(make_model(name, **{"batch_size": 2, "resolution": 32} | options.get(name, {})))
+    return capture(make_model(name, batch_size=2, **OPTIONS[name]))
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -36,7 +42,7 @@ def test_bits_of_eager_training(name: str) -> None:
         "costmodel": {"name": None, "preset": "v100"},
         "device": {"name": "none", "repeats": 1},
         **{"budget": None, "time_limit": 20, "seed": 0, "accounting": "full"},
-        **{"threads": 1, "cache": None},
+        **{"threads": 1, "cache": None, "capture": {"front": "auto"}},
     }
     strategy = make_strategy(settings_from(config, name))
     for model in MODELS:

@@ -12,7 +12,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.monet import WHY, called, networks, of, tradeoffs
 from rematbench.report.printed import MONET_SIZES
-from rematbench.report.select import system
+from rematbench.report.select import is_printed, system
 from rematbench.report.tables import table_picture
 from rematbench.row import Row
 
@@ -258,7 +258,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
             form = _FORMS[1 + int(extra["operators"])]
             size = extra["presolved_rows"], extra["presolved_columns"]
             count = extra["forward_ops"]
-        elif row["strategy"] == "checkmate_ilp" and row["variant"] == "paper" and "rows" in extra:
+        elif is_printed(row) and "rows" in extra:
             form, size, count = _FORMS[0], (extra["rows"], extra["columns"]), None
         else:
             continue

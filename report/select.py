@@ -301,7 +301,12 @@ def _is_size(row: Row) -> bool:
         return False
     if row["strategy"] == "monet":
         return "presolved_rows" in extra
-    return row["strategy"] == "checkmate_ilp" and row["variant"] == "paper" and "rows" in extra
+    return is_printed(row) and "rows" in extra
+
+
+def is_printed(row: Row) -> bool:
+    """Is it of Checkmate's problem (9) as printed? Its plans call it so."""
+    return row["strategy"] == "checkmate_ilp" and row["variant"] in ("9", "paper")
 
 
 def _of_activations(is_its: Callable[[Row], bool]) -> Guess:

@@ -16,7 +16,7 @@ from rematbench.report import figures
 from rematbench.report.collect import Record
 from rematbench.report.monet import ranked, tradeoffs
 from rematbench.report.monet_cases import algorithm_table, case_table
-from rematbench.report.monet_tables import gist_table, memory_table, seconds_table
+from rematbench.report.monet_tables import gist_table, memory_table, seconds_table, size_table
 from rematbench.report.select import select
 from rematbench.row import make_row
 
@@ -93,6 +93,17 @@ def test_case_and_algorithms(tmp_path: Path) -> None:
     assert (found["monet recomputation"] == 0).all()
     with pytest.raises(StopIteration):
         algorithm_table(tmp_path)  # no convolution
+
+
+def test_table_7_has_checkmates_program() -> None:
+    """Plans of problem (9) call their variant so; a row without one has the option's word."""
+    known = {"model": "vgg16", "strategy": "checkmate_ilp", "status": "ok"}
+    rows = [
+        make_row(**known, variant=variant, extra={"rows": 5, "columns": columns})
+        for variant, columns in (("fast", 1), ("9", 4))
+    ]
+    (line,) = size_table(rows).itertuples()
+    assert (line.form, line.rows, line.columns, line.rows_paper) == ("Checkmate", 5, 4, 25334)
 
 
 def test_rows_of_others_draw_nothing(tmp_path: Path) -> None:

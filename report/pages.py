@@ -40,11 +40,11 @@ def write_pages(collected: Collected, out: Path) -> Written:
     """
     from plotly.offline import get_plotlyjs  # slow to import, and not for those who draw pages
 
-    templates = _templates()
+    pages = templates()
     ids, faults = _write_row_pages(collected.records, out / ROWS)
     problems = (*collected.problems, *faults)
     rows = collected.rows
-    text = templates.get_template("index.html").render(
+    text = pages.get_template("index.html").render(
         count=len(rows),
         ok=sum(row["status"] == "ok" for row in rows),
         models=len({row["model"] for row in rows}),
@@ -82,13 +82,14 @@ def write_row_page(record: Record, out: Path) -> Path:
 
 
 def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
-    pages = RowPages(out, _templates())
+    pages = RowPages(out, templates())
     for record in records:
         pages.write(record)
     return pages.written, pages.problems
 
 
-def _templates() -> Environment:
+def templates() -> Environment:
+    """The pages' templates, with the filters that they use."""
     environment = Environment(
         loader=PackageLoader("rematbench.report"),
         autoescape=True,

@@ -53,7 +53,7 @@ def costless_parameters() -> Iterator[None]:
 def _weighs(param: nn.Parameter) -> bool:
     if is_lazy(param) or param.is_meta:
         return False
-    return param.dim() > 1 or param.numel() > _LONGEST
+    return bool(param.dim() > 1 or param.numel() > _LONGEST)
 
 
 def asked_for() -> bool:

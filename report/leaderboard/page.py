@@ -10,7 +10,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
@@ -20,6 +19,7 @@ from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
+from rematbench.report.pages import templates
 from rematbench.row import Row
 
 FOLDER = "leaderboard"
@@ -84,14 +84,18 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
     for table in shown:
         written.append(folder / f"{table.name}.csv")
         table.frame.to_csv(written[-1], index=False, float_format="%.6g")
-    text = _template().render(
-        field=field,
-        source=source,
-        utc=now(),
-        findings=[(_words(text), query) for text, query in sentences(field)],
-        pictures={name: _svg(figure) for name, (figure, _) in pictures.items()},
-        tables=shown,
-        folder=FOLDER,
+    text = (
+        templates()
+        .get_template("leaderboard.html")
+        .render(
+            field=field,
+            source=source,
+            utc=now(),
+            findings=[(_words(text), query) for text, query in sentences(field)],
+            pictures={name: _svg(figure) for name, (figure, _) in pictures.items()},
+            tables=shown,
+            folder=FOLDER,
+        )
     )
     write_bytes(written[0], text.encode())
     return written
@@ -166,14 +170,3 @@ def _svg(figure: Figure) -> Markup:
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     return Markup(re.sub(r' width="[^"]*pt" height="[^"]*pt"', ' class="picture"', svg, count=1))
-
-
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("rematbench.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    return environment.get_template("leaderboard.html")

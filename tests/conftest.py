@@ -10,7 +10,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.fixture(autouse=True)
 def loggers() -> None:
-    """Hydra's `disabled` logging, in commands that tests call, turns off loggers that are there."""
+    """As in a new process: commands, launchers and libraries that tests ran may have set them.
+
+    Hydra's `disabled` logging turns off loggers that are there; others raise the root's level.
+    """
+    logging.disable(logging.NOTSET)
+    logging.root.setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("rematbench") and isinstance(logger, logging.Logger):
-            logger.disabled = False
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)

@@ -33,7 +33,10 @@ def table(rows: list[Row]) -> pd.DataFrame:
 
 
 def bounds(rows: list[Row]) -> pd.DataFrame:
-    """What is proven: per model and budget, the overhead that no plan of a bound's space beats."""
+    """What is proven: per model and budget, the overhead that no plan of a bound's space beats.
+
+    What holds within a budget holds within a smaller one.
+    """
     proven = [
         {
             "model": row["model"],
@@ -44,8 +47,10 @@ def bounds(rows: list[Row]) -> pd.DataFrame:
         if row["bound"] is not None and row["budget_fraction"] and row["checkpoint_all_cost"]
     ]
     columns = ["model", "budget_fraction", "value"]
-    frame = pd.DataFrame(proven, columns=columns)
-    return frame.groupby(columns[:2], as_index=False)["value"].max()
+    frame = pd.DataFrame(proven, columns=columns).astype({"value": float})
+    best = frame.groupby(columns[:2], as_index=False)["value"].max()
+    falling = best.sort_values("budget_fraction", ascending=False)
+    return best.assign(value=falling.groupby("model")["value"].cummax())
 
 
 def in_words(rows: list[Row]) -> str | None:

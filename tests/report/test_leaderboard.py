@@ -9,16 +9,11 @@ import pytest
 from field_rows import ROWS, entry
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.report.collect import collect
 from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.page import write_leaderboard_pages
-from rematbench.report.leaderboard.quote import front_table
-
-HOUSE = Path(__file__).parents[2]
-QUICK = HOUSE / "runs/reference/leaderboard/quick.csv.gz"
 
 
 @pytest.fixture
@@ -122,20 +117,3 @@ def test_the_page_and_its_files(tmp_path: Path) -> None:
     assert "<script src" not in page
     assert 'href="http' not in page
     assert len(page) < 2_000_000
-
-
-def test_the_readmes_table() -> None:
-    """As many names as fit, whoever they are; numbers as on the page."""
-    lines = front_table(board(ROWS)).splitlines()
-    assert lines[2] == (
-        "| convolutional | 0.7 | 1 | `checkmate_ilp`, `dtr` | +0.0 % | `dtr` | +0.0 % |"
-    )
-    assert lines[5] == "| U-shaped | 0.5 | 1 | `checkmate_ilp` | +20.0 % | none | – |"
-
-
-@pytest.mark.skipif(not QUICK.exists(), reason="no committed leaderboard")
-def test_the_readme_says_what_the_committed_rows_say() -> None:
-    readme = (HOUSE / "README.md").read_text(encoding="utf-8")
-    field = board(collect([QUICK]).rows)
-    assert front_table(field) in readme
-    assert f"*Share of {len(field.problems)} problems" in readme

@@ -106,6 +106,8 @@ def test_bounds_and_a_sentence() -> None:
     found = overhead.bounds(rows)
     assert found[["model", "budget_fraction"]].to_numpy().tolist() == [["net", 0.5]]
     assert found["value"].tolist() == pytest.approx([0.08])
+    tighter = make_row(**same, strategy="fast", budget_fraction=0.3, bound=10.0)
+    assert overhead.bounds([*rows, tighter])["value"].tolist() == pytest.approx([0.08, 0.08])
     assert overhead.in_words(rows) == (
         "Within 0.5 of the memory, simulated time over training that recomputes nothing: "
         "net +10% (fast) to +40% (slow)."

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from devices import DEVICES
+from processes import side_by_side
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -473,9 +472,7 @@ def test_python_state_is_noticed() -> None:
         planned(Counting())
 
 
-def _parallel(rank: int, file: str, unused: bool, results: Any) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+def _parallel(rank: int, unused: bool, out: str) -> None:
     ours, theirs = twins()
     if unused:
         for model in (ours, theirs):
@@ -502,18 +499,15 @@ def _parallel(rank: int, file: str, unused: bool, results: Any) -> None:
         for optimizer in optimizers:
             optimizer.step()
         same(ours, theirs)
-    results[rank] = float(sum(p.double().sum() for p in ours.parameters()))
-    dist.destroy_process_group()
+    total = float(sum(p.double().sum() for p in ours.parameters()))
+    Path(out, f"{rank}.txt").write_text(total.hex())
 
 
 @pytest.mark.parametrize("unused", [False, True])
 def test_two_processes(tmp_path: Path, unused: bool) -> None:
-    with mp.get_context("spawn").Manager() as manager:
-        results = manager.dict()
-        mp.start_processes(
-            _parallel, (str(tmp_path / "meet"), unused, results), nprocs=2, start_method="spawn"
-        )
-        assert results[0] == results[1]  # parameters stay the same in both
+    side_by_side(_parallel, tmp_path, unused, str(tmp_path))
+    one, other = ((tmp_path / f"{rank}.txt").read_text() for rank in range(2))
+    assert one == other  # parameters stay the same in both
 
 
 def test_static_graph_is_refused() -> None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
+from processes import ended, side_by_side
 from torch import Tensor, nn
 from torch._dynamo import config as dynamo_config
 from torch._inductor import config as inductor_config
@@ -508,8 +507,8 @@ def test_processes_share_the_plan_cache(tmp_path: Path) -> None:
         )
 
     both = [begin(), begin()]
-    told = [process.communicate() for process in both]
-    later = begin().communicate()
+    told = [ended(process) for process in both]
+    later = ended(begin())
     assert [process.returncode for process in both] == [0, 0]
     assert len({out for out, _ in (*told, later)}) == 1
     assert "plans by" in told[0][1] + told[1][1]
@@ -533,8 +532,7 @@ def test_damaged_plan_of_the_cache_is_planned_again(
         caplog.clear()
 
 
-def parallel(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
+def parallel(rank: int) -> None:
     torch.manual_seed(0)
     model = Blocks(2)
     twin = copy.deepcopy(model)
@@ -546,11 +544,10 @@ def parallel(rank: int, folder: str) -> None:
             outside(each).backward()
         assert_same(model, twin)
     assert any(each.planned.trace.recomputations for each in compiled.regions if each.planned)
-    dist.destroy_process_group()
 
 
 def test_distributed_data_parallel(tmp_path: Path) -> None:
-    mp.spawn(parallel, (str(tmp_path),), nprocs=2)
+    side_by_side(parallel, tmp_path)
 
 
 def test_twenty_steps_of_a_network_with_batch_norm() -> None:

@@ -1,0 +1,70 @@
+"""Processes that tests start: none is waited for without a limit."""
+
+from __future__ import annotations
+
+import datetime
+import faulthandler
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+PATIENCE = 240.0
+"""Seconds after which processes are ended, and their test fails."""
+
+
+def side_by_side(function: Callable[..., None], folder: Path, *args: Any) -> None:
+    """Run ``function(rank, *args)`` in two processes that talk by gloo.
+
+    Args:
+        folder: where they meet, empty.
+
+    Raises:
+        TimeoutError: they did not end in time; their stacks are on standard error.
+    """
+    group = mp.start_processes(
+        _begin, (function, str(folder), args), nprocs=2, join=False, start_method="spawn"
+    )
+    assert group is not None
+    deadline = monotonic() + PATIENCE
+    try:
+        while not group.join(timeout=1.0):
+            if monotonic() > deadline:
+                raise TimeoutError(f"{function.__name__}: still running after {PATIENCE:g} s")
+    finally:
+        for process in group.processes:
+            if process.is_alive():
+                process.kill()
+
+
+def _begin(rank: int, function: Callable[..., None], folder: str, args: Sequence[Any]) -> None:
+    faulthandler.dump_traceback_later(0.9 * PATIENCE)
+    torch.set_num_threads(1)
+    if sys.platform == "linux":
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the host's name resolves to
+    dist.init_process_group(
+        "gloo",
+        f"file://{folder}/meet",
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=PATIENCE / 2),
+    )
+    function(rank, *args)
+    dist.destroy_process_group()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process printed, on both its streams, until it ended; it is killed where it lasts."""
+    try:
+        return process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+        raise

@@ -6,8 +6,9 @@ import csv
 import inspect
 import io
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -73,32 +74,37 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     )
     stream = load_stream(settings)
     _describe(row, graph, settings, stream)
-    executing = False  # the model's own code; until then, what raises is the strategy
-    try:
+    solution = None
+    with _outcome_in(row):
         if isinstance(strategy, SupportsWarmUp):
             strategy.warm_up()
         say("plan")
         report = lambda words: say(f"plan: {words}")  # noqa: E731
         limits = (row["budget_bytes"], settings.time_limit, settings.seed)
-        solution = _plan(row, strategy, Problem(graph, *limits, captured, stream, report))
-        if solution.plan is None:
-            _accept(row, solution, folder)
-        else:
-            plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
-            trace = simulate(graph, plan)
-            _judge(row, solution, trace)
-            known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
-            row["extra"]["memory"] = memory_parts(graph, trace, *known)
-            if settings.allocator == "cuda":
-                add_facts(row, allocation_facts(graph, plan))
-            _write(folder, graph, plan, trace)
-            if settings.execute and settings.device != "none" and captured is not None:
-                say("execute")
-                executing = True
-                _execute(row, settings, captured, plan, solution.native)
-                if settings.native is not None:
-                    say("execute by torch.compile")
-                    _lower(row, settings, captured, plan, strategy, solution.native)
+        problem = Problem(graph, *limits, captured, stream, report)
+        solution = _planned(row, settings, strategy, problem, folder)
+    if solution is not None and settings.execute and settings.device != "none":
+        with _outcome_in(row, executed=settings.label):
+            _executed(row, settings, strategy, captured, solution, say)
+    row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
+    row = finite(row)
+    write_row(folder / "row.json", row)
+    return row
+
+
+@contextmanager
+def _outcome_in(row: Row, executed: str | None = None) -> Iterator[None]:
+    """Whatever goes wrong in the block ends as a status in the row.
+
+    Args:
+        executed: the model whose own code runs in the block; else, what raises is the strategy.
+
+    Raises:
+        UnwritableError: a file could not be written: no strategy's fault.
+        CaptureError: the model's own code raised.
+    """
+    try:
+        yield
     except NotApplicable as error:
         row |= {"status": "not_applicable", "reason": error.reason}
     except Infeasible as error:
@@ -108,15 +114,11 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
     except UnwritableError:
-        raise  # no strategy's fault
+        raise
     except Exception as error:
-        if executing and not is_out_of_memory(error) and own_place(error):
-            raise CaptureError(f"model {settings.label!r} raised {accuse(error)}") from error
+        if executed is not None and not is_out_of_memory(error) and own_place(error):
+            raise CaptureError(f"model {executed!r} raised {accuse(error)}") from error
         ended(row, failure(error))
-    row["overhead"] = _ratio(row["cost"], row["checkpoint_all_cost"])
-    row = finite(row)
-    write_row(folder / "row.json", row)
-    return row
 
 
 def make_strategy(settings: Settings) -> Strategy:
@@ -174,6 +176,44 @@ def _plan(row: Row, strategy: Strategy, problem: Problem) -> Solution:
         return strategy.plan(problem)
     finally:
         row["plan_seconds"] = perf_counter() - began
+
+
+def _planned(
+    row: Row, settings: Settings, strategy: Strategy, problem: Problem, folder: Path
+) -> Solution | None:
+    """Plan, simulate and write; the solution where it has a plan."""
+    solution = _plan(row, strategy, problem)
+    if solution.plan is None:
+        _accept(row, solution, folder)
+        return None
+    graph, captured = problem.graph, problem.captured
+    plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
+    trace = simulate(graph, plan)
+    _judge(row, solution, trace)
+    known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
+    row["extra"]["memory"] = memory_parts(graph, trace, *known)
+    if settings.allocator == "cuda":
+        add_facts(row, allocation_facts(graph, plan))
+    _write(folder, graph, plan, trace)
+    return replace(solution, plan=plan)
+
+
+def _executed(
+    row: Row,
+    settings: Settings,
+    strategy: Strategy,
+    captured: Captured | None,
+    solution: Solution,
+    say: Say,
+) -> None:
+    """Run the plan, and by PyTorch's compilers where that is asked for."""
+    if captured is None or solution.plan is None:
+        return
+    say("execute")
+    _execute(row, settings, captured, solution.plan, solution.native)
+    if settings.native is not None:
+        say("execute by torch.compile")
+        _lower(row, settings, captured, solution.plan, strategy, solution.native)
 
 
 def _accept(row: Row, solution: Solution, folder: Path) -> None:

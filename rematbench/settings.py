@@ -166,28 +166,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         ConfigError: a value is missing or out of range; names its key.
         BudgetError: the budget is malformed.
     """
-    model, device, costs = (_group(config, key) for key in ("model", "device", "costmodel"))
-    if model["kind"] in LIBRARIES:
-        _check_model(model)
-        one_of("model.size", model.get("size"), SIZES)
-        model = sized(model)
-    for alias in ("batch_size", "resolution"):
-        if config.get(alias) is not None:
-            if alias not in model:
-                raise ConfigError(f"{alias}={config[alias]}: model={model['name']} has no {alias}")
-            model[alias] = config[alias]
-    if config.get("dtype") is not None:
-        if model["kind"] not in TORCH_KINDS:
-            raise ConfigError(f"dtype={config['dtype']}: model={model['name']} is no PyTorch model")
-        model["dtype"] = one_of("dtype", config["dtype"], DTYPES)
-    for key, least in _NUMBERS.items():
-        if model.get(key) is not None:
-            whole(f"model.{key}", model[key], least)
-    if model.get("lengths") is not None:
-        _lengths(model["lengths"])
-    _check_model(model)
-    if model.get("path"):
-        model["path"] = _path("model.path", model["path"])
+    device, costs = _group(config, "device"), _group(config, "costmodel")
+    model = _model(config)
     options = _group(config, "strategy")
     target = str(options.pop("_target_"))
     _check_options(strategy, target, options)
@@ -217,6 +197,39 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         optimizer=one_of("optimizer", config.get("optimizer") or "none", OPTIMIZERS),
         master_weights=_or_none(flag, "master_weights", config),
     )
+    _check_together(settings)
+    return settings
+
+
+def _model(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The chosen model's entries, with those of its aliases at the top level."""
+    model = _group(config, "model")
+    if model["kind"] in LIBRARIES:
+        _check_model(model)
+        one_of("model.size", model.get("size"), SIZES)
+        model = sized(model)
+    for alias in ("batch_size", "resolution"):
+        if config.get(alias) is not None:
+            if alias not in model:
+                raise ConfigError(f"{alias}={config[alias]}: model={model['name']} has no {alias}")
+            model[alias] = config[alias]
+    if config.get("dtype") is not None:
+        if model["kind"] not in TORCH_KINDS:
+            raise ConfigError(f"dtype={config['dtype']}: model={model['name']} is no PyTorch model")
+        model["dtype"] = one_of("dtype", config["dtype"], DTYPES)
+    for key, least in _NUMBERS.items():
+        if model.get(key) is not None:
+            whole(f"model.{key}", model[key], least)
+    if model.get("lengths") is not None:
+        _lengths(model["lengths"])
+    _check_model(model)
+    if model.get("path"):
+        model["path"] = _path("model.path", model["path"])
+    return model
+
+
+def _check_together(settings: Settings) -> None:
+    """What each key allows and another does not."""
     check_optimizer(
         settings.optimizer,
         settings.master_weights,
@@ -224,7 +237,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         accounting=settings.accounting,
     )
     settings.parsed_budget()
-    attention = (model.get("options") or {}).get("attention")
+    attention = (settings.model.get("options") or {}).get("attention")
     if attention == "flex_attention" and settings.device != "cuda":
         raise ConfigError(
             "model.options.attention=flex_attention: has no backward pass on the CPU, whose graph "
@@ -232,10 +245,9 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         )
     if settings.device != "none" and not settings.captured:
         raise ConfigError(
-            f"device={settings.device}: model={model['name']} is not a PyTorch model and cannot "
-            "be executed; use device=none"
+            f"device={settings.device}: model={settings.model['name']} is not a PyTorch model and "
+            "cannot be executed; use device=none"
         )
-    return settings
 
 
 def _group(config: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import platform
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pathlib import Path
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import torch
+from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 
 from rematbench.graphs.errors import ConfigError
@@ -172,12 +173,19 @@ def release(device: str) -> None:
     empty_cache(device)
 
 
-def peak_of(run: Callable[[], object], device: str) -> PeakReading:
+def peak_of(
+    run: Callable[[], object], device: str, known: Mapping[int, int] | None = None
+) -> PeakReading:
     """Run once and measure memory. What ``run`` returns counts as kept.
 
     On the CPU every allocation of PyTorch's allocator (oneDNN's scratch memory included) is
     read from the profiler's memory events; on CUDA the caching allocator's own statistics are
     used.
+
+    Args:
+        known: bytes of storages by address that are there before and may go. On the CPU a release
+            counts only of these, where they came during an earlier reading (the profiler does not
+            tell of others), and of what comes during this one.
     """
     if device == "cuda":
         return _cuda_peak_of(run)
@@ -186,8 +194,14 @@ def peak_of(run: Callable[[], object], device: str) -> PeakReading:
     with profile(use_kineto=True, profile_memory=True) as profiler:
         result = run()
     del result
+    sizes = dict(known or {})
     live = peak = 0
-    for _, change in _memory_events(profiler):
+    for place, change in _memory_events(profiler):
+        if change < 0:
+            # PyTorch may know a place by what was there before: its size would be another's.
+            live -= sizes.pop(place, 0)
+            continue
+        sizes[place] = change
         live += change
         peak = max(peak, live)
     return PeakReading(peak, live)
@@ -230,10 +244,16 @@ def _note_peaks() -> dict[str, int]:
 
 
 def _memory_events(profiler: profile) -> list[tuple[int, int]]:
-    """(nanoseconds, bytes) of each allocation and release on the CPU, in time order."""
-    found = profiler.kineto_results.events()
-    events = [(e.start_ns(), e.nbytes()) for e in found if e.name() == "[memory]"]
-    return sorted(events, key=lambda event: event[0])
+    """(address, bytes) of each allocation and release on the CPU, in time order."""
+    events, open_ = [], profiler.kineto_results.experimental_event_tree()[::-1]
+    while open_:
+        event = open_.pop()
+        open_ += event.children[::-1]
+        if event.tag == _EventType.Allocation:
+            made = event.extra_fields
+            events.append((event.start_time_ns, made.ptr, made.alloc_size))
+    events.sort(key=lambda event: event[0])
+    return [(place, change) for _, place, change in events]
 
 
 def seconds_of(run: Callable[[], object], device: str) -> float:

@@ -162,6 +162,24 @@ def test_measured_peak_is_the_plans(tmp_path: Path) -> None:
     assert 0 <= meter.peak_bytes - planned.share.peak <= states + 1024
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["let go", "kept by the caller"])
+def test_measured_peak_knows_when_tangents_go(kept: bool) -> None:
+    """The logits' gradient is the first to go; later, memory is short."""
+    parts = [nn.Linear(16, 16), nn.Linear(16, 1024), nn.Tanh(), nn.Linear(1024, 16)]
+    model = nn.Sequential(*parts, nn.Linear(16, 256))
+    run = compile_it(model, budget="1GiB")
+    logits = run(torch.randn(256, 16))
+    held: list[Tensor] = []
+    if kept:
+        logits.register_hook(held.append)
+    logits.logsumexp(-1).sum().backward()
+    planned, meter = region().planned, region().meter
+    assert planned is not None
+    assert meter.peak_bytes is not None
+    expected = planned.share.peak + sum(each.nbytes for each in held)
+    assert 0 <= meter.peak_bytes - expected <= 1024
+
+
 @pytest.mark.parametrize("how", ["retain_graph", "create_graph"])
 def test_backward_that_keeps_its_graph_is_refused(how: str) -> None:
     model = convolutions()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.costmodel.device import peak_of
+from rematbench.tracing.storages import geometry_of, storage_key
 
 Half = Callable[[Any], Any]
 
@@ -37,7 +39,7 @@ class Meter:
         if device is None:
             return half(args)
         self.wants_forward, self.wants_backward = False, True
-        result, peak, live = _measured(half, args, device)
+        result, peak, live = _measured(half, args, device, {})
         self._forward, self._kept = peak, live
         return result
 
@@ -52,16 +54,52 @@ class Meter:
         if device is None:
             self.wants_forward = True
             return half(args)
-        given = _bytes(args[len(args) - tangents :])
-        result, peak, _ = _measured(half, args, device)
-        self.peak_bytes = self._residents + max(self._forward, self._kept + given + peak)
+        given = range(len(args) - tangents, len(args))
+        others = 0 if device == "cpu" else _bytes([args[position] for position in given])
+
+        def run(args: list[Any]) -> Any:
+            nonlocal others
+            if device == "cpu":
+                others = _seen_to_come(args, given)
+            return half(args)
+
+        saved = _sizes(args[: given.start])
+        result, peak, _ = _measured(run, args, device, saved)
+        self.peak_bytes = self._residents + max(self._forward, self._kept + others + peak)
         return result
 
 
-def _measured(half: Half, args: Any, device: str) -> tuple[Any, int, int]:
+def _seen_to_come(args: list[Any], positions: Iterable[int]) -> int:
+    """Put copies in place of tensors: PyTorch's profiler sees only those go that it saw come.
+
+    Returns:
+        The bytes of those that somebody else holds, too: they stay as they are.
+    """
+    sharing: dict[int, list[int]] = {}
+    for position in positions:
+        if type(args[position]) is Tensor:
+            sharing.setdefault(storage_key(args[position]), []).append(position)
+    others = 0
+    for each in sharing.values():
+        places = [(position, geometry_of(args[position])) for position in each]
+        storage = args[each[0]].untyped_storage()
+        weak, storage = StorageWeakRef(storage), storage.clone()
+        for position in each:
+            args[position] = None
+        held = torch.UntypedStorage._new_with_weak_ptr(weak.cdata)
+        if held is not None:
+            others += held.nbytes()
+            storage = held
+        for position, (size, stride, offset, dtype) in places:
+            empty = torch.empty(0, dtype=dtype)
+            args[position] = empty.set_(storage, offset, size, stride)
+    return others
+
+
+def _measured(half: Half, args: Any, device: str, known: dict[int, int]) -> tuple[Any, int, int]:
     """(result, most bytes above those before, bytes left above those before)."""
     kept: list[Any] = []
-    reading = peak_of(lambda: kept.append(half(args)), device)
+    reading = peak_of(lambda: kept.append(half(args)), device, known)
     return kept.pop(), reading.peak_bytes, reading.kept_bytes
 
 
@@ -72,9 +110,13 @@ def _device(args: Any) -> str | None:
 
 
 def _bytes(args: Any) -> int:
-    storages = {
+    return sum(_sizes(args).values())
+
+
+def _sizes(args: Any) -> dict[int, int]:
+    """Bytes of storages by address."""
+    return {
         storage.data_ptr(): storage.nbytes()
         for a in args
         if isinstance(a, Tensor) and (storage := a.untyped_storage()) is not None
     }
-    return sum(storages.values())

@@ -36,7 +36,7 @@ STORAGE = row_type(
     "bytes root views nviews parents children "  # fixed: sizes, and where rows begin
     "cost locks refs pinned last banished place "  # place: in the pool, or -1
     "nparents nchildren reads readers "  # how many so far; reads and readers count repeats
-    "forward backward node waiting mark"  # of the heuristics, and of banishing
+    "forward backward walked node waiting mark"  # of the heuristics, and of banishing
 )
 _MOST_BYTES, _MOST_COST = 2**60, 2**53
 

@@ -4,6 +4,11 @@ Each storage has two regions, forwards (what depends on it) and backwards (what 
 the interior is evicted, the frontier resident. They are bit sets, kept as simrd keeps them:
 absorbed at an eviction, rebuilt around what is rematerialized, and stale in between (sections
 4.2 and 4.5).
+
+Whoever a rematerialized storage borders on walks its whole region again: in a deep network nearly
+all gradients of parameters, each through all that is dead, which is cubic in the ops. Where no op
+makes a view of an older storage, backward regions are never stale, and what such a walk would find
+follows from what was there (:func:`_leave`). The bit sets stay, quadratic in the storages.
 """
 
 from __future__ import annotations
@@ -47,6 +52,7 @@ def rebuild(s: State, g: int, plane: int) -> None:
     frontier[:] = _ZERO
     flat, todo = s.flat, s.todo
     todo[0], count, cost, accesses = g, 1, 0, 0
+    own = _edges(s.storages[g], plane)[2]
     while count:
         count -= 1
         start, length, degree = _edges(s.storages[todo[count]], plane)
@@ -62,16 +68,54 @@ def rebuild(s: State, g: int, plane: int) -> None:
                 cost += s.storages[other].cost
                 todo[count] = other
                 count += 1
-    _set_cost(s, g, plane, cost)
+    _set_cost(s, g, plane, cost, accesses - own)
     s.now.accesses += accesses
 
 
 @kernel
-def _set_cost(s: State, g: int, plane: int, cost: int) -> None:
+def _set_cost(s: State, g: int, plane: int, cost: int, walked: int) -> None:
+    """Of a region, and how many edges counting repeats its interior has."""
     if plane == FORWARD:
         s.storages[g].forward = cost
     else:
-        s.storages[g].backward = cost
+        s.storages[g].backward, s.storages[g].walked = cost, walked
+
+
+@kernel
+def _leave(s: State, at: int, fresh: IntArray, count: int) -> None:
+    """The storages ``fresh[:count]`` leave the backward region of ``at``, as if it were rebuilt.
+
+    One op has just made them, so that all they depend on is resident: nothing else was reached
+    through them alone, and of the frontier only what they depend on can go.
+    """
+    interior, frontier, own = s.bits[BACKWARD, at], s.bits[BACKWARD + 1, at], s.storages[at]
+    for i in range(count):
+        g = fresh[i]
+        word, bit = g >> 6, _ONE << np.uint64(g & 63)
+        if interior[word] & bit != _ZERO:
+            interior[word] &= ~bit
+            frontier[word] |= bit
+            own.backward -= s.storages[g].cost
+            own.walked -= s.storages[g].reads
+    for i in range(count):
+        storage = s.storages[fresh[i]]
+        for k in range(storage.parents, storage.parents + storage.nparents):
+            other = s.flat[k]
+            word, bit = other >> 6, _ONE << np.uint64(other & 63)
+            if frontier[word] & bit != _ZERO and not _borders(s, other, at, interior):
+                frontier[word] &= ~bit
+    s.now.accesses += own.reads + own.walked
+
+
+@kernel
+def _borders(s: State, g: int, at: int, interior: Any) -> Any:
+    """Does ``at`` or the interior of its backward region depend on ``g`` directly?"""
+    first = s.storages[g].children
+    for k in range(first, first + s.storages[g].nchildren):
+        child = s.flat[k]
+        if child == at or interior[child >> 6] & (_ONE << np.uint64(child & 63)) != _ZERO:
+            return True
+    return False
 
 
 @kernel
@@ -82,6 +126,7 @@ def _absorb(s: State, at: int, g: int, plane: int) -> None:
     word, bit = g >> 6, _ONE << np.uint64(g & 63)
     frontier[word] &= ~bit
     cost = s.storages[at].forward if plane == FORWARD else s.storages[at].backward
+    walked = s.storages[at].walked
     for w in range(interior.size):
         frontier[w] |= further[w]
         fresh = more[w] & ~interior[w]
@@ -89,10 +134,12 @@ def _absorb(s: State, at: int, g: int, plane: int) -> None:
             fresh |= bit
         interior[w] |= fresh
         while fresh != _ZERO:
-            cost += s.storages[64 * w + lowest(fresh)].cost
+            absorbed = s.storages[64 * w + lowest(fresh)]
+            cost += absorbed.cost
+            walked += absorbed.reads
             s.now.accesses += 1
             fresh &= fresh - _ONE
-    _set_cost(s, at, plane, cost)
+    _set_cost(s, at, plane, cost, walked)
 
 
 @kernel
@@ -108,7 +155,7 @@ def regions_evict(s: State, g: int) -> None:
                     _absorb(s, at, g, plane)
                 word &= word - _ONE
     s.bits[:, g] = _ZERO
-    s.storages[g].forward = s.storages[g].backward = 0
+    s.storages[g].forward = s.storages[g].backward = s.storages[g].walked = 0
 
 
 @kernel
@@ -128,7 +175,11 @@ def regions_compute(s: State, fresh: IntArray, count: int) -> None:
         for w in range(union.shape[1]):
             word = union[plane, w]
             while word != _ZERO:
-                rebuild(s, 64 * w + lowest(word), plane)
+                at = 64 * w + lowest(word)
+                if plane == BACKWARD and s.now.views == 0:
+                    _leave(s, at, fresh, count)
+                else:
+                    rebuild(s, at, plane)
                 word &= word - _ONE
 
 

@@ -43,8 +43,19 @@ def choose(s: State) -> Any:
         if g < 0:
             continue
         now.accesses += 1
-        cost, last = _cost(s, g)
-        size = s.storages[g].bytes if now.by_size != 0 else 1
+        # Written out, since a call that hands over the state costs more than all of this.
+        storage = s.storages[g]
+        cost, last = storage.cost, storage.last
+        if now.cost == COST_NONE:
+            cost = 1
+        elif now.cost == COST_CLASSES:
+            cost += component_cost(s, g)
+        elif now.cost == COST_FULL:
+            if now.dealloc == DEALLOC_BANISH:
+                cost, last = neighbourhood(s, g)
+            else:
+                cost += storage.forward + storage.backward
+        size = storage.bytes if now.by_size != 0 else 1
         stale = now.clock - last if now.by_staleness != 0 else 1
         if size == 0 or stale == 0:  # an infinite score
             if best == math.inf:
@@ -75,21 +86,6 @@ def _oldest(s: State) -> Any:
         if best == 0:
             break
     return chosen
-
-
-@kernel
-def _cost(s: State, g: int) -> Any:
-    """The score's numerator, and the last access that staleness counts from."""
-    storage, kind = s.storages[g], s.now.cost
-    if kind == COST_NONE:
-        return 1, storage.last
-    if kind == COST_CLASSES:
-        return storage.cost + component_cost(s, g), storage.last
-    if kind == COST_FULL:
-        if s.now.dealloc == DEALLOC_BANISH:
-            return neighbourhood(s, g)
-        return storage.cost + storage.forward + storage.backward, storage.last
-    return storage.cost, storage.last
 
 
 @kernel

@@ -28,7 +28,8 @@ SCALARS = row_type(
     "clock memory peak budget step pending depth snapped "  # how far it is
     "pooled evictable tensors nodes epoch ticks "  # how much is in use
     "evictions remats accesses remat_cost remat_limit records "  # what happened
-    "rule cost by_size by_staleness dealloc"  # the heuristic
+    "rule cost by_size by_staleness dealloc "  # the heuristic
+    "views"  # does an op make a view of an older storage?
 )
 
 # What a heuristic is made of.
@@ -102,6 +103,8 @@ def new_state(compiled: CompiledStream, regions: bool, seed: int) -> State:
     storages["last"] = NEVER
     now: Any = np.zeros(1, dtype=SCALARS).view(np.recarray)[0]
     now.clock = 1
+    roots = compiled.storages["root"][compiled.tensors["storage"]]
+    now.views = (compiled.tensors["op"] != compiled.tensors["op"][roots]).any()
     widest = 1 + int(compiled.ops["count"].max(initial=0))
     rows = many + 2 if regions else 1
     return State(

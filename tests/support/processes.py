@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import torch
@@ -57,7 +57,21 @@ def _begin(rank: int, function: Callable[..., None], folder: str, args: Sequence
         timeout=datetime.timedelta(seconds=PATIENCE / 2),
     )
     function(rank, *args)
-    dist.destroy_process_group()
+    _leave(rank, Path(folder))
+
+
+def _leave(rank: int, folder: Path) -> None:
+    """End the process once the other one is done, too, without taking Python down.
+
+    Compiled code keeps the process group alive until then, and gloo's threads, which it joins
+    holding the interpreter's lock, now and then wait for that lock for ever.
+    """
+    (folder / f"done{rank}").touch()
+    while not (folder / f"done{1 - rank}").exists():  # side_by_side sets the limit
+        sleep(0.01)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:

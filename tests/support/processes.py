@@ -61,10 +61,10 @@ def _begin(rank: int, function: Callable[..., None], folder: str, args: Sequence
 
 
 def _leave(rank: int, folder: Path) -> None:
-    """End the process once the other one is done, too, without taking Python down.
+    """End the process once the other one is done, too, and leave its group as it is.
 
-    Compiled code keeps the process group alive until then, and gloo's threads, which it joins
-    holding the interpreter's lock, now and then wait for that lock for ever.
+    PyTorch joins gloo's threads with the interpreter's lock held when a group goes, while one of
+    them may wait for that lock, to let go of its last reduction: now and then, for ever.
     """
     (folder / f"done{rank}").touch()
     while not (folder / f"done{1 - rank}").exists():  # side_by_side sets the limit

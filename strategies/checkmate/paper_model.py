@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
+from pyomo.common.gc_manager import PauseGC
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
 from rematbench.graphs.errors import Infeasible, RematbenchError, Stopped
@@ -61,9 +62,10 @@ class PaperModel:
         self._budget: float = budget
         self._memory_unit = SCALE / budget
         self.nodes = Nodes.of(graph, most)
-        self._model = problem_9(self.nodes, budget, partitioned)
-        self._form = LinearStandardFormCompiler().write(self._model, mixed_form=True)
-        self.program = lowered(self._form)
+        with PauseGC():  # it would go through all expressions again and again, and find nothing
+            self._model = problem_9(self.nodes, budget, partitioned)
+            self._form = LinearStandardFormCompiler().write(self._model, mixed_form=True)
+            self.program = lowered(self._form)
         self._relaxation: Solver | None = None
         self._build_seconds = perf_counter() - started
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,8 +17,12 @@ from test_checkmate_paper import (
     random_dag,
 )
 
+from rematbench import costmodel
+from rematbench.accounting import account
+from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem, Solution
@@ -26,6 +31,9 @@ from rematbench.strategies.checkmate.paths import violated_paths
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
 from rematbench.strategies.scheduling.local_search import repair
 from rematbench.strategies.scheduling.space import Schedule, Space
+from rematbench.tracing.costless import costless_parameters
+from rematbench.tracing.trace import capture
+from rematbench.zoo import make_model
 
 EXACT = CheckmateIlp(gap=0.0)
 
@@ -270,13 +278,45 @@ def test_smallest_peak(seed: int) -> None:
     assert solution.details["peak_bound_bytes"] <= leanest
 
 
-def test_variants_agree() -> None:
-    graph = unit_chain(6)
-    costs = [
-        cost_of(graph, CheckmateIlp(variant=variant).plan(Problem(graph, 4)))
-        for variant in ("fast", "paper")
-    ]
-    assert costs[0] == costs[1]
+def vgg16() -> Graph:
+    """VGG-16 layer by layer (a layer with its activation), as the paper has it, in FLOPs."""
+    with costless_parameters():
+        workload = make_model("vgg16", batch_size=2, resolution=224)
+    captured = capture(workload)
+    costed = account("activations", costmodel.apply("flops", captured.graph, captured))
+    forward = [op for op in coarsen(costed).graph.ops if op.phase is Phase.FORWARD]
+    layers: list[list[Op]] = []
+    for op in forward:
+        if op.name.startswith(("convolution", "addmm", "max_pool")):
+            layers.append([])
+        layers[-1].append(op)
+    values, ops, before = [Value("images", 0, resident=True)], [], "images"
+    for layer in layers:
+        name, written = layer[0].name, layer[-1].writes[0]
+        values.append(Value(name, costed.values[costed.value_index[written]].bytes))
+        cost = sum(op.cost for op in layer)
+        ops.append(simple_op(name, Phase.FORWARD, [before], [name], cost))
+        before = name
+    return with_backward(Graph("vgg16", tuple(values), tuple(ops), (before,)))
+
+
+@pytest.mark.parametrize(
+    ("graph", "share"),
+    [(unit_chain(6), 0.2), (vgg16, 0.7), (vgg16, 0.1)],
+    ids=["chain", "vgg16", "vgg16 lean"],
+)
+def test_variants_agree(graph: Graph | Callable[[], Graph], share: float) -> None:
+    """Both prove the same optimum."""
+    graph = graph() if callable(graph) else graph
+    floor, most = graph.floor_bytes(), simulate(graph, program_order(graph)).peak_bytes
+    budget = int(floor + share * (most - floor))
+    costs = []
+    for variant in ("fast", "paper"):
+        solution = solved(graph, budget, CheckmateIlp(variant, gap=0.0))
+        costs.append(cost_of(graph, solution))
+        assert solution.bound == pytest.approx(costs[-1])
+    assert costs[0] == pytest.approx(costs[1])
+    assert costs[0] > simulate(graph, program_order(graph)).cost
 
 
 @pytest.mark.parametrize(

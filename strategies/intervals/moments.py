@@ -11,8 +11,10 @@ Any plan in program order satisfies this, however often it computes an op.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -139,19 +141,46 @@ def crowded_moments(levels: IntArray, budget: int, most: int) -> list[int]:
     return sorted(chosen | {int(np.argmax(levels))})
 
 
+class Costed(Protocol):
+    """What a window costs at least."""
+
+    @property
+    def cost(self) -> float:
+        """In the graph's unit."""
+
+
+AnyWindow = TypeVar("AnyWindow", bound=Costed)
+
+
 def best_windows(
     net: Net, resident: int, budget: int, moments: list[int], deadline: float, seed: int = 0
 ) -> tuple[float, list[Window]]:
     """The most that windows between some moments add up to, and these windows."""
-    ends = [*moments, len(net.cost)]
+
+    def solve(first: int, last: int) -> Window:
+        return window(net, resident, budget, first, last, deadline, seed)
+
+    return best_chain([*moments, len(net.cost)], solve, deadline)
+
+
+def best_chain(
+    ends: list[int], solve: Callable[[int, int], AnyWindow | None], deadline: float
+) -> tuple[float, list[AnyWindow]]:
+    """The most that windows between some ends add up to, and these windows.
+
+    Args:
+        ends: ops, ascending; the last one may be one beyond the last op.
+        solve: the window from one op to another, or None.
+        deadline: on the clock of ``perf_counter``.
+    """
     total = np.zeros(len(ends))
-    chosen: list[list[Window]] = [[] for _ in ends]
-    for a in range(len(moments) - 1, -1, -1):
+    chosen: list[list[AnyWindow]] = [[] for _ in ends]
+    for a in range(len(ends) - 2, -1, -1):
         total[a], chosen[a] = total[a + 1], chosen[a + 1]
         for b in range(len(ends) - 1, a, -1):
             if perf_counter() > deadline:
                 break
-            found = window(net, resident, budget, ends[a], ends[b], deadline, seed)
-            if found.cost + total[b] > total[a]:
+            found = solve(ends[a], ends[b])
+            if found is not None and found.cost + total[b] > total[a]:
                 total[a], chosen[a] = found.cost + total[b], [found, *chosen[b]]
     return float(total[0]), chosen[0]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from time import perf_counter
 
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.strategies.intervals.moments import TOLERANCE
 from rematbench.strategies.monet.model import BoundModel
 from rematbench.strategies.monet.moments import SCALE
 from rematbench.strategies.monet.ways import Ways
@@ -17,7 +18,8 @@ from rematbench.strategies.scheduling.solver import Idle, Solver
 from rematbench.strategies.stages import FloatArray
 
 SAFETY = 1e-6
-"""Relative part of a bound that is given away for the solver's tolerances."""
+"""Relative part of an integer program's bound that is given away for the solver's tolerances;
+linear programs prove theirs by their multipliers."""
 
 FINE_ROWS, FINE_COLUMNS, MOST_MOMENTS = 600, 3000, 12
 """Size of a fine model: moments, and heavy ops, times forward ops; and the most moments."""
@@ -102,7 +104,8 @@ class Bound:
         if outcome is None:
             return None
         if share == 1.0:
-            self._learn(outcome.bound)
+            has_one = outcome.status != "infeasible"
+            self._learn(self._linear.proven() - TOLERANCE * SCALE if has_one else inf)
         return None if outcome.x is None else self._advice(outcome.x)
 
     def integral(
@@ -118,7 +121,7 @@ class Bound:
 
         def is_enough(bound: float) -> bool:
             if isfinite(bound):
-                self._learn(bound)
+                self._learn(bound * (1 - SAFETY))
             return enough()
 
         solver = Solver(self.model.program, integral=True, seed=self.seed)
@@ -127,11 +130,11 @@ class Bound:
         if outcome is None:
             return None
         self.nodes += outcome.nodes
-        self._learn(outcome.bound)
+        self._learn(outcome.bound * (1 - SAFETY))
         return None if outcome.x is None else self._advice(outcome.x)
 
     def _learn(self, objective: float) -> None:
-        self.best = max(self.best, objective * self.model.unit * (1 - SAFETY))
+        self.best = max(self.best, objective * self.model.unit)
 
     def _advice(self, solution: FloatArray) -> Advice:
         model, ways = self.model, self.model.ways

@@ -14,6 +14,8 @@ from rematbench.graphs.ir import Phase
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
+from rematbench.strategies.intervals.planner import warm_up
+from rematbench.strategies.monet.large import LARGE, LargeRun
 from rematbench.strategies.monet.published import Locals, Published
 from rematbench.strategies.monet.run import UNLIMITED, PlanningRun
 from rematbench.strategies.monet.ways import JOINT, VARIANTS, Ways
@@ -85,6 +87,7 @@ class Monet:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
+        warm_up()
         replace(self, known=(), gap=0.5).plan(Problem(unit_chain(6), 4))
 
     def plan(self, problem: Problem) -> Solution:
@@ -108,7 +111,8 @@ class Monet:
         check(graph, budget)
         ways = Ways.of(graph, self.kinds, budget)
         joint = self.operations in JOINT
-        run = PlanningRun(problem, ways, joint, self.gap, started)
+        kind = LargeRun if len(graph.ops) > LARGE else PlanningRun
+        run = kind(problem, ways, joint, self.gap, started)
         with run.progress.interruptible():
             run.run()
         return self._solution(run, sizes)

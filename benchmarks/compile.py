@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.compile`` prints figures beside their targets and writes them, with
 provenance, to ``runs/benchmarks/compile.json``; all that was measured is in ``compile.rows.json``
-beside it. The steps of one network are timed in turns, so that a busy machine slows all alike.
+beside it. The steps of one network are timed in turns, so that a busy machine slows all alike. A
+quarter of an hour on two cores that do nothing else.
 
 Ours plans for budgets that are shares of the uncompiled step's measured peak. PyTorch's
 ``activation_memory_budget`` knows no peak: each of its ratios runs, and the fastest whose measured
@@ -16,7 +17,7 @@ import gc
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,12 +31,12 @@ from rematbench.costmodel.device import peak_of, steady_allocator
 from rematbench.graphs.files import write_json
 from rematbench.provenance import now
 from rematbench.tracing.workload import Workload
-from rematbench.training.compiled.backend import regions
+from rematbench.training.compiled.backend import MOST_TRIES, regions
 from rematbench.zoo import make_model
 from rematbench.zoo.vision import import_torchvision
 
 SHARES = (0.7, 0.5)
-RATIOS = (0.75, 0.5, 0.25, 0.1, 0.0)
+RATIOS = {"eager": (0.75, 0.5, 0.25, 0.1, 0.0), "inductor": (0.5, 0.25, 0.0)}  # which takes longer
 TOLERANCE = 1e-4  # of a gradient whose parameter Inductor's kernels touch, over its largest entry
 
 
@@ -77,7 +78,9 @@ class Way:
         peak_bytes: of a warm step, parameters, buffers and batch included.
         bitwise, error: of the gradients, against the uncompiled step; the error is relative.
         compile_seconds: of the first step, less profiling and planning and a warm step.
-        ops: of the compiled graph, where it is ours.
+        compile_cpu: CPU seconds of a first step less those of a warm one, where nothing is
+            profiled.
+        ops, floor_bytes: of the compiled graph, where it is ours.
         wall, cpu: seconds of warm steps, in turns with all others.
     """
 
@@ -88,7 +91,9 @@ class Way:
     bitwise: bool | None = None
     error: float = 0.0
     compile_seconds: float = 0.0
+    compile_cpu: float | None = None
     ops: int = 0
+    floor_bytes: int = 0
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     failed: str | None = None
@@ -135,6 +140,7 @@ class Bench:
             self.step(forward)
         except Exception as error:
             way.failed = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            print(f"  {name}: {way.failed}", flush=True)
             self.clear()
             return way
         first = time.perf_counter() - began
@@ -145,8 +151,12 @@ class Bench:
         for region in set(regions) - known:
             if region.planned is not None:
                 way.ops = len(region.planned.graph.ops)
+                way.floor_bytes = region.planned.graph.floor_bytes()
                 way.compile_seconds -= sum(region.planned.seconds)
         self.clear()
+        for _ in range(MOST_TRIES if budget and name.startswith("ours, inductor") else 0):
+            self.step(forward)  # leaner plans, where the first was above the budget
+            self.clear()
         held = (*self.module.parameters(), *self.module.buffers(), *self.batch)
         peak = peak_of(lambda: self.step(forward), "cpu").peak_bytes
         way.peak_bytes = peak + sum(t.nbytes for t in held)
@@ -167,6 +177,30 @@ class Bench:
         way.bitwise = all(torch.equal(a, b) for a, b in pairs)
         largest = max(float(b.abs().max()) for _, b in pairs)
         way.error = max(float((a - b).abs().max()) for a, b in pairs) / largest
+
+    def compiling(self, rounds: int = 3) -> None:
+        """Compile in turns with ``aot_eager`` and with ours, and note the least CPU seconds."""
+        plain = {"costmodel": "flops", "cache": False, "progress": False}
+        hows: dict[str, dict[str, Any]] = {
+            "aot_eager": {"backend": "aot_eager"},
+            "ours, eager": {"backend": "rematbench", "options": plain},
+        }
+        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in hows}
+        for name, how in [*hows.items()] * rounds:
+            forward = torch.compile(_anew(self.workload), fullgraph=True, **how)
+            both = [self._cpu_seconds(forward) for _ in range(2)]
+            spent[name].append((both[0], both[1]))
+        for way, _ in self.steps:
+            if way.name in spent:
+                first, warm = (min(each) for each in zip(*spent[way.name], strict=True))
+                way.compile_cpu = first - warm
+
+    def _cpu_seconds(self, forward: Callable[..., Tensor]) -> float:
+        began = time.process_time()
+        self.step(forward)
+        spent = time.process_time() - began
+        self.clear()
+        return spent
 
     def time(self, repeats: int) -> None:
         """All ways in turns."""
@@ -199,12 +233,14 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
     for lower in lowerings:
         told = {"lower": lower, "time_limit": time_limit, "progress": False}
         bench.add(theirs[lower], backend=theirs[lower])
-        bench.add(f"ours, {lower}", backend="rematbench", options=told)
+        if lower == "eager":
+            bench.add("ours, eager", backend="rematbench", options=told)
+            bench.compiling()
         for share in SHARES:
             budget = int(share * plain.peak_bytes)
             asked = {**told, "budget": budget}
             bench.add(f"ours, {lower}, {share}", budget, backend="rematbench", options=asked)
-        for ratio in RATIOS:
+        for ratio in RATIOS[lower]:
             with config.patch(activation_memory_budget=ratio):
                 bench.add(f"{theirs[lower]}, ratio {ratio}", backend=theirs[lower])
     bench.time(repeats)
@@ -221,8 +257,12 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
         yield Figure(f"{what}: time / {backend}", ours.seconds / base.seconds, 1.05, "x")
         cpu = statistics.median(ours.cpu) / statistics.median(base.cpu)
         yield Figure(f"{what}: CPU seconds / {backend}", cpu, 1.05, "x")
-        more = 1000 * (ours.compile_seconds - base.compile_seconds) / ours.ops
-        yield Figure(f"{what}: compile seconds more per 1,000 ops", more, 2.0, "s")
+        assert ours.compile_cpu is not None
+        assert base.compile_cpu is not None
+        more = 1000 * (ours.compile_cpu - base.compile_cpu) / ours.ops
+        yield Figure(f"{what}: compiling, CPU seconds more per 1,000 ops", more, 2.0, "s")
+        floor = ours.floor_bytes / ways["uncompiled"].peak_bytes
+        yield Figure(f"{name}: floor / peak", floor, 0.4, "x")
     for share in SHARES:
         what = f"{name}, {lower}, {share} of the peak"
         found = ways.get(f"ours, {lower}, {share}")
@@ -235,7 +275,7 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
         else:
             allowed = TOLERANCE if base is None else max(TOLERANCE, 2 * base.error)
             yield Figure(f"{what}: error of the gradients", found.error, allowed, "")
-        rivals = [ways.get(f"{backend}, ratio {ratio}") for ratio in RATIOS]
+        rivals = [ways.get(f"{backend}, ratio {ratio}") for ratio in RATIOS[lower]]
         # Where dropout is recomputed with other draws, gradients are off by more than half.
         fit = [
             r for r in rivals if r and r.peak_bytes <= found.budget_bytes and r.error <= TOLERANCE
@@ -247,13 +287,22 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
             yield Figure(f"{what}: CPU seconds / best ratio's that fits", cpu, 1.0, "x")
 
 
+def broken(rows: Sequence[Way], lower: str) -> Iterator[Figure]:
+    """How often a budget was not kept, all networks together: Inductor may once in eight."""
+    asked = [way for way in rows if way.name.startswith(f"ours, {lower}") and way.budget_bytes]
+    if asked:
+        count = sum(way.peak_bytes > (way.budget_bytes or 0) for way in asked)
+        allowed = len(asked) // 8 if lower == "inductor" else 0
+        yield Figure(f"{lower}: budgets broken, of {len(asked)}", count, allowed, "")
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--lower", nargs="+", default=["eager", "inductor"])
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a plan")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds for a plan")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, help="fewer than there are cores: they are busy")
     parser.add_argument("--note", default="", help="goes into the file: what else ran, say")
     given = parser.parse_args()
@@ -261,16 +310,18 @@ def main() -> None:
     if given.threads:
         torch.set_num_threads(given.threads)
     figures: list[Figure] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[Way] = []
     with torch._inductor.config.patch(fallback_random=True):  # the same random draws
         for name in given.networks:
             bench = measured(name, given.lower, given.time_limit, given.repeats)
+            rows += [way for way, _ in bench.steps]
             for lower in given.lower:
                 figures += judged(bench, lower)
-            rows += [asdict(way) for way, _ in bench.steps]
             facts = {"note": given.note, "utc": now(), "threads": torch.get_num_threads()}
-            write_json(Path("runs/benchmarks/compile.rows.json"), facts | {"rows": rows})
-            publish("compile", figures)  # so far
+            told = facts | {"rows": [asdict(way) for way in rows]}
+            write_json(Path("runs/benchmarks/compile.rows.json"), told)
+            overall = [figure for lower in given.lower for figure in broken(rows, lower)]
+            publish("compile", [*figures, *overall])  # so far
             del bench
             gc.collect()
 

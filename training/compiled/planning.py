@@ -109,6 +109,7 @@ def planned(
         NotApplicable: the strategy does not apply, or makes no plan.
     """
     graph, profiling = costed(halves, options, say)
+    began = time.perf_counter()
     base = program_order(graph)
     base_trace, base_share = _judged(halves, graph, base, options)
     # A fraction is one of the whole that shares the budget.
@@ -116,7 +117,6 @@ def planned(
     extras, others = _extras(halves), options.reserve + held
     took = others + extras
     allowed = None if budget is None else budget - took - tighter
-    began = time.perf_counter()
 
     def done(plan: Plan, trace: Trace, share: Share, source: str) -> Planned:
         label = plan.labelled(options.name, allowed)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rematbench import explain
 from rematbench.costmodel.device import peak_of, steady_allocator
 
 Batch = tuple[Tensor, ...]
@@ -102,8 +104,36 @@ def tell(name: str, run: Run) -> None:
     )
 
 
-def compared(given: argparse.Namespace, plain: Run, planned: Run) -> None:
-    """Print whether losses and budget were kept; ends the program where they were not."""
+def side_by_side(
+    given: argparse.Namespace,
+    plain: nn.Module,
+    loss: Loss,
+    batches: Sequence[Batch],
+    compiled: Callable[[nn.Module, dict[str, Any]], Any],
+) -> None:
+    """Train a model as it is, and a copy of it compiled within a share of its peak; print both.
+
+    Args:
+        compiled: what compiles a model, with these options.
+    """
+    planned = copy.deepcopy(plain)
+    expected = train(plain, plain, loss, batches)
+    tell("as usual:", expected)
+    found = train(planned, compiled(planned, options(given, expected.peak_bytes)), loss, batches)
+    tell("compiled:", found)
+    if given.lower == "eager":
+        pairs = zip(plain.state_dict().values(), planned.state_dict().values(), strict=True)
+        print(f"parameters and buffers equal: {all(torch.equal(a, b) for a, b in pairs)}")
+    compared(given, expected, found, planned)
+
+
+def compared(given: argparse.Namespace, plain: Run, planned: Run, model: nn.Module) -> None:
+    """Print whether losses and budget were kept; ends the program where they were not.
+
+    Args:
+        model: the compiled one, whose plan is told, too.
+    """
+    print(explain(model))
     allowed = given.budget * plain.peak_bytes
     kept = planned.peak_bytes <= allowed
     print(f"peak within {allowed / 2**20:.1f} MiB: {kept}")

@@ -5,19 +5,18 @@
 
 Two copies of a small GPT-2 with random weights read the same text, bytes of a module of Python's
 standard library: one as usual, one compiled by rematbench within a share of the other's measured
-peak. Losses are compared, dropout included.
+peak. Losses are compared, dropout included, and what was planned is told.
 """
 
 from __future__ import annotations
 
 import argparse as text
-import copy
 import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from beside import Batch, arguments, compared, options, tell, train
+from beside import Batch, arguments, side_by_side
 from torch import Tensor, nn
 
 from rematbench.zoo.vision import import_torchvision
@@ -62,16 +61,12 @@ def loss(model: Any, batch: Batch) -> Tensor:
 def main() -> None:
     given = arguments(__doc__.splitlines()[0], batch_size=8, length=128, layers=4, width=128)
     plain = small_gpt2(given.length, given.layers, given.width)
-    planned = copy.deepcopy(plain)
     data = list(batches(given.steps, given.batch_size, given.length))
-    expected = train(plain, plain, loss, data)
-    tell("as usual:", expected)
-    compiled = torch.compile(
-        planned, backend="rematbench", options=options(given, expected.peak_bytes)
-    )
-    found = train(planned, compiled, loss, data)
-    tell("compiled:", found)
-    compared(given, expected, found)
+
+    def compiled(model: nn.Module, options: dict[str, Any]) -> Any:
+        return torch.compile(model, backend="rematbench", options=options)
+
+    side_by_side(given, plain, loss, data, compiled)
 
 
 if __name__ == "__main__":

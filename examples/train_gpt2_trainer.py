@@ -74,7 +74,7 @@ def main() -> None:
     planned.compile(backend="rematbench", options=options(given, expected.peak_bytes))
     found = trained(planned, data, given.steps, given.batch_size)
     tell("compiled:", found)
-    compared(given, expected, found)
+    compared(given, expected, found, planned)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ compiled. Losses, parameters and buffers are compared.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from beside import Batch, arguments, compared, options, tell, train
-from torch import Tensor
+from beside import Batch, arguments, side_by_side
+from torch import Tensor, nn
 
 from rematbench.zoo.vision import import_torchvision
 
@@ -42,19 +41,12 @@ def main() -> None:
     given = arguments(__doc__.splitlines()[0], batch_size=16, resolution=96, model="resnet18")
     torch.manual_seed(0)
     plain = models.get_model(given.model, num_classes=10).train()
-    planned = copy.deepcopy(plain)
     data = list(images(given.steps, given.batch_size, given.resolution))
-    expected = train(plain, plain, loss, data)
-    tell("as usual:", expected)
-    compiled = torch.compile(
-        planned, backend="rematbench", options=options(given, expected.peak_bytes)
-    )
-    found = train(planned, compiled, loss, data)
-    tell("compiled:", found)
-    if given.lower == "eager":
-        pairs = zip(plain.state_dict().values(), planned.state_dict().values(), strict=True)
-        print(f"parameters and buffers, too: {all(torch.equal(a, b) for a, b in pairs)}")
-    compared(given, expected, found)
+
+    def compiled(model: nn.Module, options: dict[str, Any]) -> Any:
+        return torch.compile(model, backend="rematbench", options=options)
+
+    side_by_side(given, plain, loss, data, compiled)
 
 
 if __name__ == "__main__":

@@ -577,11 +577,14 @@ def test_twenty_steps_of_a_network_with_batch_norm() -> None:
 
 
 def test_twenty_steps_of_gpt2() -> None:
-    """Hugging Face's attention takes another way while it is compiled: not to the last bit."""
+    """With the attention that Hugging Face writes out: of the others it takes another kernel while
+    they are compiled, for PyTorch's own backends, too, and the last bits differ."""
     import_torchvision()
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
-        vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2, use_cache=False
+        **{"vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2},
+        use_cache=False,
+        attn_implementation="eager",
     )
     model = transformers.GPT2LMHeadModel(config)
     twin = copy.deepcopy(model)
@@ -593,7 +596,8 @@ def test_twenty_steps_of_gpt2() -> None:
 
     expected = train(twin, twin, step, 20)
     found = train(model, compile_it(model, budget=0.9), step, 20)
-    torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-4, atol=1e-4)
+    assert all(map(torch.equal, found, expected))
+    assert_same(model, twin)
     assert region().planned.trace.recomputations > 0  # type: ignore[union-attr]
 
 

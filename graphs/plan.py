@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 
@@ -100,6 +101,14 @@ class Plan:
             self._codes = _encode(graph, self.statements)
             self._codes_graph = graph
         return self._codes
+
+    def hash(self, graph: Graph) -> str:
+        """Names the statements on a graph: equal where both are.
+
+        Raises:
+            InvalidPlan: as :meth:`codes`.
+        """
+        return sha256(graph.hash.encode() + self.codes(graph).tobytes()).hexdigest()
 
     def labelled(self, strategy: str, budget_bytes: int | None) -> Plan:
         """The same plan under another strategy name and budget."""

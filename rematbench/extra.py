@@ -70,6 +70,9 @@ class Job(TypedDict, total=False):
     resident_bytes: Annotated[int, Means("live from start to end", "bytes")]
     optimizer: Annotated[str, Means("whose state is resident, where one was asked for")]
     master_weights: Annotated[bool, Means("were they asked for (or not)?")]
+    plan_hash: Annotated[
+        str, Means("of the plan's statements and its graph: equal where both are", source="planned")
+    ]
     memory: Annotated[
         dict[str, int],
         Means(

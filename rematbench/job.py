@@ -190,6 +190,7 @@ def _planned(
     plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
     trace = simulate(graph, plan)
     _judge(row, solution, trace)
+    row["extra"]["plan_hash"] = plan.hash(graph)
     known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
     row["extra"]["memory"] = memory_parts(graph, trace, *known)
     if settings.allocator == "cuda":

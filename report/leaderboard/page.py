@@ -18,12 +18,13 @@ from rematbench.provenance import now
 from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
+from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.pages import templates
 from rematbench.row import Row
 
 FOLDER = "leaderboard"
-_RATIOS = ("overhead", "median", "worst", "best_overhead", "quick_overhead")
+_RATIOS = ("overhead", "median", "worst", "best_overhead", "quick_overhead", "modelled_best_overhead")
 _SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded")
 
 
@@ -70,6 +71,7 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
     Raises:
         ConfigError: no row has a fractional budget.
     """
+    rows = list(rows)
     field = board(rows)
     folder = out / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +82,7 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
         figure.savefig(folder / f"{name}.png", dpi=160)
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
         data.to_csv(folder / f"{name}.csv", float_format="%.6g")
-    shown = _tables(field)
+    shown = [*_tables(field), *_measured(rows)]
     for table in shown:
         written.append(folder / f"{table.name}.csv")
         table.frame.to_csv(written[-1], index=False, float_format="%.6g")
@@ -142,6 +144,24 @@ def _tables(field: Board) -> Sequence[Table]:
     )
 
 
+def _measured(rows: Sequence[Row]) -> Sequence[Table]:
+    """The comparison with a device, where rows were executed."""
+    found = survival(rows)
+    if found.empty:
+        return ()
+    return (
+        Table(
+            "measured",
+            "Does the modelled ranking survive?",
+            "Plans that ran with eager training's gradients, equal ones once: the rank correlation "
+            "of modelled and measured overhead, and what was measured of the plan that is cheapest "
+            "by the model beside the quickest plan. Peak error: the largest, simulated against "
+            "measured.",
+            found,
+        ),
+    )
+
+
 def _cell(column: str, value: object) -> tuple[str, str | None]:
     if isinstance(value, str):
         return value, None
@@ -152,7 +172,7 @@ def _cell(column: str, value: object) -> tuple[str, str | None]:
         return f"{100 * number:+.1f} %", repr(number)
     if column in _SHARES:
         return f"{100 * number:.0f} %", repr(number)
-    if column == "gap" or column.endswith("gap"):
+    if column in ("gap", "peak_error"):
         return f"{100 * number:.1f} %", repr(number)
     return f"{number:.3g}", repr(number)
 

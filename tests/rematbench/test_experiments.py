@@ -70,14 +70,20 @@ def test_every_profile_of_an_experiment_is_a_list_of_jobs(hydra: None, name: str
     assert sizes["gpu"] > 0
 
 
-def test_the_quickstarts_budgets_can_be_met(hydra: None) -> None:
-    """Activations dominate its models: floors are below half the peak, budgets above them."""
-    master = compose("config", ["experiment=quickstart"], return_hydra_config=True)
+@pytest.mark.parametrize(
+    ("experiment", "models", "least"), [("quickstart", 3, 5), ("leaderboard_measured", 10, 2)]
+)
+def test_the_budgets_of_executed_models_can_be_met(
+    hydra: None, experiment: str, models: int, least: int
+) -> None:
+    """Activations dominate them: floors are below half the peak, budgets above them."""
+    chosen = f"experiment={experiment}"
+    master = compose("config", [chosen], return_hydra_config=True)
     loader = GlobalHydra.instance().config_loader()
     composer = Composer(loader, master)
     sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
     budgets: dict[str, list[float]] = {}
-    for job in sweep_jobs(sweeps, ["experiment=quickstart"], loader):
+    for job in sweep_jobs(sweeps, [chosen], loader):
         settings = settings_from(*composer(job))
         name = str(settings.model["name"])
         if name not in budgets:
@@ -90,7 +96,8 @@ def test_the_quickstarts_budgets_can_be_met(hydra: None) -> None:
         assert isinstance(settings.budget, float)
         assert settings.budget > floor, name
         budgets[name].append(settings.budget)
-    assert all(len({*each} - {1.0}) >= 5 for each in budgets.values())
+    assert len(budgets) == models
+    assert all(len({*each} - {1.0}) >= least for each in budgets.values())
 
 
 def test_the_leaderboards_budgets_are_above_the_floors() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
+from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.page import write_leaderboard_pages
+from rematbench.row import Row
 
 
 @pytest.fixture
@@ -117,3 +120,38 @@ def test_the_page_and_its_files(tmp_path: Path) -> None:
     assert "<script src" not in page
     assert 'href="http' not in page
     assert len(page) < 2_000_000
+
+
+def executed(strategy: str, cost: float, overhead: float, plan: str, **known: Any) -> Row:
+    peaks = {"peak_bytes": 99, "measured_peak_bytes": 100}
+    measured = {"measured_overhead": overhead, "extra": {"plan_hash": plan}}
+    return entry("unet", 0.7, strategy, cost, **measured | peaks | known)
+
+
+MEASURED = (
+    executed("a", 110.0, 0.20, "1"),
+    executed("b", 120.0, 0.15, "2"),
+    executed("c", 130.0, 0.38, "3"),
+    executed("d", 130.0, 0.42, "3"),
+    executed("e", 90.0, 0.01, "4", status="failed"),
+    entry("vgg16", 0.7, "a", 110.0),
+)
+
+
+def test_the_modelled_order_beside_the_measured_one() -> None:
+    (line,) = survival(MEASURED).to_dict("records")
+    assert line["plans"] == 3
+    assert line["rank_correlation"] == pytest.approx(0.5)
+    assert (line["modelled_best"], line["modelled_best_overhead"]) == ("a", 0.2)
+    assert line["best_overhead"] == 0.15
+    assert line["peak_error"] == pytest.approx(0.01)
+
+
+def test_two_plans_have_no_ranking() -> None:
+    assert survival(MEASURED[:2]).empty
+
+
+def test_the_page_compares_what_was_executed(tmp_path: Path) -> None:
+    (page, *_) = write_leaderboard_pages(MEASURED, tmp_path, "modelled")
+    assert "Does the modelled ranking survive?" in page.read_text()
+    assert "0.5" in (tmp_path / "leaderboard/measured.csv").read_text()

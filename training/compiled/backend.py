@@ -8,7 +8,6 @@ import sys
 import weakref
 from collections.abc import Sequence
 from copy import deepcopy
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -162,9 +161,7 @@ class Region:
         if self._partitioner is None:
             return eager.shells(self.halves, self.programs)
         graph, plan = self.planned.graph, self.planned.plan
-        self._partitioner.hash = sha256(
-            graph.hash.encode() + plan.codes(graph).tobytes()
-        ).hexdigest()
+        self._partitioner.hash = plan.hash(graph)
         return graphs_of(self.halves, plan, self.programs)
 
     def _half(self, backward: bool) -> Any:

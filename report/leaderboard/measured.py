@@ -1,0 +1,79 @@
+"""Does a modelled ranking survive on a device? Modelled overheads beside measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from rematbench.report.leaderboard.board import problem
+from rematbench.row import Row, sure
+
+LEAST = 3
+"""Different plans of a problem, from which on a rank correlation says something."""
+_COLUMNS = ("problem", "plan", "strategy", "modelled", "measured", "planned", "executed")
+
+
+def executed(rows: Iterable[Row]) -> pd.DataFrame:
+    """Plans that ran with eager training's gradients, each one once.
+
+    Returns:
+        A line per plan: ``problem``, ``strategy`` (names of those that made it), ``modelled`` and
+        ``measured`` overhead (ratios; of equal plans the median), ``planned`` and ``executed``
+        peak (bytes).
+    """
+    lines = [
+        (
+            problem(row),
+            row["extra"].get("plan_hash", row["strategy"]),
+            row["strategy"],
+            sure(row["overhead"]),
+            row["measured_overhead"],
+            row["peak_bytes"],
+            row["measured_peak_bytes"],
+        )
+        for row in rows
+        if row["status"] == "ok" and row["measured_overhead"] is not None
+    ]
+    found = pd.DataFrame(lines, columns=list(_COLUMNS)).drop_duplicates(["problem", "strategy"])
+    same = found.groupby(["problem", "plan"], sort=False)
+    return same.agg(
+        strategy=("strategy", ", ".join),
+        modelled=("modelled", "median"),
+        measured=("measured", "median"),
+        planned=("planned", "first"),
+        executed=("executed", "first"),
+    ).reset_index()
+
+
+def survival(rows: Iterable[Row]) -> pd.DataFrame:
+    """How well the modelled order of a problem's plans is the measured one.
+
+    Returns:
+        A line per problem with at least :data:`LEAST` different plans: ``plans``,
+        ``rank_correlation`` (Spearman, modelled and measured overhead), ``modelled_best`` (by
+        whom the plan is that is cheapest by the model), ``modelled_best_overhead`` and
+        ``best_overhead`` (measured: of that plan, and of the quickest), ``peak_error`` (the
+        largest, simulated against measured).
+    """
+    lines = []
+    for name, plans in executed(rows).groupby("problem", sort=False):
+        if len(plans) < LEAST:
+            continue
+        first = plans.loc[plans["modelled"].idxmin()]
+        lines.append(
+            {
+                "problem": name,
+                "plans": len(plans),
+                "rank_correlation": plans["modelled"].corr(plans["measured"], method="spearman"),
+                "modelled_best": first["strategy"],
+                "modelled_best_overhead": first["measured"],
+                "best_overhead": plans["measured"].min(),
+                "peak_error": (plans["planned"] / plans["executed"] - 1).abs().max(),
+            }
+        )
+    columns = [
+        *("problem", "plans", "rank_correlation", "modelled_best"),
+        *("modelled_best_overhead", "best_overhead", "peak_error"),
+    ]
+    return pd.DataFrame(lines, columns=columns)

@@ -1,8 +1,8 @@
-"""DTR: every golden row of simrd, and speed beside the readable reference and the original.
+"""DTR: speed beside the readable reference and the original, and every golden row of simrd.
 
 ``python -m benchmarks.dtr [FOLDER]`` prints both and writes runs/benchmarks/dtr.json. FOLDER
-holds ``golden.csv`` and the logs that it names (default ``../shared/data/simrd``; skipped where
-that is absent).
+holds ``golden.csv`` and the logs that it names (default ``../shared/data/simrd``; golden rows are
+left out where that is absent).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ NAMES = {
     "RandomStorage": "random",
 }
 DATA = Path("../shared/data/simrd")
+GOLDEN = "golden rows equal"
+OWN = Path("tests/data/transformer_lm.log")
 # Ops per second of the original on the transformer log at half of its peak, and how many times
 # as fast we are to be.
 ORIGINAL = {"full": (180, 100), "eqclass": (1900, 20)}
@@ -84,7 +86,7 @@ def golden(folder: Path) -> list[Figure]:
             verdict = f"differs in {', '.join(wrong)}" if wrong else "equal"
             rate = (len(log.ops) + run.rematerializations) / seconds
             print(f"{name:<44} {run.status:<7} {run.events_crc32} {rate:>9,.0f} op/s  {verdict}")
-    return [Figure("golden rows equal", equal, rows, f"of {rows}", at_least=True)]
+    return [Figure(GOLDEN, equal, rows, f"of {rows}", at_least=True)]
 
 
 def timed(run: Callable[[], Run], repeats: int = 1) -> tuple[Run, float]:
@@ -110,7 +112,7 @@ def speed(path: Path) -> list[Figure]:
         label = f"{path.name.partition('.')[0]} at 0.5, {name}"
         figures += [
             Figure(f"{label}: our speed", ops / fast, original * times, "op/s", at_least=True),
-            Figure(f"{label}: readable path", ops / slow, 0, "op/s", at_least=True),
+            Figure(f"{label}: readable path", ops / slow, None, "op/s"),
             Figure(f"{label}: ratio of the two", slow / fast, 1, "times", at_least=True),
         ]
     return figures
@@ -122,17 +124,15 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     given = parser.parse_args().folder
     folder = given or DATA
-    if not (folder / "golden.csv").exists():
-        problem = f"{folder}: holds no golden.csv; give the folder that does"
-        if given:
-            sys.exit(problem)
-        print(f"skipped: {problem}")
-        return
     warm_up()
-    figures = golden(folder)
-    figures += speed(folder / "transformer.log.gz")
+    figures = []
+    if (folder / "golden.csv").exists():
+        figures = [*golden(folder), *speed(folder / "transformer.log.gz")]
+    elif given:
+        sys.exit(f"{folder}: holds no golden.csv; give the folder that does")
+    figures += speed(OWN)
     publish("dtr", figures)
-    sys.exit(not figures[0].kept)
+    sys.exit(any(not f.kept for f in figures if f.name == GOLDEN))
 
 
 if __name__ == "__main__":

@@ -2,41 +2,124 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from rematbench.graphs.files import write_json
-from rematbench.provenance import commit, now, versions
+from rematbench.provenance import HOUSE, hardware, now, versions
+
+RECORDS = Path("runs/benchmarks")
+NOT_CODE = (":!runs", ":!docs")
+"""What may differ from the commit: results, and the pages made from them."""
+LOAD = round(os.getloadavg()[0], 1)
+"""Processes that wanted a core when the benchmark began: 0 on an idle machine."""
+_STARTED = perf_counter()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure and the bound that it must keep."""
+    """One measured figure and the bound that it must keep.
+
+    Attributes:
+        bound: what was asked for; None where nothing was.
+        at_least: the bound is the least value, not the most.
+    """
 
     name: str
     value: float
-    bound: float
+    bound: float | None
     unit: str
     at_least: bool = False
 
     @property
     def kept(self) -> bool:
         """Is the value within its bound?"""
+        if self.bound is None:
+            return True
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
-def publish(name: str, figures: Sequence[Figure]) -> None:
-    """Print the figures, and write them to ``runs/benchmarks/<name>.json``."""
+def machine() -> str:
+    """The kind of machine: its processor and how many cores this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    models = [name for name in hardware()[2:] if not name.isdigit()]
+    return f"{models[0] if models else hardware()[1]}, {cores} cores"
+
+
+def commit() -> str | None:
+    """The checkout's commit, with ``-dirty`` where code differs from it; None outside git."""
+    try:
+        found = _git("rev-parse", "--short=12", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found + "-dirty" * bool(changed_files())
+
+
+def changed_files() -> list[str]:
+    """Files of code that differ from the commit."""
+    said = _git("status", "--porcelain", "--", ".", *NOT_CODE)
+    return [line.split(maxsplit=1)[1] for line in said.splitlines()]
+
+
+def same_code(earlier: str) -> bool:
+    """Is the code at an earlier commit what it is now? Never of a ``-dirty`` one."""
+    try:
+        _git("diff", "--quiet", earlier, "--", ".", *NOT_CODE)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=HOUSE, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def record_of(name: str) -> dict[str, Any] | None:
+    """What a benchmark wrote last."""
+    path = HOUSE / RECORDS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def publish(name: str, figures: Sequence[Figure], **more: Any) -> None:
+    """Print the figures, and write them to ``runs/benchmarks/<name>.json``, with more facts.
+
+    In the checkout ``docs/benchmarks.md`` is made anew, too.
+    """
     table = Table("figure", "value", "bound", "unit", "kept")
     for f in figures:
         sign = ">=" if f.at_least else "<="
-        kept = "yes" if f.kept else "[red]no[/]"
-        table.add_row(f.name, f"{f.value:,.4g}", f"{sign} {f.bound:,.4g}", f.unit, kept)
-    Console().print(table)
-    facts = {"versions": versions(), "commit": commit(), "utc": now()}
-    rows = [{"figure": f.name, "value": f.value, "bound": f.bound, "kept": f.kept} for f in figures]
-    write_json(Path(f"runs/benchmarks/{name}.json"), facts | {"figures": rows}, indent=1)
+        bound = "" if f.bound is None else f"{sign} {f.bound:,.4g}"
+        table.add_row(f.name, f"{f.value:,.4g}", bound, f.unit, "yes" if f.kept else "[red]no[/]")
+    console = Console()
+    console.print(table)
+    if changed := changed_files() if commit() else []:
+        console.print(
+            f"[red]The record says -dirty[/]: {', '.join(changed[:5])} differ from the commit. "
+            "Commit first, and run again."
+        )
+    facts = {
+        "versions": versions(),
+        "commit": commit(),
+        "utc": now(),
+        "machine": machine(),
+        "seconds": round(perf_counter() - _STARTED, 1),
+        "cpu_seconds": round(process_time() + os.times().children_user, 1),
+        "load_before": LOAD,
+    }
+    rows = [{"figure": f.name, "kept": f.kept} | asdict(f) for f in figures]
+    for row in rows:
+        del row["name"]
+    write_json(RECORDS / f"{name}.json", facts | more | {"figures": rows}, indent=1)
+    if Path.cwd() == HOUSE:
+        importlib.import_module("benchmarks.table").write_page()  # it imports this module

@@ -11,19 +11,17 @@ one budget it knows for the next, so that it never has less time than ours.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from benchmarks.figures import RECORDS, Figure, publish
 from rematbench import costmodel
 from rematbench.graphs.errors import Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.provenance import commit, now, versions
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.chen import ApGreedy, LinearizedGreedy
@@ -197,21 +195,22 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--budgets", nargs="+", type=float, default=list(BUDGETS))
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds per planner")
-    parser.add_argument("--out", default="runs/benchmarks/torch_planners.json")
     given = parser.parse_args()
     entries: list[Entry] = []
     for name in given.models:
         entries += measure_model(name, given.budgets, given.time_limit)
-        facts = {
-            **{"versions": versions(), "commit": commit(), "utc": now()},
-            **{"time_limit": given.time_limit, "costmodel": "flops"},
-            "summary": summary(entries),
-            "entries": [asdict(each) for each in entries],
-        }
-        Path(given.out).write_text(json.dumps(facts, indent=1) + "\n")
-        told = ", ".join(f"{key} {count}" for key, count in facts["summary"].items())
+        found = summary(entries)
+        figures = [
+            Figure("budgets that torch_budget misses", found["torch_budget_missed"], None, ""),
+            Figure("budgets that ours miss", found["ours_missed"], 0, ""),
+            Figure("budgets where torch_budget is cheaper", found["torch_budget_cheaper"], 0, ""),
+        ]
+        rows = [asdict(each) for each in entries]
+        facts = {"time_limit": given.time_limit, "costmodel": "flops", "summary": found}
+        publish("torch_planners", figures, **facts, entries=rows)  # so far
+        told = ", ".join(f"{key} {count}" for key, count in found.items())
         words = f"{table(entries)}\n\n{told}; {given.time_limit:g} s per planner\n"
-        Path(given.out).with_suffix(".md").write_text(words)
+        (RECORDS / "torch_planners.md").write_text(words)
     print(words)
 
 

@@ -17,9 +17,7 @@ from test_checkmate_paper import (
     random_dag,
 )
 
-from rematbench import costmodel
-from rematbench.accounting import account
-from rematbench.graphs.coarsen import coarsen
+from benchmarks.graphs import layers
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
@@ -31,9 +29,6 @@ from rematbench.strategies.checkmate.paths import violated_paths
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
 from rematbench.strategies.scheduling.local_search import repair
 from rematbench.strategies.scheduling.space import Schedule, Space
-from rematbench.tracing.costless import costless_parameters
-from rematbench.tracing.trace import capture
-from rematbench.zoo import make_model
 
 EXACT = CheckmateIlp(gap=0.0)
 
@@ -279,25 +274,8 @@ def test_smallest_peak(seed: int) -> None:
 
 
 def vgg16() -> Graph:
-    """VGG-16 layer by layer (a layer with its activation), as the paper has it, in FLOPs."""
-    with costless_parameters():
-        workload = make_model("vgg16", batch_size=2, resolution=224)
-    captured = capture(workload)
-    costed = account("activations", costmodel.apply("flops", captured.graph, captured))
-    forward = [op for op in coarsen(costed).graph.ops if op.phase is Phase.FORWARD]
-    layers: list[list[Op]] = []
-    for op in forward:
-        if op.name.startswith(("convolution", "addmm", "max_pool")):
-            layers.append([])
-        layers[-1].append(op)
-    values, ops, before = [Value("images", 0, resident=True)], [], "images"
-    for layer in layers:
-        name, written = layer[0].name, layer[-1].writes[0]
-        values.append(Value(name, costed.values[costed.value_index[written]].bytes))
-        cost = sum(op.cost for op in layer)
-        ops.append(simple_op(name, Phase.FORWARD, [before], [name], cost))
-        before = name
-    return with_backward(Graph("vgg16", tuple(values), tuple(ops), (before,)))
+    """VGG-16 layer by layer, as the paper has it."""
+    return layers("vgg16", merged=True, batch_size=2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Training graphs as the papers have them, from the zoo: layers forward, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from rematbench import costmodel
+from rematbench.accounting import account
+from rematbench.graphs.coarsen import coarsen
+from rematbench.graphs.ir import Graph, Op, Phase
+from rematbench.graphs.synthetic import with_backward
+from rematbench.tracing.captured import Captured
+from rematbench.tracing.costless import costless_parameters
+from rematbench.tracing.trace import capture
+from rematbench.zoo import make_model
+
+IN_PLACE = ("relu", "native_dropout", "_log_softmax", "sigmoid")
+"""Ops that are one layer with what they read."""
+
+
+def captured(name: str, **options: Any) -> Captured:
+    """A zoo model, op by op; its parameters take no memory here."""
+    with costless_parameters():
+        workload = make_model(name, **options)
+    return capture(workload)
+
+
+def in_flops(name: str, **options: Any) -> Graph:
+    """The same with costs in FLOPs."""
+    found = captured(name, **options)
+    return costmodel.apply("flops", found.graph, found)
+
+
+def layers(name: str, *, merged: bool = False, **options: Any) -> Graph:
+    """A training step of a model's layers in FLOPs, nothing resident: Checkmate's kind of graph.
+
+    An op of the forward pass writes one value here (not a pool's indices, say), and its gradient is
+    one op that costs twice as much.
+
+    Args:
+        merged: an activation is part of the layer before it.
+    """
+    graph = account("activations", in_flops(name, **options))
+    whole = [op for op in coarsen(graph).graph.ops if op.phase is Phase.FORWARD]
+    needed = {value for op in whole for value in op.reads}
+    ops = [replace(op, writes=_main(op, needed)) for op in whole]
+    ops = _merged(ops) if merged else ops
+    written = {value for op in ops for value in op.writes}
+    read = {value for op in ops for value in op.reads}
+    values = tuple(value for value in graph.values if value.name in written | read)
+    return with_backward(Graph(name, values, tuple(ops), tuple(sorted(written - read))))
+
+
+def _main(op: Op, needed: set[str]) -> tuple[str, ...]:
+    return tuple(value for value in op.writes if value in needed) or op.writes[:1]
+
+
+def _merged(ops: Iterable[Op]) -> list[Op]:
+    """Each activation in the op that wrote what it alone reads."""
+    made: list[Op] = []
+    ops = list(ops)
+    for op in ops:
+        readers = sum(not set(op.reads).isdisjoint(other.reads) for other in ops)
+        before = next((i for i, o in enumerate(made) if set(op.reads) & set(o.writes)), None)
+        if not op.name.startswith(IN_PLACE) or readers > 1 or before is None:
+            made.append(op)
+            continue
+        (first,), (second,) = made[before].implementations, op.implementations
+        both = replace(first, cost=first.cost + second.cost)
+        made[before] = replace(made[before], writes=op.writes, implementations=(both,))
+    return made

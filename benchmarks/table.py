@@ -1,0 +1,118 @@
+"""``docs/benchmarks.md`` from the records in ``runs/benchmarks``: run as a module, it writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import record_of
+from rematbench.provenance import HOUSE
+
+# Name: what it measures. The short ones come first, the papers' figures (half an hour) last.
+ALL = {
+    "report": "the report of 10,000 rows",
+    "commands": "the quickstart sweep, and one that is resumed",
+    "train": "training with a plan beside eager training",
+    "online": "the online runtime beside eager training",
+    "spine": "simulation, capture and execution",
+    "dtr": "DTR's runtime on logs",
+    "planners": "planners without a solver",
+    "scale": "time and memory of planners against ops",
+    "capture": "captures of published sizes",
+    "torch_planners": "PyTorch's planners beside ours",
+    "checkmate": "`checkmate_ilp`: seconds, gaps and memory",
+    "monet": "`monet`: gaps, overheads, ablations",
+    "compile": "`torch.compile` with our backend",
+    "paper_figures": "`make figures` from an empty cache",
+}
+PAGE = Path("docs/benchmarks.md")
+HEAD = """\
+# Benchmarks
+
+Our own speed and exactness. `make benchmarks` measures all of it, one after the other, and goes on
+where it was stopped; `make benchmark-NAME` measures one. Every figure stands beside the number that
+was asked for, where one was: *missed* is what it says. Nothing outside of the repository is needed.
+This page is made from the records in `runs/benchmarks` by `python -m benchmarks.table`, and a test
+holds it against them.
+
+*Load* is how many processes wanted a core when a benchmark began: on a busy machine seconds by the
+clock say little. A commit that ends in *-dirty* is of code that was not committed.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    records = {name: record_of(name) for name in ALL}
+    lines = [
+        HEAD,
+        "| benchmark | measures | figures | missed | seconds | date | commit | machine | load |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for name, record in records.items():
+        lines.append(_line(name, record))
+    missed = [
+        (name, row)
+        for name, record in records.items()
+        for row in (record or {}).get("figures", ())
+        if not row["kept"]
+    ]
+    lines += [
+        "",
+        "## Missed",
+        "",
+        "| benchmark | figure | value | asked for |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {row['figure']} | {_value(row)} | {_asked(row)} |" for name, row in missed
+    ]
+    for name, record in records.items():
+        if record is None or "figures" not in record:
+            continue
+        lines += ["", f"## {name}", "", f"`python -m benchmarks.{name}`: {ALL[name]}.", ""]
+        lines += ["| figure | value | asked for |", "|---|---|---|"]
+        for row in record["figures"]:
+            asked = _asked(row) + ("" if row["kept"] else " (missed)")
+            lines.append(f"| {row['figure']} | {_value(row)} | {asked} |")
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, record: dict[str, Any] | None) -> str:
+    if record is None:
+        return f"| {name} | {ALL[name]} | not measured yet | | | | | | |"
+    figures = record.get("figures", [])
+    missed = sum(not row["kept"] for row in figures)
+    link = f"[{name}](#{name})" if figures else name
+    cells = (
+        *(
+            link,
+            ALL[name],
+            len(figures),
+            missed,
+            f"{record['seconds']:.0f}" if "seconds" in record else "",
+        ),
+        *(record["utc"].partition("T")[0], record["commit"] or "not a commit"),
+        *(record.get("machine", ""), record.get("load_before", "")),
+    )
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _value(row: dict[str, Any]) -> str:
+    return f"{row['value']:,.4g} {row.get('unit', '')}".strip()
+
+
+def _asked(row: dict[str, Any]) -> str:
+    if row["bound"] is None:
+        return ""
+    return f"{'at least' if row.get('at_least') else 'at most'} {row['bound']:,.4g}"
+
+
+def write_page() -> Path:
+    """Write the page; its path."""
+    path = HOUSE / PAGE
+    path.write_text(page())
+    return path
+
+
+if __name__ == "__main__":
+    print(write_page())

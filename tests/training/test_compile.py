@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,8 @@ from rematbench.graphs.errors import (
     Infeasible,
     NotApplicable,
 )
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.tracing.halves import BORDER
 from rematbench.training.compiled import backend as compiled, meters
 from rematbench.zoo.vision import import_torchvision
 
@@ -599,6 +602,34 @@ def test_twenty_steps_of_gpt2() -> None:
     assert all(map(torch.equal, found, expected))
     assert_same(model, twin)
     assert region().planned.trace.recomputations > 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("lower", ["eager", "inductor"])
+def test_plans_that_recompute_during_the_forward_pass(
+    lower: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every op that draws nothing runs twice before the results are there."""
+    monkeypatch.setattr(inductor_config, "fallback_random", True)
+    model = WithLoss(layers(2))
+    twin = copy.deepcopy(model)
+    train(twin, twin, inside, 1)
+    # Its ops depend on the lowering: the plan is made of one that recomputes nothing.
+    inside(compile_it(model, budget="1GiB", lower=lower))
+    planned, halves = region().planned, region().halves
+    assert planned is not None
+    assert halves is not None
+    graph, order = planned.graph, planned.plan.codes(planned.graph)
+    codes = order[order >= 0].tolist()
+    border = codes.index(graph.tables.op_first[graph.op_index[BORDER]])
+    draws = {graph.op_index[name] for name in halves.captured.random_ops}
+    twice = [c for c in codes[:border] if int(graph.tables.op_of[c]) not in draws]
+    doubled = [each for c in codes for each in [c] * (1 + (c in twice))]
+    plan = Plan.from_codes(graph, with_frees(graph, np.array(doubled, dtype=np.int64)))
+    compiled.regions.clear()
+    torch._dynamo.reset()
+    train(model, compile_it(model, budget="1GiB", strategy=plan, lower=lower), inside, 1)
+    assert region().planned.trace.recomputations > 4  # type: ignore[union-attr]
+    (assert_same if lower == "eager" else assert_close)(model, twin)
 
 
 @pytest.mark.parametrize("strategy", ["torch_budget", "torch_checkpoint", "xla_remat"])

@@ -16,6 +16,7 @@ from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.page import write_leaderboard_pages
+from rematbench.report.leaderboard.quote import document, front_table
 from rematbench.row import Row
 
 
@@ -155,3 +156,20 @@ def test_the_page_compares_what_was_executed(tmp_path: Path) -> None:
     (page, *_) = write_leaderboard_pages(MEASURED, tmp_path, "modelled")
     assert "Does the modelled ranking survive?" in page.read_text()
     assert "0.5" in (tmp_path / "leaderboard/measured.csv").read_text()
+
+
+def test_the_front_table() -> None:
+    """As many names as fit, whoever they are; numbers as on the page."""
+    lines = front_table(board(ROWS)).splitlines()
+    assert lines[2] == (
+        "| convolutional | 0.7 | 1 | `checkmate_ilp`, `dtr` | +0.0 % | `dtr` | +0.0 % |"
+    )
+    assert lines[5] == "| U-shaped | 0.5 | 1 | `checkmate_ilp` | +20.0 % | none | – |"
+
+
+def test_the_document() -> None:
+    text = document(ROWS, MEASURED, "rows.csv.gz")
+    assert "- The field has 4 problems.  \n  `problems.shape[0]`" in text
+    assert "| CNN | 2 | 50 % | 1.9 % | 3.8 % |" in text
+    assert "| 3 | 0.50 | `a` | +20.0 % | +15.0 % | 1.0 % |" in text
+    assert "survive" not in document(ROWS, (), "rows.csv.gz")

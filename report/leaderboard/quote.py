@@ -1,0 +1,156 @@
+"""What README and docs quote from committed rows; a test makes it again.
+
+``python -m rematbench.report.leaderboard.quote ROWS.csv.gz... > docs/leaderboard.md``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from rematbench.report.collect import collect
+from rematbench.report.leaderboard.board import Board, board
+from rematbench.report.leaderboard.findings import sentences
+from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.tables import gaps, summary, winners
+from rematbench.row import Row
+
+_KINDS = {"CNN": "convolutional", "joins": "several towers"}
+_MOST = 3  # names in a cell
+_HEAD = """# The leaderboard
+
+What the committed rows say. Costs are **modelled** (an H100's roofline); nothing in the first four
+tables was measured. Overheads are over *checkpoint-all*, ordinary training that recomputes nothing,
+and budgets are fractions of its peak. This page is made from the rows by
+`python -m rematbench.report.leaderboard.quote`, and a test holds it against them; the page with
+figures, filters and every strategy's curves is `rematbench-report {places} --leaderboard`.
+
+![Performance profiles](../runs/reference/leaderboard/profile.png)
+"""
+
+
+def front_table(field: Board) -> str:
+    """Which strategy to use, in Markdown."""
+    lines = [
+        [
+            _KINDS.get(row["family"], row["family"]),
+            f"{row['fraction']:g}",
+            row["problems"],
+            _names(row["best"]),
+            _percent(row["best_overhead"]),
+            _names(row["quick"]),
+            _percent(row["quick_overhead"]),
+        ]
+        for row in winners(field).to_dict("records")
+    ]
+    head = ["network", "budget", "problems", "cheapest plans", "overhead"]
+    return _table([*head, "of those that plan in a second", "overhead"], lines)
+
+
+def document(rows: Sequence[Row], executed: Sequence[Row], places: str) -> str:
+    """``docs/leaderboard.md``.
+
+    Args:
+        executed: rows of plans that ran; may be empty.
+        places: where the modelled rows are.
+    """
+    field = board(rows)
+    parts = [
+        _HEAD.format(places=places),
+        "## Which strategy should I use?",
+        front_table(field),
+        "## What it says",
+        "\n".join(f"- {text}  \n  `{query}`" for text, query in sentences(field)),
+        "## Strategies",
+        "Shares are of the problems that a strategy was asked; best: no known plan is cheaper.",
+        _summary(field),
+        "## How far from optimal may the best known plans be?",
+        _gaps(field),
+    ]
+    if executed:
+        parts += [
+            "## Does the modelled ranking survive?",
+            "Measured on a CPU, under the same modelled costs; equal plans count once. The peak "
+            "error is the largest, simulated against measured.",
+            _survival(executed),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(field: Board) -> str:
+    lines = [
+        [
+            f"`{name}`",
+            line["problems"],
+            *(f"{100 * line[key]:.0f} %" for key in ("solved", "best", "within_1", "within_5")),
+            _percent(line["overhead"]),
+            f"{line['seconds']:.2g}",
+        ]
+        for name, line in summary(field).to_dict("index").items()
+    ]
+    head = ["strategy", "problems", "solved", "best", "within 1 %", "within 5 %"]
+    return _table([*head, "overhead, median", "seconds, median"], lines)
+
+
+def _gaps(field: Board) -> str:
+    lines = [
+        [
+            row["family"],
+            row["problems"],
+            f"{100 * row['proven']:.0f} %",
+            *(_share(row[key]) for key in ("median", "worst")),
+        ]
+        for row in gaps(field).to_dict("records")
+    ]
+    return _table(["networks", "problems", "proven optimal", "gap, median", "gap, worst"], lines)
+
+
+def _survival(executed: Sequence[Row]) -> str:
+    lines = [
+        [
+            row["problem"],
+            row["plans"],
+            f"{row['rank_correlation']:.2f}",
+            _names(row["modelled_best"]),
+            _percent(row["modelled_best_overhead"]),
+            _percent(row["best_overhead"]),
+            _share(row["peak_error"]),
+        ]
+        for row in survival(executed).to_dict("records")
+    ]
+    head = ["problem", "plans", "rank correlation", "cheapest by the model"]
+    return _table([*head, "measured overhead", "of the quickest plan", "peak error"], lines)
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, rule, *lines))
+
+
+def _names(text: str) -> str:
+    names = text.split(", ") if text else []
+    shown = ", ".join(f"`{name}`" for name in names[:_MOST])
+    return shown + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "") or "none"
+
+
+def _percent(overhead: float) -> str:
+    return "–" if pd.isna(overhead) else f"{100 * overhead:+.1f} %"
+
+
+def _share(value: float) -> str:
+    return "–" if pd.isna(value) else f"{100 * value:.1f} %"
+
+
+def main(places: Sequence[str]) -> None:
+    """Print the page of some leaderboards; those of executed rows have ``measured`` in the name."""
+    ran = [Path(place) for place in places if "measured" in Path(place).name]
+    modelled = [place for place in places if Path(place) not in ran]
+    rows = collect(map(Path, modelled)).rows
+    print(document(rows, collect(ran).rows if ran else (), " ".join(modelled)), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

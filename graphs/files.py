@@ -11,7 +11,8 @@ The formats are a contract, since other programs read and write them::
     {"format": "rematbench-plan", "version": 1, "graph": "net", "strategy": "chen_sqrt",
      "budget_bytes": null, "statements": [["compute", "f"], ["free", "y"]]}
 
-``resident``, ``workspace_bytes`` and an op's ``scope`` (the module that it came from) are optional.
+``resident``, ``workspace_bytes``, an op's ``scope`` (the module that it came from) and its
+``autograd_node`` (a number that backward ops share which autograd runs as one) are optional.
 An op with several implementations has
 ``implementations`` (name, reads, cost, workspace_bytes, overwrites) instead of reads, cost and
 workspace_bytes; a compute statement names the one that it runs as a third item.
@@ -36,6 +37,7 @@ from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
 _DEFAULT = "default"
+_ORIGIN = ("scope", "autograd_node")
 
 
 def read_graph(path: str | Path) -> Graph:
@@ -73,14 +75,14 @@ def _value(form: _Form, position: int, item: Any) -> Value:
 def _op(form: _Form, position: int, item: Any) -> Op:
     where = form.where("op", position, item)
     if isinstance(item, dict) and "implementations" in item:
-        form.keys(item, where, ("name", "phase", "writes", "implementations"), ("scope",))
+        form.keys(item, where, ("name", "phase", "writes", "implementations"), _ORIGIN)
         implementations = tuple(
             _implementation(form, f"{where}, {form.where('implementation', i, each)}", each)
             for i, each in enumerate(form.list(item, "implementations", where))
         )
     else:
         required = ("name", "phase", "reads", "writes", "cost")
-        form.keys(item, where, required, ("workspace_bytes", "scope"))
+        form.keys(item, where, required, ("workspace_bytes", *_ORIGIN))
         reads = form.names(item, "reads", where)
         workspace = item.get("workspace_bytes", 0)
         implementations = (Implementation(_DEFAULT, reads, item["cost"], workspace),)
@@ -88,7 +90,11 @@ def _op(form: _Form, position: int, item: Any) -> Op:
         raise form.error(f"{where}: phase is {item['phase']!r}; give forward, loss or backward")
     writes = form.names(item, "writes", where)
     scope = form.text(item, "scope", where) if "scope" in item else ""
-    return Op(form.text(item, "name", where), Phase(item["phase"]), writes, implementations, scope)
+    node = item.get("autograd_node")
+    if node is not None and (type(node) is not int or node < 0):
+        raise form.error(f"{where}: autograd_node is {node!r}; give a whole number, 0 or more")
+    phase = Phase(item["phase"])
+    return Op(form.text(item, "name", where), phase, writes, implementations, scope, node)
 
 
 def _implementation(form: _Form, where: str, item: Any) -> Implementation:
@@ -126,6 +132,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
 def _op_document(op: Op) -> dict[str, Any]:
     head = {"name": op.name, "phase": op.phase.value, "writes": list(op.writes)}
     head |= {"scope": op.scope} if op.scope else {}
+    head |= {"autograd_node": op.autograd_node} if op.autograd_node is not None else {}
     first = op.implementations[0]
     if len(op.implementations) == 1 and first.name == _DEFAULT and not first.overwrites:
         return head | {

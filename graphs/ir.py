@@ -75,6 +75,9 @@ class Op:
     Attributes:
         scope: qualified name of the module that it came from; "" where none is known. No planner's
             answer depends on it but those of strategies by blocks, so that it is not hashed.
+        autograd_node: equal of backward ops that PyTorch's autograd runs as one node of its graph,
+            which lets go of nothing before it is done (both products that a product of two tensors
+            becomes); None of an op that is one alone. Not hashed, for the same reason.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Op:
     writes: tuple[str, ...]
     implementations: tuple[Implementation, ...]
     scope: str = ""
+    autograd_node: int | None = None
 
     @property
     def told(self) -> str:

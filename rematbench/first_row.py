@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rematbench.conf.published import LIBRARIES
 from rematbench.extra import Extra
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row
@@ -26,7 +27,7 @@ def first_row(settings: Settings) -> Row:
         costmodel=settings.costmodel,
         seed=settings.seed,
         threads=settings.threads or os.cpu_count(),
-        versions=versions(),
+        versions=versions(*_libraries(settings)),
         commit=commit(),
         utc=now(),
         extra={
@@ -36,6 +37,12 @@ def first_row(settings: Settings) -> Row:
             **details,
         },
     )
+
+
+def _libraries(settings: Settings) -> tuple[str, ...]:
+    """The package that the model is from, where it is not ours."""
+    kind = str(settings.model["kind"])
+    return (kind,) if kind in LIBRARIES else ()
 
 
 def _optimizer(settings: Settings) -> Extra:

@@ -16,10 +16,14 @@ _PACKAGES = ("rematbench", "torch", "torchvision", "numpy", "networkx", "highspy
 
 
 @functools.cache
-def versions() -> str:
-    """Python's and the main packages' versions, for example ``python 3.12.1; torch 2.13.0``."""
+def versions(*more: str) -> str:
+    """Python's and the main packages' versions, for example ``python 3.12.1; torch 2.13.0``.
+
+    Args:
+        more: packages besides, such as the library that a model is from.
+    """
     found = [f"python {platform.python_version()}"]
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *more):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:

@@ -7,10 +7,13 @@ from time import monotonic
 
 from rematbench.costmodel.device import PeakReading, device_name, empty_cache, release, spread
 from rematbench.graphs.files import read_plan
+from rematbench.graphs.simulate import simulate
 from rematbench.job import failure, record
+from rematbench.parts import memory_parts
 from rematbench.row import Outcome, Row, add_facts, ended, sure, write_row
 from rematbench.suite_plan import Entry, Prepared, settle
 from rematbench.terminal import announce
+from rematbench.tracing.captured import Captured
 from rematbench.validator import Judgement, Program, generate
 from rematbench.validator.replay import replayed_seconds
 
@@ -50,6 +53,7 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
     ready_first = sorted(prepared.planned.items(), key=lambda item: not item[1].done())
     for entry, planned in ready_first:
         row = settle(entry, planned.result(), prepared.budget_base)
+        _name_parts(row, entry, prepared.captured[entry])
         if row["status"] == "ok":
             row["device"] = device_name(prepared.validator.device)
             if monotonic() < (deadline if entry is first else enough):
@@ -60,6 +64,16 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
             write_row(entry.folder / "row.json", row)
         announce(row, None)
     _time(prepared, list(found.values()), deadline, cuda_graphs)
+
+
+def _name_parts(row: Row, entry: Entry, captured: Captured) -> None:
+    """The parts of the peak by name: the planner's process knew the graph's file alone."""
+    if "memory" in row["extra"]:
+        graph = captured.graph
+        trace = simulate(graph, read_plan(entry.folder / "plan.json"))
+        parts = memory_parts(graph, trace, captured.kinds, captured.gradient_values)
+        row["extra"]["memory"] = parts
+        write_row(entry.folder / "row.json", row)
 
 
 def _judge(

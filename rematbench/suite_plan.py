@@ -249,7 +249,7 @@ def _made(folder: Path) -> Path:
 def settle(entry: Entry, row: Row, base: str | None = None) -> Row:
     """Write a row of a planning process as that of the suite's job."""
     known = first_row(entry.settings)
-    own = ("model", "batch_size", "resolution", "budget_fraction", "costmodel")
+    own = ("model", "batch_size", "resolution", "budget_fraction", "costmodel", "versions")
     put(row, {column: cells(known)[column] for column in own})
     row["extra"] |= {"suite": entry.key, "budget_base": base}
     if entry.settings.device == "cuda":

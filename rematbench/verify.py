@@ -12,6 +12,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import with_backward
 from rematbench.mistakes import one_line
+from rematbench.parts import memory_parts
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, format_row, make_row
 
@@ -52,6 +53,7 @@ def verify(graph: Graph, plan: Plan) -> Row:
         trace = simulate(graph, plan)
     except InvalidPlan as error:
         return row | {"status": "failed", "reason": one_line(error)}
+    row["extra"]["memory"] = memory_parts(graph, trace, None)
     fits = plan.budget_bytes is None or trace.peak_bytes <= plan.budget_bytes
     return row | {
         "status": "ok" if fits else "infeasible",

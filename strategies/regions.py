@@ -6,7 +6,9 @@ something of a region, all that the backward pass misses of it is computed, once
 (PyTorch stops the second forward run early: after the last op that is wanted).
 
 Until the last backward op that reads of a region, PyTorch's eager mode holds what need not stay:
-the region's inputs, and what a policy saved that the second run never comes to.
+the region's inputs, and what a policy saved that the second run never comes to. Anywhere it holds
+all that a node of autograd's graph reads and makes until the whole node has run: of ``x * y`` both
+factors and the incoming gradient, beside both new gradients.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ def plan_with_regions(
     if late:
         until = _inputs(graph, ops, region, last)
         until |= _unread(graph, region, saved, again, last)
+        for value, op in _by_nodes(graph, ops).items():
+            until[value] = max(op, until.get(value, -1))
         codes = _held(graph, codes, until)
     return Plan.from_codes(graph, codes)
 
@@ -119,14 +123,31 @@ def _unread(
     return found
 
 
+def _by_nodes(graph: Graph, ops: list[int]) -> dict[int, int]:
+    """What an autograd node of several ops reads and makes, and its last op.
+
+    Where several nodes read a value the last of them counts: until then it stays anyway.
+    """
+    tables = graph.tables
+    last = {graph.ops[op].autograd_node: op for op in ops}
+    found: dict[int, int] = {}
+    for op in ops:
+        node = graph.ops[op].autograd_node
+        if node is not None:
+            touched = (*tables.reads[int(tables.op_first[op])], *tables.writes[op])
+            found |= dict.fromkeys(map(int, touched), last[node])
+    return found
+
+
 def _held(graph: Graph, codes: IntArray, until: dict[int, int]) -> IntArray:
-    """The statements, where values are freed no earlier than right after an op."""
+    """The statements, where values are freed at last no earlier than right after an op."""
     op_of = graph.tables.op_of
+    last = {code: position for position, code in enumerate(codes.tolist()) if code < 0}
     done = np.zeros(len(graph.ops), dtype=bool)
     waiting: dict[int, list[int]] = defaultdict(list)
     found: list[int] = []
-    for code in codes.tolist():
-        op = until.get(~code, -1) if code < 0 else -1
+    for position, code in enumerate(codes.tolist()):
+        op = until.get(~code, -1) if last.get(code) == position else -1
         if op >= 0 and not done[op]:
             waiting[op].append(code)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class Draft:
     calls: list[TorchCall]
     values: list[str]
     scope: str = ""
+    sequence: int | None = None  # of the autograd node that it is part of, in the trace's count
 
 
 class Builder:
@@ -134,7 +136,9 @@ class Builder:
             self.name[node] = name
             return
         if isinstance(source, Node) and self._is_alias(node, source):
-            self.name[node] = self.name[source]
+            alias = self.name[node] = self.name[source]
+            if isinstance(alias, str):  # views of the copy are views of the original
+                self.value_at.setdefault(_storage(node.meta["val"]), self.value_of[alias])
             return
         fakes = node.meta["val"]
         unpack = isinstance(fakes, (tuple, list))
@@ -180,7 +184,8 @@ class Builder:
         phase = Phase.BACKWARD if backward else Phase.FORWARD
         for name, part in _split(node.name, call):
             values = list(dict.fromkeys(self.value_of[out] for out in part.outs if out))
-            draft = self.drafts[name] = Draft(phase, [part], values, scope_of(node))
+            draft = Draft(phase, [part], values, scope_of(node), _sequence(node))
+            self.drafts[name] = draft
             self.owner.update(dict.fromkeys(values, draft))
 
     def _results(self, node: Node) -> dict[Any, str]:
@@ -300,8 +305,9 @@ class Builder:
             if name in resident or name in written
         )
         place = {name: position for position, name in enumerate(self.bytes)}
+        nodes = _autograd_nodes(list(self.drafts.values()))
         ops = []
-        for name, draft in self.drafts.items():
+        for (name, draft), autograd_node in zip(self.drafts.items(), nodes, strict=True):
             reads = {self.value_of[ref] for call in draft.calls for ref in call_reads(call)}
             own = tuple(sorted(reads.difference(draft.values), key=place.__getitem__))
             ops.append(
@@ -311,9 +317,30 @@ class Builder:
                     tuple(draft.values),
                     (Implementation("default", own, 1.0),),
                     draft.scope,
+                    autograd_node,
                 )
             )
         return Graph(self.workload.name, values, tuple(ops), outputs)
+
+
+def _sequence(node: Node) -> int | None:
+    """The number of the autograd node that a backward node is part of, as the trace counts."""
+    if node.meta.get("partitioner_tag") != "is_backward" or node.meta.get("is_gradient_acc"):
+        return None  # sums of gradients are between nodes, and have the number of another
+    found: int | None = node.meta.get("seq_nr")
+    return found
+
+
+def _autograd_nodes(drafts: list[Draft]) -> list[int | None]:
+    """Per op, the number of its autograd node, from 0; None where it is alone there."""
+    found: list[int | None] = []
+    runs = [list(run) for _, run in groupby(drafts, key=lambda draft: draft.sequence)]
+    shared = 0
+    for run in runs:
+        together = len(run) > 1 and run[0].sequence is not None
+        found += [shared if together else None] * len(run)
+        shared += together
+    return found
 
 
 def _draws(call: TorchCall) -> bool:

@@ -52,7 +52,10 @@ def test_implementations_round_trip(tmp_path: Path) -> None:
     graph = Graph(
         "ways",
         (Value("x", 1, True), Value("y", 2), Value("z", 2)),
-        (Op("f", Phase.FORWARD, ("y",), ways), Op("g", Phase.FORWARD, ("z",), inplace)),
+        (
+            Op("f", Phase.FORWARD, ("y",), ways, "layers.0"),
+            Op("g", Phase.FORWARD, ("z",), inplace, autograd_node=0),
+        ),
         ("z",),
         "second",
     )
@@ -102,6 +105,10 @@ BAD_GRAPHS = {
     "float bytes": (graph_with(values=[{"name": "a", "bytes": 1.5}]), "value 'a': bytes is 1.5"),
     "negative cost": (chain_with_op(1, cost=-2), "op 'layer1': cost is -2"),
     "text cost": (chain_with_op(1, cost="2"), "op 'layer1': cost is '2'"),
+    "autograd node": (
+        chain_with_op(1, autograd_node="mul"),
+        "op 'layer1': autograd_node is 'mul'; give a whole number, 0 or more",
+    ),
     "phase": (chain_with_op(1, phase="sideways"), "give forward, loss or backward"),
     "version": (graph_with(version=2), "version is 2; this program reads version 1"),
     "format": (graph_with(format="other"), 'its "format" must be "rematbench-graph"'),

@@ -14,10 +14,11 @@ from helpers import diamond
 from rematbench import terminal
 from rematbench.app import main
 from rematbench.graphs.files import write_graph, write_plan
-from rematbench.graphs.plan import Compute, Plan
+from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.report.app import main as report
 from rematbench.row import COLUMNS, find_rows
+from rematbench.verify import verify
 
 HOUSE = Path(__file__).parents[2]
 
@@ -259,6 +260,10 @@ def test_verify(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "statement 0: op 'layer1' reads 'layer0'" in done.stderr
     assert "Traceback" not in done.stderr
+    row = verify(graph, program_order(graph))
+    assert row["status"] == "ok"
+    assert set(row["extra"]["memory"]) == {"residents", "activations", "workspace"}
+    assert sum(row["extra"]["memory"].values()) == row["peak_bytes"]
 
 
 def test_rows_say_who_asked_for_them(call) -> None:

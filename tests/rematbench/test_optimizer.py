@@ -11,6 +11,8 @@ import torch
 from helpers import recompute_everything
 from torch import nn
 
+from rematbench import provenance
+from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
@@ -202,3 +204,18 @@ def test_what_cannot_be_counted(given: tuple, says: str) -> None:
     name, master, captured, accounting = given
     with pytest.raises(ConfigError, match=says):
         check_optimizer(name, master, captured=captured, accounting=accounting)
+
+
+def test_a_row_names_the_version_of_its_models_library(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = provenance.versions()
+    installed = provenance.version
+    known = {"diffusers": "9.8.7"}
+    monkeypatch.setattr(provenance, "version", lambda name: known.get(name) or installed(name))
+    assert first_row(settings)["versions"] == plain
+    of_a_library = replace(settings, model=settings.model | {"kind": "diffusers"})
+    try:
+        assert first_row(of_a_library)["versions"] == f"{plain}; diffusers 9.8.7"
+    finally:
+        provenance.versions.cache_clear()

@@ -78,6 +78,9 @@ def test_rows_of_a_suite(tmp_path: Path) -> None:
     assert greedy["budget_bytes"] == int(0.7 * base["measured_peak_bytes"])
     assert greedy["peak_error"] == 0
     assert greedy["costmodel"] == "profiled"
+    for row in (greedy, base, rows[plain, "torch_checkpoint", 0.7]):
+        assert row["extra"]["memory"]["parameters"] > 0
+        assert sum(row["extra"]["memory"].values()) == row["peak_bytes"]
     assert greedy["extra"]["measured_in_turns_with"] >= 2
     assert all(row["extra"]["experiment"] == "suite" for row in rows.values())
     assert greedy["extra"]["fragmentation_bytes"] is None

@@ -198,3 +198,30 @@ def test_bad_options_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=says):
             make()
+
+
+def test_eager_mode_frees_nothing_within_an_autograd_node() -> None:
+    # y = a * b: b's gradient reads a alone, and a's reads b.
+    shared = {"grad_a": 0, "grad_b": 0}
+    edges = {"a": ["x"], "b": ["a"], "y": ["a", "b"], "loss": ["y"]}
+    edges |= {"grad_b": ["loss", "a"], "grad_a": ["loss", "b"], "grad_x": ["grad_a", "grad_b"]}
+    ops = []
+    for name, reads in edges.items():
+        phase = Phase.LOSS if name == "loss" else Phase.FORWARD
+        phase = Phase.BACKWARD if name.startswith("grad") else phase
+        op = simple_op(name, phase, reads, [name], 1)
+        scope = "" if name == "loss" else f"layers.{int(name == 'y')}"
+        ops.append(replace(op, scope=scope, autograd_node=shared.get(name)))
+    values = (Value("x", 1, True), *(Value(name, 1) for name in edges))
+    graph = Graph("product", values, tuple(ops), ("grad_x",))
+
+    def order(graph: Graph, release: str) -> list[str]:
+        plan = EveryLayer(["layers.1"], release).plan(Problem(graph)).plan
+        assert plan is not None
+        return [getattr(s, "op", None) or f"free {s.value}" for s in plan.statements]
+
+    late, early = order(graph, "late"), order(graph, "early")
+    assert early.index("free a") < early.index("grad_a")
+    assert late.index("free a") > late.index("grad_a")
+    apart = replace(graph, ops=tuple(replace(op, autograd_node=None) for op in graph.ops))
+    assert order(apart, "late") == early

@@ -40,7 +40,8 @@ def _facts(captured: Captured) -> list[object]:
         reads = numbers(op.implementations[0].reads)
         if code == ["aten.add.Tensor"]:  # it commutes
             reads.sort(key=str)
-        found.append((op.phase, op.scope, [size[name] for name in op.writes], code))
+        shared = op.autograd_node is not None
+        found.append((op.phase, op.scope, shared, [size[name] for name in op.writes], code))
         read.append(reads)
     ends = {**captured.gradients, **captured.updates}
     read.append(numbers(captured.value_of[tensor] for tensor in ends.values()))

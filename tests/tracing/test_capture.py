@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.errors import CaptureError, ConfigError
 from rematbench.graphs.ir import Phase
+from rematbench.graphs.plan import program_order
 from rematbench.tracing.trace import capture
-from rematbench.tracing.workload import image_size
+from rematbench.tracing.workload import Workload, image_size
+from rematbench.validator import measure
 from rematbench.zoo import make_model, make_python_model
 
 # Ops and, after merging bookkeeping ops, forward and loss ops. PyTorch's capture is private
@@ -90,3 +94,24 @@ def test_names_and_options_of_the_zoo() -> None:
     for bad in ("0", "axb", "1x2x3", -4, ""):
         with pytest.raises(ConfigError, match="give pixels"):
             image_size(bad, 1)
+
+
+def test_views_of_a_copy_without_cost_are_views_of_the_original() -> None:
+    """Dropout at 0 becomes a copy in the trace alone; a view of it was once an op with bytes."""
+
+    class Nothing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = F.dropout(self.layer(x), 0.0)
+            found: Tensor = self.layer(kept.view(4, 2, 4).flatten(0, 1)) * kept.flatten().sum()
+            return found
+
+    batch = (torch.ones(8, 4),)
+    captured = capture(Workload("nothing", Nothing(), lambda: batch, lambda m, x: m(x).sum()))
+    names = {op.name for op in captured.graph.ops}
+    assert not {name for name in names if "view" in name or "clone" in name}
+    plan = program_order(captured.graph)
+    assert measure(captured, plan, device="cpu", repeats=1).gradient_bitwise

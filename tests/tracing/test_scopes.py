@@ -54,3 +54,25 @@ def test_a_module_that_fails_leaves_no_scope_behind() -> None:
     scope = {op.name: op.scope for op in graph.ops}
     assert scope["tanh"] == ""
     assert "first" in scope.values()
+
+
+def test_backward_ops_of_one_autograd_node_share_its_number() -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = (self.one(x) * self.other(x)).tanh()
+            return found
+
+    batch = (torch.ones(2, 4),)
+    found = capture(Workload("product", Product(), lambda: batch, lambda m, x: m(x).sum())).graph
+    node = {op.name: op.autograd_node for op in found.ops}
+    assert {op.autograd_node for op in found.ops if op.phase is not Phase.BACKWARD} == {None}
+    assert node["tanh_backward"] is None  # alone
+    products = [name for name in node if name.startswith("mul")][-2:]
+    assert len({node[name] for name in products}) == 1
+    assert node[products[0]] is not None
+    numbers = [number for number in node.values() if number is not None]
+    assert sorted(set(numbers)) == list(range(len(set(numbers))))

@@ -34,6 +34,14 @@ PRACTICES: list[Strategy] = [
 OPTIONS = {"layers": 4, "width": 64, "heads": 4, "sequence_length": 64, "vocabulary": 64}
 
 
+# Hugging Face's at their small sizes: their batches, so that PyTorch's state of the random
+# generator per block does not count, and options.
+LIBRARIES = {
+    "gpt2": (32, {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+    "llama3_1b": (8, {}),
+}
+
+
 def vision_transformer() -> Workload:
     sizes = {"image_size": 32, "patch_size": 4, "num_layers": 4, "num_heads": 4, "mlp_dim": 256}
     module = import_torchvision().models.VisionTransformer(**sizes, hidden_dim=64, num_classes=10)
@@ -48,6 +56,11 @@ def vision_transformer() -> Workload:
 @functools.cache
 def captured(name: str) -> Captured:
     torch.manual_seed(0)
+    if name in LIBRARIES:
+        pytest.importorskip("transformers", reason="the extra `models` is not installed")
+        import_torchvision()
+        batch_size, options = LIBRARIES[name]
+        return capture(make_model(name, size="small", batch_size=batch_size, **options))
     workload = (
         make_model("transformer_lm", batch_size=4, dropout=0.0, **OPTIONS)
         if name == "transformer_lm"
@@ -62,7 +75,7 @@ def captured(name: str) -> Captured:
 
 
 @pytest.mark.parametrize("strategy", PRACTICES, ids=lambda s: repr(s).replace(" ", ""))
-@pytest.mark.parametrize("name", ["transformer_lm", "vit"])
+@pytest.mark.parametrize("name", ["transformer_lm", "vit", *LIBRARIES])
 def test_peaks_are_those_of_pytorchs_own_checkpointing(name: str, strategy: Strategy) -> None:
     model = captured(name)
     solution = strategy.plan(Problem(model.graph, captured=model))
@@ -71,7 +84,9 @@ def test_peaks_are_those_of_pytorchs_own_checkpointing(name: str, strategy: Stra
     found = measure_native(model, solution.native, "cpu", repeats=1)
     assert found.status == "ok"
     assert found.gradient_bitwise
-    assert found.measured_peak_bytes < found.eager_peak_bytes
+    # Fused attention leaves little to drop, two layers every second one: the generator's state.
+    slack = 1.01 if name in LIBRARIES else 1.0
+    assert found.measured_peak_bytes < slack * found.eager_peak_bytes
     assert found.wrapped == solution.native.modules
     measured = validator.measure(model, solution.plan, device="cpu", repeats=1)
     assert measured.reason is None

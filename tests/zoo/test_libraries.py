@@ -26,7 +26,7 @@ MILLIONS = {
     "llama3_8b": 8030,
     "qwen3_4b": 4022,
     "gemma3_1b": 1000,
-    "mixtral": 6067,  # 4 layers of 1451 and two embeddings of 131
+    "mixtral": 46703,
     "bert_large": 335,
     "t5_large": 738,
     "whisper_small": 241.7,

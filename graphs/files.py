@@ -130,7 +130,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
 
 
 def _op_document(op: Op) -> dict[str, Any]:
-    head = {"name": op.name, "phase": op.phase.value, "writes": list(op.writes)}
+    head: dict[str, Any] = {"name": op.name, "phase": op.phase.value, "writes": list(op.writes)}
     head |= {"scope": op.scope} if op.scope else {}
     head |= {"autograd_node": op.autograd_node} if op.autograd_node is not None else {}
     first = op.implementations[0]

@@ -59,10 +59,9 @@ def _violated(values, layout, x, budget, by):
     groups = layout.low.size
     rows = new_rows(x.size)
     mark = np.full(values.size.size, -1, dtype=np.int64)
-    if values.first.size and values.first.min() < 0:
-        for k in range(values.transient.size):
-            _prefix_row(values, layout, x, rows, k)
-            finish(rows, budget, by)
+    for k in range(values.prefix if values.size.size else 0):
+        _prefix_row(values, layout, x, rows, k)
+        finish(rows, budget, by)
     for g in range(groups):
         last_use = _last_uses(values, layout, g)
         for s in range(layout.low[g], layout.high[g]):

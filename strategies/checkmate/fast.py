@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.relaxation import Groups, Relaxation, merged_stages
+from rematbench.strategies.intervals.improve import CHEAPER, Improver
+from rematbench.strategies.intervals.net import recomputations
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.local_search import give_back, repair, search
 from rematbench.strategies.scheduling.solver import Outcome
@@ -31,6 +34,11 @@ FULL_SECONDS = 10.0
 """For (9), once F is done: this, or as long as F took."""
 EXACT_TOLERANCE = 1e-6
 """Relative gap at which a cost counts as proven optimal."""
+
+
+def is_solvable(space: Space) -> bool:
+    """Can a program have all stages of a space?"""
+    return len(space.stages) * len(space.ops) <= COLUMNS[-1]
 
 
 class FastSearch:
@@ -53,8 +61,10 @@ class FastSearch:
     def __init__(
         self, problem: Problem, budget: int, started: float, gap: float, threads: int
     ) -> None:
-        self._graph, self._seed, self._threads = problem.graph, problem.seed, threads
+        self._problem, self._graph = problem, problem.graph
+        self._seed, self._threads = problem.seed, threads
         self.budget, self.deadline = budget, started + problem.time_limit
+        self._full = Space.late(problem.graph, budget)
         gap = max(gap, EXACT_TOLERANCE)
         self.progress = Progress(perf_counter(), gap, problem.report)
         self.best: Schedule[Space] | None = None
@@ -63,16 +73,19 @@ class FastSearch:
         self._nodes = 0
         self._largest: dict[str, Any] = {}
         self._programs = {"linear_programs": 0, "integer_programs": 0, "solver_runs": 0}
-        self._searching: Iterator[Schedule[Space]] = iter(())
+        self._searching: Iterator[Schedule[Space] | None] = iter(())
+        self._rescue: Iterator[Schedule[Space] | None] | None = None
 
     def run(self) -> None:
         """First F; then (9), for the bound, and for the plans that only it has."""
-        full = Space.full(self._graph)
-        if self._graph.loss_index is None:
+        full = self._full
+        if self._graph.loss_index is None:  # annealing beats evictions one by one
+            self._rescue = self._searching = self._rescued()
+            self._search_on()
             self.improve(full, self.deadline)
             return
         reduced = Space.reduced(self._graph)
-        is_small = len(full.ops) ** 2 <= COLUMNS[-1]
+        is_small = is_solvable(full)
         now = perf_counter()
         self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
         now = perf_counter()
@@ -106,9 +119,14 @@ class FastSearch:
         self.bounds.setdefault(space.name, space.base_cost)
         self.progress.bound = max(self.progress.bound, space.base_cost)
         random = np.random.default_rng(self._seed)
-        self._searching = search(space.everything(), self.budget, random, deadline)
-        for _ in range(2):  # the first repair, and what can be given back
-            self._search_on()
+        if self._rescue is None:
+            self._searching = search(space.everything(), self.budget, random, deadline)
+            for _ in range(2):  # the first repair, and what can be given back
+                self._search_on()
+        if self._rescue is None and self.best is None:
+            self._rescue = self._searching = self._rescued()
+            for _ in CHEAPER:
+                self._search_on()
         programs = self._linear(space, deadline)
         if self._threads == 1:
             self._search_until(space, begun + 0.3 * (deadline - begun))
@@ -130,10 +148,28 @@ class FastSearch:
             KeyboardInterrupt: somebody interrupted.
         """
         self.progress.rest()
-        found = next(self._searching, None)
-        if found is not None:
-            self._offer(found)
-        return found is not None
+        for found in self._searching:
+            if found is not None:
+                self._offer(found)
+            return True
+        return False
+
+    def _rescued(self) -> Iterator[Schedule[Space] | None]:
+        """Where local search finds nothing: what cheaper strategies know, improved by intervals."""
+        full, cost = self._full, inf
+        problem = Problem(self._graph, self.budget, self.deadline - perf_counter(), self._seed)
+        inner = Improver(problem, self.budget, perf_counter(), 0.0)
+        for _ in chain(inner.take_known(), inner.anneal(int(inner.found))):
+            plan = inner.progress.plan
+            if plan is None or inner.progress.cost >= cost:
+                yield None
+                continue
+            cost = inner.progress.cost
+            recomputed = np.zeros(full.shape, dtype=bool)
+            stage, op = recomputations(self._graph, plan).T
+            stage -= len(full.ops) - len(full.stages)
+            recomputed[stage[stage >= 0], op[stage >= 0]] = True
+            yield full.explicit(recomputed)
 
     def _idle(self) -> bool:
         return self._search_on() if self._threads > 1 else self.progress.rest()

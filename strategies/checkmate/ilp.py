@@ -12,14 +12,14 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import BoundOf, Problem, Solution, Traits, check_choice, check_share
-from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch
+from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch, is_solvable
 from rematbench.strategies.checkmate.paper import MOST_OPS
 from rematbench.strategies.checkmate.paper_model import solve_paper, solve_with_gap
 from rematbench.strategies.checkmate.smallest import smallest_peak
 from rematbench.strategies.intervals import planner as intervals
 from rematbench.strategies.intervals.planner import TRIVIAL
 from rematbench.strategies.scheduling.solver import SOLVER
-from rematbench.strategies.scheduling.space import check
+from rematbench.strategies.scheduling.space import Space, check
 
 LARGE, WIDE = 1_000, 120
 """Needed ops from which schedules are searched by intervals; the same without a backward pass,
@@ -95,7 +95,7 @@ class CheckmateIlp:
             least = cost_of_once(problem.graph)
             return Solution(order, least, "any", variant="fast", seconds=perf_counter() - started)
         check(problem.graph, problem.budget)
-        if is_large(problem.graph):
+        if is_large(problem.graph, problem.budget):
             return self._large(problem, problem.budget, started)
         return self._fast(problem, problem.budget, started)
 
@@ -140,9 +140,12 @@ def _how(bound: float, graph: Graph) -> str:
     return TRIVIAL if is_trivial else "programs over groups of stages"
 
 
-def is_large(graph: Graph) -> bool:
+def is_large(graph: Graph, budget: int) -> bool:
     """Are programs over all stages out of reach?"""
-    return int(graph.needed_ops().sum()) > (WIDE if graph.loss_index is None else LARGE)
+    count = int(graph.needed_ops().sum())
+    if graph.loss_index is not None or count <= WIDE:
+        return count > LARGE
+    return not is_solvable(Space.late(graph, budget))
 
 
 def cost_of_once(graph: Graph) -> float:

@@ -35,6 +35,8 @@ class ValueTables(NamedTuple):
         before: per stage, what is there whatever the schedule, before its op runs.
         during: the same while it runs, without the values above.
         resident: what is there from the beginning.
+        prefix: ops whose first computes have memory rows: in F all, in (9) none, since what (9)
+            does before its first stage here is not said.
     """
 
     size: FloatArray
@@ -50,6 +52,7 @@ class ValueTables(NamedTuple):
     before: FloatArray
     during: FloatArray
     resident: float
+    prefix: int
 
     @classmethod
     def of(cls, space: Space, unit: float, negligible: float) -> ValueTables:
@@ -92,6 +95,7 @@ class ValueTables(NamedTuple):
             before,
             before + transient[space.stages],
             resident,
+            len(space.ops) if space.name == "F" else 0,
         )
 
 

@@ -103,7 +103,7 @@ class Kind(NamedTuple):
         again_ops = outcome.x[values : values + ops] >= 0.5
         total = int(np.array(self.size, dtype=np.int64)[kept].sum()) if values else 0
         spent = float(np.array(self.cost)[again_ops].sum())
-        return max(0.0, solver.proven()) * unit, Option(total, spent, kept)
+        return max(0.0, outcome.bound) * unit, Option(total, spent, kept)
 
 
 Hulls = tuple[tuple[Option, ...], ...]

@@ -79,7 +79,7 @@ def window(
     unit = (net.cost.sum() or 1.0) / SCALE
     kept = np.zeros(len(net.size))
     kept[values] = outcome.x[: len(values)]
-    cost = max(0.0, solver.proven() - TOLERANCE * SCALE) * unit
+    cost = max(0.0, outcome.bound - TOLERANCE * SCALE) * unit
     return Window(first, last, cost, kept)
 
 

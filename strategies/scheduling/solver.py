@@ -214,11 +214,11 @@ class Solver:
         feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         feasible &= is_mip or status == "optimal"  # the simplex method may stop on its way
         objective = info.objective_function_value if feasible else None
-        bound = float(info.mip_dual_bound) if is_mip else objective
         if status == "infeasible":
             bound = inf
-        elif bound is None or not isfinite(bound):
-            bound = -inf
+        else:
+            bound = float(info.mip_dual_bound) if is_mip else self.proven()
+            bound = bound if isfinite(bound) else -inf
         incumbents, self._incumbents[:] = self._incumbents.copy(), ()
         return Outcome(
             status,

@@ -20,7 +20,7 @@ import numpy as np
 
 from rematbench.graphs.errors import Infeasible, InvalidPlan, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.scheduling import kernels
 from rematbench.strategies.scheduling.kernels import Course, Ragged, Structure, Values
@@ -123,6 +123,18 @@ class Space:
         """Problem (9) of a graph."""
         return Space("9", graph, needed(graph), needed(graph))
 
+    @classmethod
+    def late(cls, graph: Graph, budget: int) -> Space:
+        """What (9) does from the first op on that does not fit the budget if every op runs once.
+
+        Every schedule of (9) has such a part, which costs no more: its bounds hold for (9). What
+        it keeps for recomputations alone may break the budget earlier; schedules are simulated.
+        """
+        ops, trace = needed(graph), simulate(graph, program_order(graph))
+        above = np.flatnonzero(trace.bytes_during > budget)
+        first = graph.tables.op_of[trace.codes[above[0]]] if len(above) else ops[-1]
+        return Space("9", graph, ops, ops[ops >= first])
+
     @property
     def shape(self) -> tuple[int, int]:
         """(stages, repeatable ops)."""
@@ -198,13 +210,17 @@ class Space:
             return None
 
     def adopt(self, schedule: Schedule[Space]) -> Schedule[Space] | None:
-        """A schedule of F in (9), which holds it."""
+        """A schedule of another space of the graph in this one; None where it is not in it."""
         source = schedule.space
         if source is self:
             return schedule
         recomputed = np.zeros(self.shape, dtype=bool)
-        stages = self._numbers(self.stages)[source.stages]
-        recomputed[np.ix_(stages, self.place[source.ops])] = schedule.recomputed
+        stages, ops = self._numbers(self.stages)[source.stages], self.place[source.ops]
+        rows, columns = np.flatnonzero(stages >= 0), np.flatnonzero(ops >= 0)
+        inside = schedule.recomputed[np.ix_(rows, columns)]
+        if inside.sum() < schedule.recomputed.sum():
+            return None
+        recomputed[np.ix_(stages[rows], ops[columns])] = inside
         return self.explicit(recomputed)
 
     def simulated(

@@ -24,9 +24,11 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.checkmate import fast
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paths import violated_paths
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
+from rematbench.strategies.dtr.planner import Dtr
 from rematbench.strategies.scheduling.local_search import repair
 from rematbench.strategies.scheduling.space import Schedule, Space
 
@@ -176,6 +178,42 @@ def test_f_lives_in_9() -> None:
     reduced, full = Space.reduced(graph), Space.full(graph)
     schedule = random_schedule(reduced, np.random.default_rng(0))
     assert full.adopt(schedule).plan == schedule.plan
+    assert reduced.adopt(full.adopt(schedule)).plan == schedule.plan
+    recomputed = np.zeros(full.shape, dtype=bool)
+    recomputed[4, 0] = True  # in the forward pass
+    outside = full.explicit(recomputed)
+    assert outside is not None
+    assert reduced.adopt(outside) is None
+
+
+@pytest.mark.parametrize("seed", [15, 16, 33])
+def test_late_stages_bound_all_of_9(seed: int) -> None:
+    """The stages from the first op above the budget on cost no more than an optimum."""
+    graph = random_dag(seed)
+    fewer = 0
+    for highest, cost in frontier(graph):
+        space = Space.late(graph, highest)
+        fewer += len(space.ops) - len(space.stages)
+        program = Relaxation(space, highest, single_stages(space))
+        *_, last = program.integral(float("inf"), lambda: False, 0.0)
+        assert last.bound <= cost * (1 + 1e-6)
+        found = program.decode(last.x)
+        assert found.peak > highest or found.cost == pytest.approx(cost)
+    assert fewer
+
+
+def test_cheaper_strategies_know_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where local search finds none, theirs is the first one, and is improved."""
+    graph = random_graph(30, 3)
+    budget = int(0.6 * simulate(graph, program_order(graph)).peak_bytes)
+    dtr = Dtr().plan(Problem(graph, budget))
+    monkeypatch.setattr(fast, "search", lambda *arguments: iter(()))
+    monkeypatch.setattr(Relaxation, "linear", lambda *arguments, **options: iter(()))
+    monkeypatch.setattr(Relaxation, "integral", lambda *arguments, **options: iter(()))
+    found = CheckmateIlp().plan(Problem(graph, budget, time_limit=1.0))
+    trace = simulate(graph, found.plan)
+    assert trace.peak_bytes <= budget
+    assert trace.cost <= simulate(graph, dtr.plan).cost
 
 
 def test_groups_only_lower_the_bound() -> None:

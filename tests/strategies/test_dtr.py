@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from event_streams import streams
 from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.errors import ConfigError, GraphError
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.dtr.compiled import (
     SEMANTICS,
     CompiledStream,
@@ -27,6 +31,7 @@ from rematbench.strategies.dtr.rules import (
 )
 from rematbench.strategies.dtr.runtime import baseline_peak, play
 from rematbench.strategies.dtr.scores import ratio
+from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.events import Call, Constant, EventStream, Release, Result
 from rematbench.streams.eviction import HEURISTICS, Heuristic
 from rematbench.streams.ids import StepKind
@@ -115,6 +120,17 @@ def test_readable_path_on_recorded_logs(path: Path, name: str) -> None:
     rules = Rules(HEURISTICS[name], thrash_limit=2.0)
     budget = baseline_peak(compiled) * 7 // 10
     same(play(compiled, budget, rules), play_slowly(compiled, budget, rules))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.45, 0.6])
+@pytest.mark.parametrize("dealloc", ["none", "eager"])
+def test_readable_path_where_no_op_makes_a_view(share: float, dealloc: Any) -> None:
+    """Backward regions that are changed are those that a walk would find."""
+    for graph in (unit_chain(40), random_graph(40, 7), random_graph(60, 2)):
+        compiled = compile_stream(stream_of_graph(graph).stream)
+        budget = int(share * simulate(graph, program_order(graph)).peak_bytes)
+        rules = Rules(HEURISTICS["full"], dealloc)
+        same(play(compiled, budget, rules), play_slowly(compiled, budget, rules))
 
 
 @settings(max_examples=100, deadline=None)

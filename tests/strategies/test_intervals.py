@@ -274,7 +274,8 @@ def test_bounds_are_below_the_plans_of_all_strategies() -> None:
     budget = int(0.45 * simulate(graph, program_order(graph)).peak_bytes)
     problem = Problem(graph, budget, time_limit=3.0)
     bounds, costs = [], []
-    for name in ("hierarchical", "ap_greedy", "linearized_greedy", "xla_remat"):
+    names = ("hierarchical", "checkmate_ilp", "dtr", "ap_greedy", "linearized_greedy", "xla_remat")
+    for name in names:
         try:
             solution = make(name).plan(problem)
         except Infeasible:
@@ -283,7 +284,7 @@ def test_bounds_are_below_the_plans_of_all_strategies() -> None:
         assert trace.peak_bytes <= budget
         costs.append(trace.cost)
         bounds.append(solution.bound or 0.0)
-    assert len(costs) >= 3
+    assert len(costs) >= 5
     assert max(bounds) <= min(costs) * (1 + 1e-9)
     assert bounds[0] > Net.of(graph).cost.sum()
     assert costs[0] <= 1.05 * min(costs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rematbench import costmodel
 from rematbench.costmodel import profiled
@@ -153,6 +153,24 @@ def test_meter_counts_what_is_live() -> None:
     assert seconds_of(run, "cpu") > 0
     assert spread([1.0, 2.0, 3.0, 4.0, 5.0]) == (3.0, 2.0)
     assert spread([2.0]) == (2.0, 0.0)
+
+
+def test_a_peak_counts_releases_of_what_it_saw_come() -> None:
+    """PyTorch's profiler tells of a release only where an earlier reading saw the allocation."""
+    held: list[Tensor] = []
+
+    def replace_it() -> None:
+        held.clear()
+        held.append(torch.zeros(500))
+
+    peak_of(lambda: held.append(torch.zeros(1000)), "cpu")
+    reading = peak_of(replace_it, "cpu")
+    assert (reading.peak_bytes, reading.kept_bytes) == (2000, 2000)
+    held.clear()
+    peak_of(lambda: held.append(torch.zeros(1000)), "cpu")
+    own = {held[0].untyped_storage().data_ptr(): 4000}
+    reading = peak_of(replace_it, "cpu", own)
+    assert (reading.peak_bytes, reading.kept_bytes) == (0, -2000)
 
 
 def test_measuring_keeps_nothing() -> None:

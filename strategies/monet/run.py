@@ -24,6 +24,7 @@ from rematbench.strategies.monet.search import (
     moved,
     repaired,
     search,
+    spared,
     widened,
 )
 from rematbench.strategies.monet.space import ImplementationSpace
@@ -82,6 +83,7 @@ class PlanningRun:
             self._try(start)
         if self._joint:
             self._try(replace(space, joint=False).everything())
+        self._try(spared(start))
         if self.problem.budget is None or self.progress.closed():
             return
         self._model = Bound(self.ways, self._limit, self.problem.seed)

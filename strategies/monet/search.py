@@ -63,6 +63,16 @@ def widened(point: Point) -> Point:
     return space.evaluate(keep)
 
 
+def spared(point: Point) -> Point:
+    """The same with the group of each op that reads the fewest bytes: masks and small indices."""
+    space, tables = point.space, point.space.graph.tables
+    size = np.where(tables.resident, 0, tables.value_bytes)
+    choice = space.choice.copy()
+    for op in _undecided(space):
+        choice[op] = min(space.ways.groups(op), key=lambda g: int(size[space.ways.reads(g)].sum()))
+    return moved(point, space.choosing(choice))
+
+
 def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) -> Point:
     """Within the budget, unless nothing more can be evicted or time is up.
 

@@ -30,6 +30,8 @@ from rematbench.strategies.monet import planner
 from rematbench.strategies.monet.bound import Bound
 from rematbench.strategies.monet.model import BoundModel, linear_minorant
 from rematbench.strategies.monet.planner import Monet
+from rematbench.strategies.monet.search import spared
+from rematbench.strategies.monet.space import ImplementationSpace
 from rematbench.strategies.monet.ways import VARIANTS, Ways
 from rematbench.strategies.monet.windows import Windows
 
@@ -482,3 +484,20 @@ def test_large_graphs_say_that_nothing_fits() -> None:
         Monet().plan(Problem(graph, graph.floor_bytes() + 10, time_limit=1))
     everything = Monet().plan(Problem(graph, None, time_limit=5))
     assert simulate(graph, everything.plan).cost == simulate(graph, program_order(graph)).cost
+
+
+def test_spared_reads_the_fewest_bytes() -> None:
+    """Where gradients by masks fit only all together, no single switch gets there."""
+    ways = Ways.of(repeated(4), VARIANTS["full"])
+    graph = ways.graph
+    values = tuple(
+        Value(v.name, 1 if v.name.startswith("b") else v.bytes, v.resident) for v in graph.values
+    )
+    ways = Ways.of(Graph("masks", values, graph.ops, graph.outputs), VARIANTS["full"])
+    start = ImplementationSpace.start(ways, 100, joint=True).everything()
+    chosen = spared(start).space.choice
+    for i in range(4):
+        op = ways.graph.op_index[f"h{i}"]
+        names = [ways.graph.values[v].name for v in ways.reads(int(chosen[op]))]
+        assert f"b{i}" in names
+        assert start.space.choice[op] != chosen[op]

@@ -10,8 +10,8 @@ cached; where there is a device, a second search executes the plans within that 
 out-of-memory errors end its climb. Sizes are doubled until one does not fit; the gap to the
 largest that fits is halved until they are neighbours. So the answer fits and its successor does
 not: it is the largest of all where, as is usual, nothing larger than a failure fits; this is
-assumed, not checked. Equation 11's estimate from a batch of 1 is where the doubling looks first; it
-decides nothing.
+assumed, not checked. Equation 11's estimate from a batch of 1, or where it has none the line
+through the last two peaks, is where the doubling looks first; it decides nothing.
 """
 
 from __future__ import annotations
@@ -138,11 +138,27 @@ def equation_11(asked: Question, probes: Mapping[int, Probe]) -> int | None:
     return int((asked.memory - fixed) // (least - fixed)) if least > fixed else None
 
 
+def line(asked: Question, probes: Mapping[int, Probe]) -> int | None:
+    """The largest number whose peak fits, if peaks grow as between the two largest that fit.
+
+    Exact for a strategy whose plan does not depend on the memory; a lower bound for others, which
+    recompute nothing while all fits.
+    """
+    fitting = sorted(k for k, probe in probes.items() if probe.fits)[-2:]
+    if asked.vary != "batch_size" or len(fitting) < 2:
+        return None
+    rows = [probes[k].row or make_row() for k in fitting]
+    first, second = (row["peak_bytes"] or 0 for row in rows)
+    if second <= first:
+        return None
+    return fitting[0] + (asked.memory - first) * (fitting[1] - fitting[0]) // (second - first)
+
+
 def largest(fits: Callable[[int], bool], guess: Callable[[], int | None]) -> int:
     """The largest k of 1, 2, ... that fits, or 0 where 1 does not.
 
     Args:
-        guess: where to look first; asked once 1 and 2 fit.
+        guess: where to look first; asked once 1 and 2 fit, and after the first try near it.
     """
     low = high = 0
     for high in _upwards(guess):
@@ -162,8 +178,11 @@ def _upwards(guess: Callable[[], int | None]) -> Iterator[int]:
     """1, 2, around the guess (exact or a little off, as a rule), then doubled without end."""
     yield from (1, 2)
     k = 2
-    about = guess() or 0
-    for near in (about * 99 // 100, about, about + 1, about * 101 // 100 + 1):
+    if (near := (guess() or 0) * 99 // 100) > k:
+        k = near
+        yield k
+    about = guess() or 0  # what that told counts, too
+    for near in (about, about + 1, about * 101 // 100 + 1):
         if near > k:
             k = near
             yield k
@@ -255,7 +274,10 @@ def _search(
             raise ConfigError(f"vary={asked.vary}: the model's graph does not depend on it")
         return probes[k].fits
 
-    best = largest(fits, lambda: equation_11(asked, probes) if guess is None else guess)
+    def about() -> int | None:
+        return (equation_11(asked, probes) or line(asked, probes)) if guess is None else guess
+
+    best = largest(fits, about)
     return max(best, 1), probes
 
 

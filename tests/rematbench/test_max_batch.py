@@ -12,8 +12,18 @@ import pytest
 from rematbench import terminal
 from rematbench.app import run_job
 from rematbench.graphs.errors import ConfigError
-from rematbench.max_batch import Question, answer, cost_limit, largest, main, probe, question
-from rematbench.row import COLUMNS, find_rows
+from rematbench.max_batch import (
+    Probe,
+    Question,
+    answer,
+    cost_limit,
+    largest,
+    line,
+    main,
+    probe,
+    question,
+)
+from rematbench.row import COLUMNS, find_rows, make_row
 from rematbench.settings import Settings
 from rematbench.worker import the_worker
 
@@ -115,6 +125,27 @@ def test_brute_force(tmp_path: Path) -> None:
             fits[value] = probe(asked, settings(strategy), value, where, True).fits
         assert all(fits[value] == (value <= best) for value in fits)
     assert found["chen_greedy"] >= found["chen_sqrt"] > found["checkpoint_all"] > 2
+
+
+def test_the_line_through_two_peaks_says_where_to_look() -> None:
+    asked = Question(10_000, "batch_size", 1, 1)
+    probes: dict[int, Probe] = {}
+
+    def fits(k: int) -> bool:  # resident 90, 30 for each example but the first two
+        peak = 90 + 30 * max(k, 2)
+        status = "ok" if peak <= asked.memory else "infeasible"
+        probes[k] = Probe(k, status, None, make_row(peak_bytes=peak), 0.0)
+        return probes[k].fits
+
+    assert fits(1)
+    assert line(asked, probes) is None  # of one peak
+    assert fits(2)
+    assert line(asked, probes) is None  # of none that grows
+    assert fits(3)
+    assert line(asked, probes) == 330
+    assert line(replace(asked, vary="resolution"), probes) is None
+    assert largest(fits, lambda: line(asked, probes)) == 330
+    assert sorted(probes) == [1, 2, 3, 326, 330, 331]
 
 
 def test_resolution_in_steps(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "resnet32": {"resolution": 32, "blocks": 1},
     "densenet_bc": {"resolution": 32, "depth": 10},
     "darts": {"resolution": 32, "cells": 3, "channels": 4},
+    "nasnet": {"resolution": 32, "cells": 3, "channels": 4},
+    "amoebanet": {"resolution": 32, "cells": 3, "channels": 4},
+    "segnet": {"resolution": 32},
     "unet": {"resolution": 32, "base_channels": 4},
     "fcn8": {"resolution": 32},
     "unet3d": {"resolution": "8x16", "depth": 24, "base_channels": 4},
@@ -34,7 +37,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "transformer_lm": SENTENCES,
     "lstm_lm": {"sequence_length": 2, "hidden": 8, "vocabulary": 50},
     "tree_lstm": {"depth": 2, "hidden": 8, "vocabulary": 50},
+    "biggan_generator": {"resolution": 64, "base_channels": 8},
     "biggan_discriminator": {"resolution": 64, "base_channels": 8},
+    "siamese": {"resolution": 32},
     "cross_modal": {"resolution": 32, "trunk": "resnet18", "hidden": 8, "sequence_length": 2},
 }
 

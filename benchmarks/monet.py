@@ -42,7 +42,7 @@ MODELS: list[tuple[str, dict[str, Any], tuple[float, ...]]] = [
     ("googlenet", {"batch_size": 320}, THIRDS),
     ("mobilenet_v2", {"batch_size": 256}, THIRDS),
     ("unet", {"batch_size": 11, "upsampling": True, **UNET}, THIRDS),
-    ("vgg16", {"batch_size": 176}, (0.5, 0.6, 0.7)),
+    ("vgg16", {"batch_size": 176}, (0.4, 0.5, 0.6, 0.7)),
 ]
 ABLATION = 0.5
 ABLATED = ("vgg16", "resnet50", "mobilenet_v2")

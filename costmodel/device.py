@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import torch
-from torch._C._profiler import _EventType
+from torch._C._profiler import _ExtraFields_Allocation
 from torch.autograd.profiler import profile
 
 from rematbench.graphs.errors import ConfigError
@@ -245,12 +245,15 @@ def _note_peaks() -> dict[str, int]:
 
 def _memory_events(profiler: profile) -> list[tuple[int, int]]:
     """(address, bytes) of each allocation and release on the CPU, in time order."""
-    events, open_ = [], profiler.kineto_results.experimental_event_tree()[::-1]
-    while open_:
-        event = open_.pop()
-        open_ += event.children[::-1]
-        if event.tag == _EventType.Allocation:
-            made = event.extra_fields
+    found = profiler.kineto_results
+    assert found is not None
+    events: list[tuple[int, int, int]] = []
+    waiting = found.experimental_event_tree()[::-1]
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children[::-1]
+        made = event.extra_fields
+        if isinstance(made, _ExtraFields_Allocation) and made.ptr is not None:
             events.append((event.start_time_ns, made.ptr, made.alloc_size))
     events.sort(key=lambda event: event[0])
     return [(place, change) for _, place, change in events]

@@ -28,6 +28,8 @@ from rematbench.graphs.errors import (
     NotApplicable,
 )
 from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.planning import Problem, Solution
+from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.tracing.halves import BORDER
 from rematbench.training.compiled import backend as compiled, meters
 from rematbench.zoo.vision import import_torchvision
@@ -206,6 +208,24 @@ def test_budget_below_the_floor_names_one_that_would_do() -> None:
     enough = failed.value.smallest_peak_found
     assert enough is not None
     outside(compile_it(model, budget=enough)).backward()
+
+
+def test_strategy_that_had_no_time_gives_its_leanest_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, calls = LinearizedGreedy.plan, []
+
+    def hurried(strategy: LinearizedGreedy, problem: Problem) -> Solution:
+        calls.append(problem.budget)
+        if len(calls) == 1:
+            raise Infeasible("no time for a second", smallest_peak_found=10**9)
+        return real(strategy, problem)
+
+    monkeypatch.setattr(LinearizedGreedy, "plan", hurried)
+    outside(compile_it(convolutions())).backward()
+    planned = region().planned
+    assert planned is not None
+    assert planned.share.peak <= 0.7 * planned.base.peak_bytes
 
 
 @pytest.mark.parametrize(

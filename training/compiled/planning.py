@@ -75,6 +75,10 @@ class Planned:
         return self.trace.cost / self.base.cost - 1 if self.base.cost else 0.0
 
 
+Made = tuple[Plan, Trace, Share]
+Asks = Callable[[int], Made]
+
+
 def costed(halves: Halves, options: Options, say: Callable[[str], None]) -> tuple[Graph, float]:
     """The graph with its ops' costs, and the seconds that this took."""
     captured, began = halves.captured, time.perf_counter()
@@ -228,13 +232,12 @@ def _searched(
                 found = made
     except Infeasible as error:
         leanest = error.smallest_peak_found
-    if found is None:
-        _refuse(halves, graph, options, took, leanest, held)
+    if found is None:  # it may have had no time for its leanest plan
+        found = dict(_leanest(halves, graph, options)).get(options.name)
+        if found is None or found[2].together(options.graphs) > allowed:
+            _refuse(halves, graph, options, took, leanest, held)
     assert found is not None
     return found
-
-
-Asks = Callable[[int], tuple[Plan, Trace, Share]]
 
 
 def _alone(ask: Asks, allowed: int) -> Iterator[tuple[Plan, Trace, Share]]:
@@ -297,8 +300,9 @@ def _refuse(
         own: the peak of the strategy's leanest plan, where it said so.
         held: bytes of ``took`` that other compiled calls hold.
     """
-    found = dict(_leanest(halves, graph, options))
-    name, needed = min(found.items(), key=lambda item: item[1])
+    found = _leanest(halves, graph, options)
+    sizes = {name: made[2].together(options.graphs) for name, made in found}
+    name, needed = min(sizes.items(), key=lambda item: item[1])
     floor, what = graph.floor()
     shared = f", shared by {options.graphs} graphs" if options.graphs > 1 else ""
     others = (
@@ -321,13 +325,10 @@ def said(options: Options) -> str:
     return f"{budget.fraction}" if budget.bytes is None else f"{budget.bytes}"
 
 
-def _leanest(halves: Halves, graph: Graph, options: Options) -> Iterator[tuple[str, int]]:
-    """Peaks of the leanest plans of quick strategies, ordinary training's among them."""
+def _leanest(halves: Halves, graph: Graph, options: Options) -> Iterator[tuple[str, Made]]:
+    """The leanest plans of quick strategies, and ordinary training's."""
     ordinary = program_order(graph)
-    yield (
-        "ordinary training",
-        _judged(halves, graph, ordinary, options)[1].together(options.graphs),
-    )
+    yield "ordinary training", (ordinary, *_judged(halves, graph, ordinary, options))
     for name in _LEAN:
         strategy = registry.make(name)
         try:
@@ -338,7 +339,7 @@ def _leanest(halves: Halves, graph: Graph, options: Options) -> Iterator[tuple[s
             continue
         if peak is not None:
             found = _asked(halves, graph, strategy, Problem(graph, peak, 1.0))
-            yield name, _judged(halves, graph, found, options)[1].together(options.graphs)
+            yield name, (found, *_judged(halves, graph, found, options))
 
 
 def _place(graph: Graph, options: Options, allowed: int) -> Path | None:

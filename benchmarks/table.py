@@ -18,6 +18,7 @@ ALL = {
     "dtr": "DTR's runtime on logs",
     "planners": "planners without a solver",
     "scale": "time and memory of planners against ops",
+    "segments": "what the segments of Feng and Huang cut off, by their accounting",
     "capture": "captures of published sizes",
     "torch_planners": "PyTorch's planners beside ours",
     "checkmate": "`checkmate_ilp`: seconds, gaps and memory",

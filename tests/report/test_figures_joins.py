@@ -57,11 +57,18 @@ def test_memory_cut_off() -> None:
             peak_bytes=peak * 2**20,
             objective=30.0 * 2**20,
             overhead=0.3,
-            extra={"accounting": "activations"},
+            checkpoint_all_cost=60.0,
+            extra={
+                "accounting": "activations",
+                "forward_cost": 21.0,
+                "no_checkpoint_bytes": 120 * 2**20,
+            },
         )
         for strategy, peak in peaks.items()
     ]
     found = memory_table(rows).to_dict("records")[0]
     assert found["cut"] == 0.75
+    assert found["cut_by_objective"] == 0.75
+    assert found["one_more_forward"] == 0.35
     assert found["chen_MB"] is None
     assert (found["cut_paper"], found["chen_paper_MB"]) == (0.31, 3957)

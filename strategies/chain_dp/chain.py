@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,24 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import IntArray
 
 FloatArray = NDArray[np.float64]
+
+
+class Stages(NamedTuple):
+    """What :class:`Chain` says of its stages, for kernels."""
+
+    output: IntArray
+    kept: IntArray
+    saved: IntArray
+    gradient: IntArray
+    kept_time: FloatArray
+    kept_peak: IntArray
+    plain_time: FloatArray
+    plain_peak: IntArray
+    moved_peak: IntArray
+    base_time: FloatArray
+    base_peak: IntArray
+    back_time: FloatArray
+    back_peak: IntArray
 
 
 @dataclass(frozen=True)
@@ -56,9 +74,9 @@ class Chain:
     def __len__(self) -> int:
         return len(self.output)
 
-    def arrays(self) -> tuple[Any, ...]:
-        """All but the input's bytes, in the order of the attributes."""
-        return tuple(getattr(self, field.name) for field in fields(self)[1:])
+    def stages(self) -> Stages:
+        """All but the input's bytes."""
+        return Stages(*(getattr(self, name) for name in Stages._fields))
 
     @property
     def ample(self) -> int:

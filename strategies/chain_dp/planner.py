@@ -123,7 +123,7 @@ def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any
         ours = table.time_within(room // unit)
         coarse = unit if len(parts.chain) <= LONG else 4 * unit
         rounded, slots = parts.chain.in_units(coarse, up=False), -(-room // coarse)
-        lower = build(rounded, slots, retain=table.retain)
+        lower = build(rounded, slots, retain=table.rules.retain)
         best = None if lower is None else lower.time_within(slots)
         if ours is not None and best:
             # Sizes rounded down bound the exact optimum from below.

@@ -197,10 +197,10 @@ class Segments:
             total += self._bytes(fresh) - self._bytes(gone)
         return peak
 
-    def plan(self, schedule: Iterable[tuple[Operation, int]]) -> Plan:
+    def plan(self, schedule: Iterable[tuple[Operation, int, int]]) -> Plan:
         """A schedule of stages as a plan, with the earliest frees."""
         writer = Writer(self)
-        for kind, stage in schedule:
+        for kind, stage, _ in schedule:
             writer.run(kind, stage)
         codes = with_frees(self.graph, np.array(writer.computes, dtype=np.int64))
         return Plan.from_codes(self.graph, codes)
@@ -225,7 +225,7 @@ class Writer:
                 self.emit((*parts.forward[stage], *parts.aside[stage]))
             self.emit(parts.back[stage])
             return
-        lists = {"all": parts.kept_ops, "plain": parts.plain_ops, "base": parts.base_ops}
+        lists = {"keep": parts.kept_ops, "plain": parts.plain_ops, "base": parts.base_ops}
         self.forward(stage, lists[kind][stage])
 
     def forward(self, stage: int, ops: Iterable[int]) -> None:

@@ -90,8 +90,10 @@ def find(state, stage, op):
 
 @kernel
 def insert(net, state, stage, op):
-    """Recompute an op in a later stage than its own; False where it is, or no room is left."""
+    """Recompute an op in a later stage than its own; False where it is, or may not be again."""
     n = state.head.size
+    if not may_repeat(net, state, op):
+        return False
     key = stage * n + op
     before = latest(state, op, key)
     following = state.again[before]
@@ -119,6 +121,16 @@ def insert(net, state, stage, op):
     state.again[before] = at
     refresh(state, stage)
     return True
+
+
+@kernel
+def may_repeat(net, state, op):
+    """May an op be computed once more?"""
+    count, at = 1, state.again[op]
+    while at >= 0 and count < net.most:
+        count += 1
+        at = state.again[at]
+    return net.most == 0 or count < net.most
 
 
 @kernel

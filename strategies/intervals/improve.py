@@ -53,6 +53,7 @@ class Improver:
         budget: in bytes.
         started: on the clock of ``perf_counter``.
         gap: relative gap that is good enough.
+        most: computes of an op that a schedule may have; 0 for any number.
 
     Attributes:
         progress: the incumbent's plan, the bound, and when what was found.
@@ -61,11 +62,13 @@ class Improver:
         least: the cost of every op once.
     """
 
-    def __init__(self, problem: Problem, budget: int, started: float, gap: float) -> None:
+    def __init__(
+        self, problem: Problem, budget: int, started: float, gap: float, most: int = 0
+    ) -> None:
         self.problem, self.graph, self.budget = problem, problem.graph, budget
         self.deadline = started + problem.time_limit
         self.progress = Progress(started, gap, problem.report)
-        self.net = Net.of(self.graph)
+        self.net = Net.of(self.graph, most)
         self.resident = self.graph.resident_bytes
         self.least = float(self.net.cost.sum())
         self._notes: Scratch = scratch(len(self.net.cost), problem.seed)
@@ -172,9 +175,11 @@ class Improver:
             number: of the first round: 0 begins with annealing, 1 with local search.
         """
         seconds = max(1.0, RESTART * self.problem.time_limit)
+        only_this = bool(self.net.most) or self.graph.loss_index is None
         while True:
             hard = self._rows is not None and (len(self.net.cost) > LARGE or number % 2 == 1)
-            if self._rows is None and number == 2 and self.graph.loss_index is None:
+            hard = hard and not self.net.most  # few of its moves are left
+            if self._rows is None and number == 2 and only_this:
                 self.drop_greedily(start(self.net, self.resident))
             yield from (self.hard if hard else self.soft)(seconds)
             seconds, number = seconds * 1.5, number + 1

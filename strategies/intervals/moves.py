@@ -15,6 +15,7 @@ from rematbench.strategies.intervals.edits import (
     is_useless,
     key_of,
     latest,
+    may_repeat,
     next_read,
     remove,
 )
@@ -127,6 +128,8 @@ def chain(net, state, notes, op, stage, budget, price, most):
             end = end_of(net, state, value, key_of(state, at), following)
             if end >= key or most_between(state, end + 1, key) + size <= budget:
                 continue
+            if not may_repeat(net, state, source):
+                continue
             stays = draw(notes.random) < 0.5 if price < 0 else price * size < net.cost[source]
             if stays:
                 kept += price * size
@@ -198,7 +201,7 @@ def _take_out(net, state, notes, at):
 def candidate(net, state, notes, op, key, excess, budget, price, crowd, noise, best):
     """Score of dropping an op's values over a moment, and the stage; infinite above ``best``."""
     total, stage = gap(net, state, op, key)
-    if total == 0:
+    if total == 0 or not may_repeat(net, state, op):
         return np.inf, -1
     helps = float(min(total, excess))
     if crowd.size > 1:
@@ -237,9 +240,10 @@ def repair(net, state, notes, budget, most_cost, samples, price, noise, crowd, d
         if chosen < 0:
             return False
         count, _, _ = chain(net, state, notes, chosen, until, budget, price, np.inf)
-        if count == 0:
-            return False
+        edits = notes.counts[1]
         apply_chain(net, state, notes, count, until)
+        if notes.counts[1] == edits:
+            return False
     return True
 
 

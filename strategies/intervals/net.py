@@ -28,6 +28,7 @@ class Net(NamedTuple):
         final: per value, is it an output of the graph?
         reads, writes: per op, values.
         readers: per value, ops, ascending.
+        most: computes of an op that a schedule may have; 0 for any number.
     """
 
     cost: FloatArray
@@ -39,9 +40,10 @@ class Net(NamedTuple):
     reads: Ragged
     writes: Ragged
     readers: Ragged
+    most: int
 
     @classmethod
-    def of(cls, graph: Graph) -> Net:
+    def of(cls, graph: Graph, most: int = 0) -> Net:
         """Of default implementations; residents are left out."""
         ops, tables = needed(graph), graph.tables
         number = np.full(len(graph.values), -1, dtype=np.int64)
@@ -68,6 +70,7 @@ class Net(NamedTuple):
             Ragged.of(Rows.of(reads)),
             Ragged.of(Rows.of([number[row].tolist() for row in written])),
             Ragged.of(Rows.of(readers)),
+            most,
         )
 
 

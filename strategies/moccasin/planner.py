@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
+from types import ModuleType
 from typing import Any, ClassVar, Literal
-
-import numpy as np
 
 from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
 from rematbench.graphs.plan import program_order
@@ -16,13 +15,13 @@ from rematbench.strategies.base import Problem, Solution, Traits, check_choice, 
 from rematbench.strategies.moccasin.instance import Scaled, instance_of
 from rematbench.strategies.moccasin.process import SolverProcess, available_threads, solving
 from rematbench.strategies.scheduling.anytime import Progress
-from rematbench.strategies.scheduling.local_search import search as local_search
-from rematbench.strategies.scheduling.space import Space, check
+from rematbench.strategies.scheduling.space import check
 
-# Of the time limit, and seconds at most, for a start.
-_START_SHARE, _START_SECONDS = 0.1, 5.0
-# Once there is one, no more than this.
-_POLISH_SECONDS = 1.0
+# Of the time limit, for a start, at most; seconds per op after which there will be none.
+_START_SHARE, _PATIENCE = 0.5, 0.15
+# Once there is one: so many seconds without a better one, or as long as the best one took, are
+# enough.
+_STALLED_SECONDS = 1.0
 # Of the cost: sums in another order.
 _SAME = 1e-9
 
@@ -35,8 +34,8 @@ class Moccasin:
         computes: the paper's C.
         gap: relative gap (cost - bound) / cost at which to stop.
         threads: of the solver; null: those of the job.
-        start: ``search``: a local search tries for a few seconds to find a plan within the budget
-            to start from; ``none``: only the solver brings the peak down, as in the paper.
+        start: ``search``: the first phase is annealing over plans with at most C computes of an op,
+            until it stalls; ``none``: the solver alone brings the peak down, as in the paper.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -55,6 +54,10 @@ class Moccasin:
                 raise ConfigError(f"strategy.{name}={value!r}: give a whole number, 1 or more")
         check_share("gap", self.gap)
         check_choice("start", self.start, ("search", "none"))
+
+    def warm_up(self) -> None:
+        """Compile the kernels."""
+        _intervals().warm_up()
 
     def plan(self, problem: Problem) -> Solution:
         """The best plan when the time is up, or its solver's process is gone.
@@ -103,22 +106,27 @@ class _Search:
         self.fitted_seconds: float | None = None
 
     def start(self, computes: int) -> list[int] | None:
-        """Computes of the cheapest plan within the budget that a local search finds."""
-        graph, budget = self.problem.graph, self.problem.budget
-        assert budget is not None
-        space = Space.full(graph) if graph.loss_index is None else Space.reduced(graph)
-        seconds = min(_START_SECONDS, _START_SHARE * self.problem.time_limit)
-        begun, best = perf_counter(), None
-        random = np.random.default_rng(self.problem.seed)
-        for found in local_search(space.everything(), budget, random, begun + seconds):
+        """Computes of the cheapest plan within the budget that annealing finds, until it stalls."""
+        problem, best = self.problem, None
+        assert problem.budget is not None
+        begun = perf_counter()
+        until = begun + _START_SHARE * max(0.0, self.started + problem.time_limit - begun)
+        asked = replace(problem, time_limit=until - begun)
+        search, stalls = (
+            _intervals().IntervalSearch(asked, problem.budget, begun, 0.0, computes),
+            until,
+        )
+        for _ in search.steps(prove=False):
             self.progress.rest()
-            order = self.scaled.order(found.plan)
-            times = np.bincount(order)
-            if found.peak <= budget and times.max() <= computes and found.cost < self.progress.cost:
-                best = order
-                self._offer(order)
-            if best is not None and perf_counter() > begun + _POLISH_SECONDS:
+            plan, now = search.progress.plan, perf_counter()
+            if plan is not None and search.progress.cost < self.progress.cost:
+                best = self.scaled.order(plan)
+                self._offer(best)
+                stalls = now + max(_STALLED_SECONDS, now - begun)
+            if now > min(until, stalls):
                 break
+        if search.progress.leanest is not None:
+            self.progress.see(search.progress.leanest)
         return best
 
     def follow(self, process: SolverProcess) -> None:
@@ -179,6 +187,15 @@ class _Search:
             seconds=perf_counter() - self.started,
             details=facts,
         )
+
+
+def _intervals() -> ModuleType:
+    """The search for a start. Its HiGHS and OR-tools cannot share a process, and this one's modules
+    are imported in the solver's, too.
+    """
+    from rematbench.strategies.intervals import planner
+
+    return planner
 
 
 def _require() -> None:

@@ -16,9 +16,10 @@ from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_share
 from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.strategies.chain_dp.segments import Segments, Writer, segments_of
+from rematbench.strategies.chain_dp.table import Table
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Option, options_of
-from rematbench.strategies.rockmate.table import Choices, Table, build
+from rematbench.strategies.rockmate.table import Choices, build
 from rematbench.strategies.scheduling.solver import SOLVER
 
 # Of the time limit, for the blocks' programs.
@@ -141,20 +142,15 @@ def _plan(
 ) -> Plan:
     writer = Writer(parts)
     for kind, stage, number in table.schedule(memory):
-        if kind == "plain":
-            writer.run("plain", stage)
-        elif kind == "base":
-            if stage < len(parts.forward) - 1:
-                writer.run("base", stage)
-            writer.run("back", stage)
+        block, options = known[stage]
+        if number < 0:
+            writer.run(kind, stage)
+            continue
+        assert block is not None
+        if kind == "keep":
+            writer.forward(stage, [block.ops[op] for op in options[number].forward])
         else:
-            block, options = known[stage]
-            assert block is not None
-            option = options[number]
-            if kind != "back":
-                writer.forward(stage, [block.ops[op] for op in option.forward])
-            if kind != "forward":
-                writer.emit([block.ops[op] for op in option.back])
+            writer.emit([block.ops[op] for op in options[number].back])
     codes = with_frees(parts.graph, np.array(writer.computes, dtype=np.int64))
     return Plan.from_codes(parts.graph, codes)
 

@@ -117,19 +117,19 @@ def brute_force(case: Case, limit: int) -> int | None:
     return None
 
 
-def replay(case: Case, schedule: list[tuple[str, int]]) -> int:
+def replay(case: Case, schedule: list[tuple[str, int, int]]) -> int:
     """The time of a schedule, which the table of the paper allows within the case's limit."""
     length = len(case["u_f"])
     state: State = (length + 1, frozenset({0}), frozenset(), frozenset({0}))
     total = 0
-    for position, (kind, place) in enumerate(schedule):
-        name = {"all": "all", "base": "all", "plain": "ck", "back": "back"}[kind]
+    for position, (kind, place, _) in enumerate(schedule):
+        name = {"keep": "all", "base": "all", "plain": "ck", "back": "back"}[kind]
         if name == "back" and place == length:
             name = "loss"
         if name == "ck" and place in state[1] - state[3]:
             # Its input goes with it, unless it is read again before it is computed again.
-            after = ((k, p) for k, p in schedule[position + 1 :] if k != "back")
-            if next((p for _, p in after if p in (place - 1, place)), place - 1) == place - 1:
+            after = (p for k, p, _ in schedule[position + 1 :] if k != "back")
+            if next((p for p in after if p in (place - 1, place)), place - 1) == place - 1:
                 name = "empty"
         (move,) = [m for m in moves(case, state) if m[:2] == (name, place + 1)]
         _, _, time, state, memory = move

@@ -118,6 +118,20 @@ def test_edits_are_what_the_simulator_sees(
     assert (peak(state), state.cost[0]) == (before[0], pytest.approx(before[1]))
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_search_keeps_to_the_computes_of_an_op_that_are_allowed(most: int) -> None:
+    """Where more of them lead to a cheaper plan, or to a plan at all."""
+    graph = unit_chain(10)
+    search = IntervalSearch(Problem(graph, 6, 60, 0), 6, perf_counter(), 0.0, most)
+    for number, _ in enumerate(search.steps(prove=False)):
+        if search.progress.plan is not None or number > 20:
+            break
+    assert (search.progress.plan is None) == (most == 1)
+    if search.progress.plan is not None:
+        times = np.bincount(recomputations(graph, search.progress.plan)[:, 1])
+        assert 1 + times.max() <= most
+
+
 @pytest.mark.parametrize("seed", [6, 15, 16, 24, 33, 36])
 def test_bounds_hold(seed: int) -> None:
     """No plan of (9) is cheaper than any window says, nor than windows added up."""

@@ -84,10 +84,10 @@ def least_time(choices: Choices, memory: int) -> float:
         g, found = int(chain.gradient[t]), inf
         if s == t and m >= max(g + int(chain.base_peak[s]), int(chain.back_peak[s])):
             found = float(chain.base_time[s] + chain.back_time[s])
-        for o in range(int(choices.start[s]), int(choices.start[s + 1])):
-            if m >= max(g + int(choices.forward_peak[o]), int(choices.back_peak[o])):
-                rest = 0.0 if s == t else best(s + 1, t, m - int(choices.kept[o]))
-                found = min(found, float(choices.time[o]) + rest)
+        for o in range(int(choices.ways.first[s]), int(choices.ways.first[s + 1])):
+            if m >= max(g + int(choices.ways.forward_peak[o]), int(choices.ways.back_peak[o])):
+                rest = 0.0 if s == t else best(s + 1, t, m - int(choices.ways.kept[o]))
+                found = min(found, float(choices.ways.time[o]) + rest)
         need, forward = g + int(chain.plain_peak[s]), 0.0
         for c in range(s + 1, t + 1):
             if c - 1 > s:
@@ -127,8 +127,10 @@ def spent(choices: Choices, schedule: object, options: list[list[Option]]) -> fl
         if kind == "plain":
             total += float(chain.plain_time[stage])
         elif kind == "base":
-            total += float(chain.base_time[stage] + chain.back_time[stage])
-        elif kind != "back":
+            total += float(chain.base_time[stage])
+        elif number < 0:
+            total += float(chain.back_time[stage])
+        elif kind == "keep":
             total += options[stage][number].time
     return total
 

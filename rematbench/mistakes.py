@@ -19,6 +19,7 @@ from rematbench.row import Row, make_row
 from rematbench.settings import model_label
 
 _GROUPS = ("model", "strategy", "costmodel", "device", "experiment", "launch", "cases")
+_LAUNCHERS = ("joblib", "ray", "slurm")  # extras with a launcher
 
 
 def failed_row(config: Mapping[str, Any], strategy: object, reason: str, **extra: Any) -> Row:
@@ -113,5 +114,8 @@ def _nearest(group: str, name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     if group == "hydra/launcher":
-        hint = "its package may not be installed (see docs/sweeps.md); "
+        kind = name.partition("_")[0]
+        extra = "slurm" if kind == "submitit" else kind
+        install = f'pip install "rematbench[{extra}]"' if extra in _LAUNCHERS else "an extra"
+        hint = f"its package may not be installed: {install} (docs/sweeps.md); "
     return f"{group}={name}: unknown; {hint}it may be one of: {', '.join(names)}"

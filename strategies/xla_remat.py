@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
 from rematbench.graphs.ir import Graph, IntArray, Phase
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
@@ -249,18 +249,27 @@ class XlaRemat:
 
         Raises:
             Infeasible: the pass ends above the budget; carries the smallest peak seen.
+            Stopped: the same, but time was up before its end.
         """
         if problem.budget is None:
             return Solution(program_order(problem.graph), details={"limit_bytes": None})
-        found, plan, _, curve = cheapest_within(problem, self._candidates(problem))
+        ended = perf_counter() + problem.time_limit
+        try:
+            found, plan, _, curve = cheapest_within(problem, self._candidates(problem, ended))
+        except Infeasible as short:
+            if perf_counter() <= ended:
+                raise
+            reason = f"{short.reason}; it was stopped after {problem.time_limit:g} s: give more"
+            raise Stopped(reason, smallest_peak_found=short.smallest_peak_found) from None
         rank, _, limit = found.partition(" ")
         facts = {"rank": rank, "limit_bytes": int(limit), "curve": curve}
         return Solution(plan, variant=rank, details=facts)
 
-    def _candidates(self, problem: Problem) -> Iterator[tuple[str, Callable[[], Plan]]]:
+    def _candidates(
+        self, problem: Problem, ended: float
+    ) -> Iterator[tuple[str, Callable[[], Plan]]]:
         """(rank and limit, plan); a lower limit only where the plan is above the budget."""
         assert problem.budget is not None
-        ended = perf_counter() + problem.time_limit
         ranks: tuple[Rank, ...] = ("bytes", "cost") if self.rank == "both" else (self.rank,)
         movable = problem.budget - problem.graph.resident_bytes
         for share in _LIMITS:

@@ -61,8 +61,8 @@ class CheckmateIlp:
         check_share("gap", self.gap)
 
     def warm_up(self) -> None:
-        """Compile the kernels."""
-        self._fast(Problem(unit_chain(6)), 4, perf_counter())
+        """Compile the kernels, however long that takes."""
+        self._fast(Problem(unit_chain(6), None, 3600.0), 4, perf_counter())
         intervals.warm_up()
 
     def plan(self, problem: Problem) -> Solution:

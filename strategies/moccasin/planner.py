@@ -112,10 +112,8 @@ class _Search:
         begun = perf_counter()
         until = begun + _START_SHARE * max(0.0, self.started + problem.time_limit - begun)
         asked = replace(problem, time_limit=until - begun)
-        search, stalls = (
-            _intervals().IntervalSearch(asked, problem.budget, begun, 0.0, computes),
-            until,
-        )
+        search = _intervals().IntervalSearch(asked, problem.budget, begun, 0.0, computes)
+        stalls = begun + _PATIENCE * len(self.scaled.ops)
         for _ in search.steps(prove=False):
             self.progress.rest()
             plan, now = search.progress.plan, perf_counter()

@@ -86,9 +86,9 @@ class Monet:
         return False
 
     def warm_up(self) -> None:
-        """Compile the kernels."""
+        """Compile the kernels, however long that takes."""
         warm_up()
-        replace(self, known=(), gap=0.5).plan(Problem(unit_chain(6), 4))
+        replace(self, known=(), gap=0.5).plan(Problem(unit_chain(6), 4, 3600.0))
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound for every plan of the graph with first computes in order.

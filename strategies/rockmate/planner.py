@@ -60,8 +60,8 @@ class Rockmate:
         check_share("gap", self.gap)
 
     def warm_up(self) -> None:
-        """Compile the kernels."""
-        self.plan(Problem(unit_chain(4), 7))
+        """Compile the kernels, however long that takes."""
+        self.plan(Problem(unit_chain(4), 7, 3600.0))
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of the chain's schedules at and above the budget whose simulated peak fits.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from executed import check_executed
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
@@ -137,3 +137,11 @@ def test_bad_options_and_no_budget() -> None:
 
 def test_runs_with_the_bits_of_eager_training() -> None:
     check_executed(XlaRemat())
+
+
+def test_a_pass_that_the_time_limit_cuts_short_says_so() -> None:
+    graph = unit_chain(12)
+    with pytest.raises(Stopped, match=r"it was stopped after 0 s: give more") as caught:
+        XlaRemat().plan(Problem(graph, 10, 0.0))
+    assert caught.value.smallest_peak_found == simulate(graph, program_order(graph)).peak_bytes
+    assert computes(graph, 10)

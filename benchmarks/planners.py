@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+
+import numpy as np
 
 from benchmarks.figures import Figure, publish
 from rematbench.graphs.synthetic import random_graph
 from rematbench.strategies.base import Problem
+from rematbench.strategies.chain_dp import build
+from rematbench.strategies.chain_dp.chain import chain_of
 from rematbench.strategies.chen import ApGreedy, ChenGreedy, LinearizedGreedy
 from rematbench.strategies.joins.dp import JoinTable
 from rematbench.strategies.revolve import schedule
@@ -37,6 +42,23 @@ def theory() -> list[Figure]:
         Figure("join_dp, three branches of 30, all slots", snn, 5, "CPU s"),
         Figure("revolve, 10,000 steps, 10 slots", binomial, 1, "CPU s"),
     ]
+
+
+def chains() -> list[Figure]:
+    """The chain program in 500 slots, persistent schedules."""
+    random, figures = np.random.default_rng(0), []
+    for length, most in ((3, 5), (50, 5), (200, 60)):  # the first compiles
+        a = random.integers(10**6, 10**7, length + 1)
+        kept = a[1:] + random.integers(10**6, 3 * 10**7, length)
+        times = random.integers(100, 1000, (2, length)).tolist()
+        extra = random.integers(0, 10**6, (2, length)).tolist()
+        case = {"u_f": times[0], "u_b": times[1], "o_f": extra[0], "o_b": extra[1]}
+        case |= {"a": a.tolist(), "abar": kept.tolist(), "limit": int(0.4 * kept.sum())}
+        chain, limit = chain_of(case)
+        rounded, slots = chain.in_units(limit // 500), limit // (limit // 500)
+        seconds = cpu_seconds(partial(build, rounded, slots))
+        figures.append(Figure(f"chain_dp, {length} stages, 500 slots", seconds, most, "CPU s"))
+    return figures[1:]
 
 
 def sweeps() -> list[Figure]:
@@ -70,4 +92,4 @@ def feng_huang() -> list[Figure]:
 
 
 if __name__ == "__main__":
-    publish("planners", theory() + sweeps() + feng_huang())
+    publish("planners", theory() + chains() + sweeps() + feng_huang())

@@ -57,7 +57,9 @@ class Moccasin:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        _intervals().warm_up()
+        from rematbench.strategies.intervals.planner import warm_up  # not in the solver's process
+
+        warm_up()
 
     def plan(self, problem: Problem) -> Solution:
         """The best plan when the time is up, or its solver's process is gone.
@@ -112,9 +114,10 @@ class _Search:
         begun = perf_counter()
         until = begun + _START_SHARE * max(0.0, self.started + problem.time_limit - begun)
         asked = replace(problem, time_limit=until - begun)
-        search = _intervals().IntervalSearch(asked, problem.budget, begun, 0.0, computes)
+        search = _intervals().Improver(asked, problem.budget, begun, 0.0, computes)
+        search.take_warm_starts()
         stalls = begun + _PATIENCE * len(self.scaled.ops)
-        for _ in search.steps(prove=False):
+        for _ in search.anneal():
             self.progress.rest()
             plan, now = search.progress.plan, perf_counter()
             if plan is not None and search.progress.cost < self.progress.cost:
@@ -188,12 +191,10 @@ class _Search:
 
 
 def _intervals() -> ModuleType:
-    """The search for a start. Its HiGHS and OR-tools cannot share a process, and this one's modules
-    are imported in the solver's, too.
-    """
-    from rematbench.strategies.intervals import planner
+    """The search for a start, imported late: the solver's process has no use for it."""
+    from rematbench.strategies.intervals import improve
 
-    return planner
+    return improve
 
 
 def _require() -> None:

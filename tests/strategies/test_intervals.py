@@ -22,6 +22,7 @@ from rematbench.strategies.base import Problem
 from rematbench.strategies.hierarchical import BlockSearch, Hierarchical
 from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import find, insert, prune, remove
+from rematbench.strategies.intervals.improve import Improver
 from rematbench.strategies.intervals.memory import most_between, peak, profile, watch
 from rematbench.strategies.intervals.moments import best_windows, window
 from rematbench.strategies.intervals.moves import scratch, undo
@@ -122,8 +123,8 @@ def test_edits_are_what_the_simulator_sees(
 def test_a_search_keeps_to_the_computes_of_an_op_that_are_allowed(most: int) -> None:
     """Where more of them lead to a cheaper plan, or to a plan at all."""
     graph = unit_chain(10)
-    search = IntervalSearch(Problem(graph, 6, 60, 0), 6, perf_counter(), 0.0, most)
-    for number, _ in enumerate(search.steps(prove=False)):
+    search = Improver(Problem(graph, 6, 8, 0), 6, perf_counter(), 0.0, most)
+    for number, _ in enumerate(search.anneal()):
         if search.progress.plan is not None or number > 20:
             break
     assert (search.progress.plan is None) == (most == 1)

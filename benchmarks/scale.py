@@ -1,31 +1,61 @@
-"""Time and memory of planners against ops, with fitted exponents.
+"""Time and memory of planners, of the simulator, of files and of pages, against ops.
 
-``python -m benchmarks.scale [STRATEGY ...]`` plans chains of blocks with a skip, of 500 to 10,000
-ops, and writes runs/benchmarks/scale.json; an exponent of 1 is linear.
+``python -m benchmarks.scale [NAME ...]`` measures them on chains of blocks with a skip, of 500 to
+10,000 ops, and writes runs/benchmarks/scale.json and, of all, runs/benchmarks/scale.png. An
+exponent of 1 is linear. Seconds are the processor's; memory is what the process grew by at most.
 """
 
 from __future__ import annotations
 
 import sys
-import tracemalloc
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from time import process_time
 
 import numpy as np
 
-from benchmarks.figures import Figure, publish
-from rematbench.graphs.errors import RematbenchError
+from benchmarks.figures import RECORDS, Figure, publish
+from benchmarks.report import row
+from rematbench.graphs.coarsen import coarsen
+from rematbench.graphs.errors import Infeasible, RematbenchError
+from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import with_backward
+from rematbench.job import trace_csv
+from rematbench.report.collect import collect
+from rematbench.report.pages import write_pages
+from rematbench.row import write_row
 from rematbench.strategies.base import Problem, SupportsWarmUp
 from rematbench.strategies.registry import make
 
 SIZES = (500, 1000, 2500, 5000, 10_000)
-STRATEGIES = ("hierarchical", "ap_greedy", "linearized_greedy", "xla_remat")
+STRATEGIES = (
+    *("ap_sqrt", "ap_greedy", "ap_revolve", "linearized_sqrt", "linearized_greedy", "chain_dp"),
+    *("feng_huang", "random_checkpoints", "kusumoto", "dtr", "coop", "gist", "xla_remat"),
+    *("rockmate", "hierarchical"),
+)
 OPTIONS = {"hierarchical": {"polish": False}}
 """Anytime search would take all the time there is."""
-SHARE, SECONDS, MOST_EXPONENT = 0.4, 60.0, 1.5
+SHARE, SECONDS = 0.5, 60.0
+ENOUGH = 15.0
+"""CPU seconds after which no larger size is tried."""
+MOST_EXPONENT = 1.5
+"""What n log n, and the noise of small sizes, come to."""
+REASONS = {
+    "ap_revolve": "s snapshots need about n^(1 + 1/s) computations, and each is in the plan",
+    "chain_dp": "its table has an entry per pair of stages",
+    "coop": "each eviction looks at all addresses",
+    "dtr": "each eviction looks at all that is evictable, and its e* are sets of all storages",
+    "kusumoto": "its lower sets are pairs of places",
+    "xla_remat": "each block to compute again is the best of all that have run",
+    "rockmate": "its table has an entry per pair of blocks",
+}
+"""Why some grow faster: it is what their papers do."""
 
 
 def blocks(ops: int) -> Graph:
@@ -41,41 +71,153 @@ def blocks(ops: int) -> Graph:
     return with_backward(Graph(f"blocks{ops}", tuple(values), tuple(forward), (before,)))
 
 
-def measured(name: str) -> list[Figure]:
-    """CPU seconds and peak memory of one planner at each size, and their exponents."""
+def planner(name: str, graph: Graph) -> Callable[[], object]:
+    """Planning within a share of the peak."""
     strategy = make(name, **OPTIONS.get(name, {}))
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
-    seconds, memory, ops = [], [], []
+    budget = int(SHARE * simulate(graph, program_order(graph)).peak_bytes)
+
+    def run() -> None:
+        with suppress(Infeasible):
+            strategy.plan(Problem(graph, budget, time_limit=SECONDS))
+
+    return run
+
+
+def simulation(graph: Graph) -> Callable[[], object]:
+    """A hundred simulations."""
+    plan = program_order(graph)
+    return lambda: [simulate(graph, plan) for _ in range(100)]
+
+
+def files(graph: Graph) -> Callable[[], object]:
+    """A graph and a plan, written and read."""
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as name:
+            one, other = Path(name, "a.graph.json.gz"), Path(name, "a.plan.json")
+            write_graph(one, graph)
+            write_plan(other, program_order(graph))
+            read_graph(one), read_plan(other)
+
+    return run
+
+
+def page(graph: Graph) -> Callable[[], object]:
+    """The report of one row, with its own page and picture."""
+    plan = program_order(graph)
+    trace = simulate(graph, plan)
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name, "runs", "0")
+            folder.mkdir(parents=True)
+            write_graph(folder / "graph.json.gz", graph)
+            write_plan(folder / "plan.json", plan)
+            (folder / "trace.csv").write_text(trace_csv(plan, trace))
+            facts = {"peak_bytes": trace.peak_bytes, "budget_bytes": None, "status": "ok"}
+            write_row(folder / "row.json", row(1) | facts)
+            written = write_pages(collect([folder.parent]), Path(name, "report"))
+            assert not written.problems, written.problems[0]
+
+    return run
+
+
+ALL: dict[str, Callable[[Graph], Callable[[], object]]] = {
+    "100 simulations": simulation,
+    "coarsen": lambda graph: lambda: coarsen(graph),
+    "graph and plan files": files,
+    "page of a row": page,
+    **{name: partial(planner, name) for name in STRATEGIES},
+}
+
+
+def grown(run: Callable[[], object]) -> tuple[float, float]:
+    """Processor seconds of a call, and megabytes that the process grew by at most (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forget the highest so far
+    before, began = _memory("VmRSS"), process_time()
+    run()
+    return max(1e-3, process_time() - began), max(0.1, _memory("VmHWM") - before)
+
+
+def _memory(field: str) -> float:
+    """A line of the process's status, in megabytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(field)) / 1e3
+
+
+def measured(name: str) -> tuple[list[int], list[float], list[float]]:
+    """Ops, seconds and megabytes of what has a plan or a reason at each size."""
+    found: tuple[list[int], list[float], list[float]] = ([], [], [])
+    ALL[name](blocks(60))()  # what compiles, or is imported
     for size in SIZES:
         graph = blocks(size)
-        budget = int(SHARE * simulate(graph, program_order(graph)).peak_bytes)
-        tracemalloc.start()
-        began = process_time()
+        run = ALL[name](graph)
         try:
-            strategy.plan(Problem(graph, budget, time_limit=SECONDS))
+            figures = grown(run)
         except RematbenchError as error:
             print(f"{name} at {size}: {error}")
-        seconds.append(max(1e-3, process_time() - began))
-        memory.append(max(1, tracemalloc.get_traced_memory()[1]))
-        tracemalloc.stop()
-        ops.append(len(graph.ops))
-    titles = (("time", seconds), ("memory", memory))
-    exponents = [
-        Figure(f"{name}: exponent of {title}", _slope(ops, found), MOST_EXPONENT, "")
-        for title, found in titles
+            break
+        print(f"{name} at {len(graph.ops)}: {figures[0]:.3f} s, {figures[1]:.1f} MB", flush=True)
+        for each, value in zip(found, (len(graph.ops), *figures), strict=True):
+            each.append(value)  # type: ignore[arg-type]
+        if figures[0] > ENOUGH:
+            break
+    return found
+
+
+def slope(ops: list[int], found: list[float]) -> float:
+    """Of a straight line through the logarithms of the larger sizes, which noise spares."""
+    known = np.isfinite(found) & (np.array(ops) > SIZES[0] * 1.5)
+    if known.sum() < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(np.array(ops)[known]), np.log(np.array(found)[known]), 1)[0])
+
+
+def draw(curves: dict[str, tuple[list[int], list[float], list[float]]]) -> None:
+    """Both against ops, with the exponents."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(13, 6))
+    for number, (name, (ops, *both)) in enumerate(curves.items()):
+        style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+        for axis, found in zip(axes, both, strict=True):
+            label = f"{name}: {slope(ops, found):.2f}"
+            axis.plot(ops, found, marker=".", label=label, **style)
+    for axis, title in zip(axes, ("CPU seconds", "memory, MB"), strict=True):
+        axis.set(xscale="log", yscale="log", xlabel="ops", title=f"{title} (legend: exponents)")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7, ncol=2)
+    figure.tight_layout()
+    figure.savefig(RECORDS / "scale.png", dpi=90)
+    plt.close(figure)
+
+
+def figures_of(
+    name: str, ops: list[int], seconds: list[float], memory: list[float]
+) -> list[Figure]:
+    """Of one curve: the last point, and both exponents; no bound where there is a reason."""
+    most = None if name in REASONS else MOST_EXPONENT
+    found = [
+        (f"{name}: {ops[-1]} ops", seconds[-1], SECONDS + 2, "CPU s"),
+        (f"{name}: exponent of time", slope(ops, seconds), most, ""),
+        (f"{name}: exponent of memory", slope(ops, memory), most, ""),
     ]
-    return [Figure(f"{name}: {ops[-1]} ops", seconds[-1], SECONDS + 2, "s"), *exponents]
-
-
-def _slope(ops: list[int], found: list[float] | list[int]) -> float:
-    """Of a straight line through the logarithms."""
-    return float(np.polyfit(np.log(ops), np.log(found), 1)[0])
+    return [Figure(*each) for each in found if np.isfinite(each[1])]
 
 
 def main() -> None:
     """Run it all; print a table."""
-    publish("scale", [each for name in sys.argv[1:] or STRATEGIES for each in measured(name)])
+    chosen = sys.argv[1:] or list(ALL)
+    curves = {name: curve for name in chosen if (curve := measured(name))[0]}
+    if not sys.argv[1:]:
+        draw(curves)
+    figures = [each for name, curve in curves.items() for each in figures_of(name, *curve)]
+    publish("scale", figures, reasons=REASONS)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import record_of
+from benchmarks.figures import RECORDS, record_of
 from rematbench.provenance import HOUSE
 
 # Name: what it measures. The short ones come first, the papers' figures (half an hour) last.
@@ -71,6 +71,11 @@ def page() -> str:
         if record is None or "figures" not in record:
             continue
         lines += ["", f"## {name}", "", f"`python -m benchmarks.{name}`: {ALL[name]}.", ""]
+        if (HOUSE / RECORDS / f"{name}.png").exists():
+            lines += [f"![{ALL[name]}](../{RECORDS}/{name}.png)", ""]
+        for what, why in record.get("reasons", {}).items():
+            lines += [f"- `{what}` grows faster, as its paper does: {why}."]
+        lines += [""] if "reasons" in record else []
         lines += ["| figure | value | asked for |", "|---|---|---|"]
         for row in record["figures"]:
             asked = _asked(row) + ("" if row["kept"] else " (missed)")

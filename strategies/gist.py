@@ -135,6 +135,9 @@ class _Encoder:
             if self.way[op] >= 0:
                 for value in self._reads[self.way[op]]:
                     readers.setdefault(value, []).append(op)
+        self._used = Counter(
+            v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]
+        )
         for value in sorted(waiting, key=lambda v: -self.tables.value_bytes[v]):
             if value in readers:
                 self._encode(value, readers[value])
@@ -149,24 +152,30 @@ class _Encoder:
     def _encode(self, value: int, readers: list[int]) -> None:
         """Switch all backward readers of a value, where that saves bytes; lossless comes first."""
         readers = [op for op in readers if value in self._reads[self.way[op]]]
-        used = {v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]}
         best: tuple[int, dict[int, int], frozenset[int]] | None = None
         for mode in ("exact", "csr", "bitmap", "fp16"):
             found = self._switched(value, readers, mode)
             if found is None or (mode == "fp16" and best is not None):
                 continue
             new = frozenset().union(*(self._encodings(way) for way in found.values()))
-            extra = int(sum(self.tables.value_bytes[v] for v in new - used))
+            extra = int(sum(self.tables.value_bytes[v] for v in new if not self._used[v]))
             if extra < self.tables.value_bytes[value] and (best is None or extra < best[0]):
                 best = extra, found, new
         if best is None:
             return
         for op, way in best[1].items():
-            self.way[op] = way
+            self._switch(op, way)
         self.encoded[value] = best[2]
         for encoding in best[2]:
             writer = int(self.tables.writer[encoding])
-            self.way[writer] = self.tables.op_first[writer]
+            self._switch(writer, int(self.tables.op_first[writer]))
+
+    def _switch(self, op: int, way: int) -> None:
+        """Compute an op in another way, and know how many read what."""
+        if self.way[op] >= 0:
+            self._used.subtract(self._reads[int(self.way[op])])
+        self._used.update(self._reads[way])
+        self.way[op] = way
 
     def _encodings(self, way: int) -> frozenset[int]:
         """What it reads that optional ops write."""

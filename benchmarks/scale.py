@@ -42,7 +42,7 @@ STRATEGIES = (
 OPTIONS = {"hierarchical": {"polish": False}}
 """Anytime search would take all the time there is."""
 SHARE, SECONDS = 0.5, 60.0
-ENOUGH = 15.0
+ENOUGH = 8.0
 """CPU seconds after which no larger size is tried."""
 MOST_EXPONENT = 1.5
 """What n log n, and the noise of small sizes, come to."""

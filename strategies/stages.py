@@ -163,7 +163,8 @@ def missing(graph: Graph, op: int, live: BoolArray) -> list[int]:
     pending = [op]
     while pending:
         reads = tables.reads[int(tables.op_first[pending.pop()])]
-        writers = set(tables.writer[reads[~live[reads]]].tolist()) - found
+        absent = reads[~live[reads] & (tables.writer[reads] >= 0)]  # residents are always there
+        writers = set(tables.writer[absent].tolist()) - found
         found |= writers
         pending += writers
     return sorted(found)

@@ -145,7 +145,7 @@ class Solver:
         multiplier[(multiplier > 0) & np.isinf(lower)] = 0.0
         multiplier[(multiplier < 0) & np.isinf(upper)] = 0.0
         matrix = lp.a_matrix_
-        start, index = np.array(matrix.start_), np.array(matrix.index_)
+        start, index = (np.array(each, dtype=np.int64) for each in (matrix.start_, matrix.index_))
         line = np.repeat(np.arange(len(start) - 1), np.diff(start))
         by_column = matrix.format_ == highspy.MatrixFormat.kColwise
         row, column = (index, line) if by_column else (line, index)

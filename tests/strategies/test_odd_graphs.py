@@ -20,6 +20,7 @@ from rematbench.strategies.chen import (
     LinearizedSqrt,
 )
 from rematbench.strategies.feng_huang import FengHuang, RandomCheckpoints
+from rematbench.strategies.hierarchical import Hierarchical
 from rematbench.strategies.joins import EquivChain, JoinDp
 from rematbench.strategies.kusumoto import Kusumoto
 from rematbench.strategies.moccasin import Moccasin
@@ -35,7 +36,7 @@ STRATEGIES = [
     *(EquivChain(reading="chain"), EquivChain(reading="turn")),
     *(ChainDp(), ChainDp(exact_steps=0), Kusumoto(), Kusumoto("approximate", "memory")),
     *(XlaRemat(), XlaRemat("bytes", 1), Moccasin(threads=1), Rockmate(2, 2)),
-    *(EveryLayer(), SelectiveAttention()),
+    *(EveryLayer(), SelectiveAttention(), Hierarchical(polish=False)),
 ]
 
 
@@ -51,6 +52,16 @@ ODD = {
     "several sources": forward({"a": [], "b": [], "c": ["a", "b"], "d": ["c"]}, ["d"]),
     "several sinks": forward({"a": [], "b": ["a"], "c": ["a"], "d": ["b"]}, ["c", "d"]),
     "disconnected": forward({"a": [], "b": ["a"], "c": [], "d": ["c"], "e": ["d"]}, ["b", "e"]),
+    "a resident": Graph(
+        "odd",
+        (Value("x", 1, resident=True), Value("a", 2), Value("b", 2), Value("c", 2)),
+        (
+            simple_op("a", Phase.FORWARD, ["x"], ["a"], 1),
+            simple_op("b", Phase.FORWARD, ["a", "x"], ["b"], 1),
+            simple_op("c", Phase.FORWARD, ["b", "x"], ["c"], 1),
+        ),
+        ("c",),
+    ),
     "zero bytes": forward({"a": [], "b": ["a"], "c": ["b"], "d": ["c"]}, ["d"], size=0),
     "zero costs": forward({"a": [], "b": ["a"], "c": ["b"], "d": ["c"]}, ["d"], cost=0),
 }

@@ -44,6 +44,7 @@ OPTIONS = {"hierarchical": {"polish": False}}
 SHARE, SECONDS = 0.5, 60.0
 ENOUGH = 8.0
 """CPU seconds after which no larger size is tried."""
+MEGABYTE = 1.0
 MOST_EXPONENT = 1.5
 """What n log n, and the noise of small sizes, come to."""
 REASONS = {
@@ -168,10 +169,14 @@ def measured(name: str) -> tuple[list[int], list[float], list[float]]:
     return found
 
 
-def slope(ops: list[int], found: list[float]) -> float:
-    """Of a straight line through the logarithms of the larger sizes, which noise spares."""
-    known = np.isfinite(found) & (np.array(ops) > SIZES[0] * 1.5)
-    if known.sum() < 2:
+def slope(ops: list[int], found: list[float], least: float = 0.0) -> float:
+    """Of a straight line through the logarithms of what noise spares; of too little, none.
+
+    Args:
+        least: what is above it counts: of memory, more than the allocator has at hand.
+    """
+    known = (np.array(found) > least) & (np.array(ops) > SIZES[0] * 1.5)
+    if known.sum() < 2 + (least > 0):
         return float("nan")
     return float(np.polyfit(np.log(np.array(ops)[known]), np.log(np.array(found)[known]), 1)[0])
 
@@ -187,7 +192,8 @@ def draw(curves: dict[str, tuple[list[int], list[float], list[float]]]) -> None:
     for number, (name, (ops, *both)) in enumerate(curves.items()):
         style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
         for axis, found in zip(axes, both, strict=True):
-            label = f"{name}: {slope(ops, found):.2f}"
+            fitted = slope(ops, found, MEGABYTE if found is both[1] else 0.0)
+            label = f"{name}: {fitted:.2f}" if np.isfinite(fitted) else name
             axis.plot(ops, found, marker=".", label=label, **style)
     for axis, title in zip(axes, ("CPU seconds", "memory, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="ops", title=f"{title} (legend: exponents)")
@@ -206,7 +212,7 @@ def figures_of(
     found = [
         (f"{name}: {ops[-1]} ops", seconds[-1], SECONDS + 2, "CPU s"),
         (f"{name}: exponent of time", slope(ops, seconds), most, ""),
-        (f"{name}: exponent of memory", slope(ops, memory), most, ""),
+        (f"{name}: exponent of memory", slope(ops, memory, MEGABYTE), most, ""),
     ]
     return [Figure(*each) for each in found if np.isfinite(each[1])]
 
@@ -218,7 +224,8 @@ def main() -> None:
     if not sys.argv[1:]:
         draw(curves)
     figures = [each for name, curve in curves.items() for each in figures_of(name, *curve)]
-    publish("scale", figures, reasons=REASONS)
+    reasons = {name: why for name, why in REASONS.items() if name in curves}
+    publish("scale", figures, reasons=reasons)
 
 
 if __name__ == "__main__":

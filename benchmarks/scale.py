@@ -52,7 +52,7 @@ REASONS = {
     "chain_dp": "its table has an entry per pair of stages",
     "coop": "each eviction looks at all addresses",
     "dtr": "each eviction looks at all that is evictable, and its e* are sets of all storages",
-    "kusumoto": "its lower sets are pairs of places",
+    "kusumoto": "its program is over pairs of lower sets",
     "xla_remat": "each block to compute again is the best of all that have run",
     "rockmate": "its table has an entry per pair of blocks",
 }
@@ -188,7 +188,7 @@ def draw(curves: dict[str, tuple[list[int], list[float], list[float]]]) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(13, 6))
+    figure, axes = plt.subplots(1, 2, figsize=(13, 7))
     for number, (name, (ops, *both)) in enumerate(curves.items()):
         style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
         for axis, found in zip(axes, both, strict=True):
@@ -198,7 +198,7 @@ def draw(curves: dict[str, tuple[list[int], list[float], list[float]]]) -> None:
     for axis, title in zip(axes, ("CPU seconds", "memory, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="ops", title=f"{title} (legend: exponents)")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=7, ncol=2)
+        axis.legend(fontsize=7, ncol=3, loc="upper center", bbox_to_anchor=(0.5, -0.1))
     figure.tight_layout()
     figure.savefig(RECORDS / "scale.png", dpi=90)
     plt.close(figure)

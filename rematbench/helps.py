@@ -116,7 +116,7 @@ HELPS = {
             "runs/figures/simrd_fig2 --figure simrd_fig2",
             "runs --all --out site",
         ),
-        "docs/guide.md; docs/papers has a page per paper and its figures",
+        "docs/figures.md; docs/papers has a page per paper and its figures",
         arguments=(
             ("RUNS", "run or sweep folders, or row.json files"),
             ("--figure NAME", "overhead, or a figure of a paper such as simrd_fig4; repeatable"),

@@ -154,7 +154,7 @@ def test_claims_name_every_paper_and_what_makes_their_numbers() -> None:
 
 
 def _boldest(printed: str, ours: str) -> str:
-    """The best verdict that docs/guide.md allows for two ratios or two percentages."""
+    """The best verdict that docs/figures.md allows for two ratios or two percentages."""
     texts = [re.match(r"([\d.]+)(x| %)", text) for text in (printed, ours)]
     if not all(texts) or texts[0][2] != texts[1][2]:
         return "reproduced"

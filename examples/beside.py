@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Run:
 
     Attributes:
         losses: of each step.
-        peak_bytes: of the forward and backward pass of the second step: parameters, buffers and
+        peak_bytes: of the forward and backward pass of the last step: parameters, buffers and
             batch included, optimizer state not.
         seconds: median of the later steps.
     """
@@ -66,7 +66,7 @@ def options(given: argparse.Namespace, peak_bytes: int) -> dict[str, Any]:
     }
 
 
-def train(module: nn.Module, call: Any, loss: Loss, batches: Iterable[Batch]) -> Run:
+def train(module: nn.Module, call: Any, loss: Loss, batches: Sequence[Batch]) -> Run:
     """The plain loop.
 
     Args:
@@ -84,7 +84,7 @@ def train(module: nn.Module, call: Any, loss: Loss, batches: Iterable[Batch]) ->
             losses.append(float(found.detach()))
 
         began = time.perf_counter()
-        if number == 1:
+        if number == len(batches) - 1:  # leaner plans have been tried, if Inductor needed them
             held = (*module.parameters(), *module.buffers(), *batch)
             peak = peak_of(turn, "cpu").peak_bytes + sum(t.nbytes for t in held)
         else:

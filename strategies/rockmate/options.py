@@ -131,7 +131,17 @@ def _planned(
         return None
     search = FastSearch(problem, budget, now, effort.gap, threads=2)
     search.improve(Space.reduced(graph), deadline)
-    return None if search.best is None else search.best.plan
+    found = None if search.best is None else search.best.plan
+    return found if found is not None and _possible(block, found) else None
+
+
+def _possible(block: Block, plan: Plan) -> bool:
+    """Does what follows the block run only once?  Costs next to nothing in the block's graph."""
+    if block.is_last:
+        return True
+    codes = plan.codes(block.graph)
+    ops = block.graph.tables.op_of[codes[codes >= 0]]
+    return int(np.count_nonzero(ops == block.graph.loss_index)) == 1
 
 
 def measured(block: Block, plan: Plan) -> Option:

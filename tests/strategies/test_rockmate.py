@@ -193,6 +193,23 @@ def test_between_the_bound_and_whole_stages(seed: int) -> None:
         assert simulate(graph, found.plan).cost <= rotors + 1e-9
 
 
+def test_what_follows_a_block_runs_once() -> None:
+    """It costs next to nothing in a block's graph, where a plan might compute it again."""
+    values, ops, last = [Value("x", 5, resident=True)], [], "x"
+    for i in range(10):
+        names = [f"a{i}", f"b{i}", f"c{i}"]
+        reads = [[last], names[:1], [names[1], last]]
+        for name, read, cost, size in zip(names, reads, (3, 1, 2), (10, 20, 10), strict=True):
+            ops.append(simple_op(name, Phase.FORWARD, read, [name], cost))
+            values.append(Value(name, size))
+        last = names[-1]
+    graph = with_backward(Graph("residual", tuple(values), tuple(ops), (last,)))
+    budget = int(0.4 * peak_of(graph))
+    found = Rockmate().plan(Problem(graph, budget))
+    assert found.plan is not None
+    assert simulate(graph, found.plan).peak_bytes <= budget
+
+
 def test_what_it_does_not_apply_to() -> None:
     forward = Graph(
         "forward", (Value("a", 1),), (simple_op("a", Phase.FORWARD, [], ["a"], 1),), ("a",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +86,32 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
     peak = max(graph.resident_bytes, int(during.max(initial=0)))
     distinct = np.count_nonzero(np.bincount(tables.op_of[codes[codes >= 0]]))
     return Trace(peak, cost, computed - int(distinct), checkpoints, codes, during, after)
+
+
+def check_draws(graph: Graph, plan: Plan, random: Collection[str]) -> None:
+    """Refuse a plan whose random numbers would not be eager training's.
+
+    Args:
+        random: names of the ops that draw random numbers. Later computes of theirs repeat the
+            first ones, which draw one after the other.
+
+    Raises:
+        InvalidPlan: a random op is first computed out of program order.
+    """
+    op_of, last = graph.tables.op_of, -1
+    drawing = {number for number, op in enumerate(graph.ops) if op.name in random}
+    done: set[int] = set()
+    for position, code in enumerate(plan.codes(graph).tolist()):
+        op = int(op_of[code]) if code >= 0 else -1
+        if op in drawing and op not in done:
+            if op < last:
+                raise InvalidPlan(
+                    position,
+                    f"the random op {graph.ops[op].told} is first computed out of program order; "
+                    "it would draw other numbers than eager training",
+                )
+            last = op
+            done.add(op)
 
 
 def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: int) -> str:

@@ -31,7 +31,7 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.planning import PlannedRun
-from rematbench.graphs.simulate import Trace, simulate
+from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.parts import memory_parts
 from rematbench.row import Outcome, Row, add_facts, ended, finite, put, sure, write_row
 from rematbench.settings import Settings
@@ -189,6 +189,8 @@ def _planned(
     graph, captured = problem.graph, problem.captured
     plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
     trace = simulate(graph, plan)
+    if captured is not None:
+        check_draws(graph, plan, captured.random_ops)
     _judge(row, solution, trace)
     row["extra"]["plan_hash"] = plan.hash(graph)
     known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)

@@ -9,7 +9,7 @@ sizes double up to a limit. What was decided at an earlier point stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -44,7 +44,7 @@ class _Item:
         users: per value that it writes, the computations that have yet to read it.
         position: in the schedule.
         placed: has the walk come to it?
-        read: has one that was placed read from it?
+        read: has one that was placed read from it, or must it run where it is?
         moved: is it a copy that made its original needless?
         denied: not to be computed again.
     """
@@ -68,10 +68,21 @@ class _Pass:
         rank: ``bytes``, as XLA does: the block that frees most; ``cost``: the least cost per byte.
         block_size: the largest block.
         ended: when to give up, by ``perf_counter``.
+        random: ops that draw random numbers. They are not moved, which would change the order in
+            which they draw: only computed again, from the same state.
     """
 
-    def __init__(self, graph: Graph, limit: int, rank: Rank, block_size: int, ended: float) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        limit: int,
+        rank: Rank,
+        block_size: int,
+        ended: float,
+        random: IntArray,
+    ) -> None:
         tables = graph.tables
+        self.random = set(random.tolist())
         self.ended = ended
         self.graph, self.limit, self.rank, self.block_size = graph, limit, rank, block_size
         self.size: list[int] = tables.value_bytes.tolist()
@@ -96,6 +107,7 @@ class _Pass:
                 writer[v] = item
                 item.users[v] = set()
             item.denied = self.graph.ops[op].phase is Phase.LOSS
+            item.read = op in self.random
             order.append(item)
         return order
 
@@ -272,11 +284,14 @@ class XlaRemat:
         assert problem.budget is not None
         ranks: tuple[Rank, ...] = ("bytes", "cost") if self.rank == "both" else (self.rank,)
         movable = problem.budget - problem.graph.resident_bytes
+        drawing = problem.captured.random_ops if problem.captured is not None else ()
+        random = np.array([problem.graph.op_index[name] for name in drawing], dtype=np.int64)
         for share in _LIMITS:
             left: list[Rank] = []
             for rank in ranks:
                 limit = problem.graph.resident_bytes + int(share * movable)
-                plan = _plan(problem.graph, limit, rank, self.block_size, ended)
+                walk = _Pass(problem.graph, limit, rank, self.block_size, ended, random)
+                plan = _plan(walk)
                 yield f"{rank} {limit}", partial(_same, plan)
                 peak = simulate(problem.graph, plan).peak_bytes
                 if problem.budget < peak <= _HOPELESS * problem.budget:
@@ -286,24 +301,33 @@ class XlaRemat:
                 return
 
 
-def _plan(graph: Graph, limit: int, rank: Rank, block_size: int, ended: float) -> Plan:
-    ops = _Pass(graph, limit, rank, block_size, ended).run()
+def _plan(walk: _Pass) -> Plan:
+    graph = walk.graph
+    ops = walk.run()
     codes = with_frees(graph, graph.tables.op_first[np.array(ops, dtype=np.int64)])
     # An original whose every reader was given a copy is dead code.
-    return Plan.from_codes(graph, _without_dead(graph, codes))
+    return Plan.from_codes(graph, _without_dead(graph, codes, walk.random))
 
 
-def _without_dead(graph: Graph, codes: IntArray) -> IntArray:
-    """The computes without those whose every output is freed unread, with frees anew."""
+def _without_dead(graph: Graph, codes: IntArray, random: Set[int]) -> IntArray:
+    """The computes without those whose every output is freed unread, with frees anew.
+
+    Random ops keep their first compute: it draws in its turn.
+    """
     tables = graph.tables
     while True:
         computes: list[int] = []
         waiting: dict[int, int] = {}  # value: position of the compute that nobody has read yet
         needed: set[int] = set()
+        drawn: set[int] = set()
         for code in codes[codes >= 0].tolist():
+            op = int(tables.op_of[code])
+            if op in random and op not in drawn:
+                needed.add(len(computes))
+                drawn.add(op)
             for v in tables.reads[code].tolist():
                 needed.add(waiting.get(v, -1))
-            for v in tables.writes[int(tables.op_of[code])].tolist():
+            for v in tables.writes[op].tolist():
                 waiting[v] = len(computes)
             computes.append(code)
         needed |= {waiting[v] for v in tables.outputs.tolist() if v in waiting}

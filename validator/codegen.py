@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from rematbench.graphs.errors import ExecutionError
 from rematbench.graphs.kinds import Way, ways_of
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.simulate import simulate
+from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
 from rematbench.validator.merged import merged_calls
 
@@ -51,11 +50,11 @@ def generate(captured: Captured, plan: Plan) -> Program:
 
     Raises:
         InvalidPlan: as for :func:`rematbench.graphs.simulate.simulate`; a value that was
-            overwritten in place, say, is read again.
-        ExecutionError: a random op is first computed out of program order, so that it would
-            draw other numbers than eager training does; names the op.
+            overwritten in place, say, is read again; a random op is first computed out of
+            program order.
     """
     peak_bytes = simulate(captured.graph, plan).peak_bytes
+    check_draws(captured.graph, plan, captured.random_ops)
     writer = Writer(captured)
     lines = [
         *writer.prologue(),
@@ -120,16 +119,11 @@ class Writer:
         return [self._call(call) for call in self.captured.prologue]
 
     def statements(self, codes: np.ndarray[Any, Any]) -> list[list[Line]]:
-        """The lines of each statement of a plan.
-
-        Raises:
-            ExecutionError: as for :func:`generate`.
-        """
+        """The lines of each statement of a plan."""
         graph, tables = self.captured.graph, self.captured.graph.tables
         recorded = self._recorded(codes)
         merged = merged_calls(self.captured, codes.tolist())
         done: set[int] = set()
-        last_random = -1
         found: list[list[Line]] = []
         for position, code in enumerate(codes.tolist()):
             if code < 0:
@@ -145,12 +139,6 @@ class Writer:
             replayed = self._replayed(op.name, chosen.name)
             random = op.name in self.captured.random_ops
             if random and number not in done:
-                if number < last_random:
-                    raise ExecutionError(
-                        f"the plan first computes the random op {op.told} out of program "
-                        "order; it would draw other numbers than eager training"
-                    )
-                last_random = number
                 if number in recorded:
                     calls.insert(0, Line(f"rng.record({number})", records=number))
             elif random or replayed is not None:

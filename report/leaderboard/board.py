@@ -18,7 +18,8 @@ TIE = 1e-6
 """Costs that differ by less, relatively, are equal: no order by name decides between them."""
 PROVEN = 1e-4
 """A best plan within this of a bound is called optimal: the solvers' own tolerance."""
-_OTHER_GAMES = ("monet", "gist")
+OTHER_GAMES = ("monet", "gist")
+"""They may run other implementations than the captured ops; Gist's are lossy."""
 _BOUNDS = ("any", "9", "F")
 _COLUMNS = (
     *("problem", "model", "family", "fraction", "strategy", "status"),
@@ -146,14 +147,14 @@ def _entry(row: Row) -> tuple[object, ...]:
 
 
 def _compared(entries: pd.DataFrame) -> pd.DataFrame:
-    plain = entries["cost"].where(~entries["strategy"].isin(_OTHER_GAMES), np.inf)
+    plain = entries["cost"].where(~entries["strategy"].isin(OTHER_GAMES), np.inf)
     least = plain.groupby(entries["problem"]).transform("min")
     bound = entries["bound"].astype(float).groupby(entries["problem"]).transform("max")
     gap = (1 - bound / least).clip(lower=0).where(np.isfinite(least))
     ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
     return entries.drop(columns=["bound"]).assign(
         ratio=ratio,
-        best=(ratio <= 1 + TIE) & ~entries["strategy"].isin(_OTHER_GAMES),
+        best=(ratio <= 1 + TIE) & ~entries["strategy"].isin(OTHER_GAMES),
         gap=gap,
         optimal=gap <= PROVEN,
     )

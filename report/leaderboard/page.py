@@ -113,15 +113,16 @@ def _tables(field: Board) -> Sequence[Table]:
             "Which strategy should I use?",
             "By kind of network and budget (a fraction of the peak of training that recomputes "
             "nothing): the strategies that solve most problems at the lowest mean overhead, of all "
-            "and of those that plan in a second. Names within 0.1 points share the place.",
+            "and of those that plan in a second. Names within 0.1 points share the place. Beside "
+            "them monet, which may choose other implementations of ops, and so be cheaper.",
             tables.winners(field),
         ),
         Table(
             "strategies",
             "Strategies",
-            "Shares are of the problems that a strategy was asked; best: no known plan is cheaper; "
-            "alone: every other is dearer; within: of the best known cost, per cent. Overhead and "
-            "seconds of planning are medians.",
+            "Shares are of the problems that a strategy was asked; best: no known plan of the "
+            "captured ops is cheaper; alone: every other is dearer; within: of the best known "
+            "cost, per cent. Overhead and seconds of planning are medians.",
             tables.summary(field).reset_index(),
         ),
         Table(

@@ -10,6 +10,7 @@ import pytest
 from field_rows import ROWS, entry
 
 from rematbench.graphs.errors import ConfigError
+from rematbench.report.collect import collect
 from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.families import family
@@ -162,14 +163,34 @@ def test_the_front_table() -> None:
     """As many names as fit, whoever they are; numbers as on the page."""
     lines = front_table(board(ROWS)).splitlines()
     assert lines[2] == (
-        "| convolutional | 0.7 | 1 | `checkmate_ilp`, `dtr` | +0.0 % | `dtr` | +0.0 % |"
+        "| convolutional | 0.7 | 1 | `checkmate_ilp`, `dtr` | +0.0 % | `dtr` | +0.0 % | – |"
     )
-    assert lines[5] == "| U-shaped | 0.5 | 1 | `checkmate_ilp` | +20.0 % | none | – |"
+    assert lines[5] == "| U-shaped | 0.5 | 1 | `checkmate_ilp` | +20.0 % | none | – | – |"
 
 
 def test_the_document() -> None:
     text = document(ROWS, MEASURED, "rows.csv.gz")
     assert "- The field has 4 problems.  \n  `problems.shape[0]`" in text
     assert "| CNN | 2 | 50 % | 1.9 % | 3.8 % |" in text
+    assert "Over 1 problems the rank correlation" in text
     assert "| 3 | 0.50 | `a` | +20.0 % | +15.0 % | 1.0 % |" in text
     assert "survive" not in document(ROWS, (), "rows.csv.gz")
+
+
+def test_monet_stands_beside_the_winners() -> None:
+    rows = [*ROWS, entry("resnet50", 0.7, "monet", 90.0), entry("resnet50", 0.7, "gist", 80.0)]
+    line = tables.winners(board(rows)).set_index(["family", "fraction"]).loc[("CNN", 0.7)]
+    assert line["best"] == "checkmate_ilp, dtr"
+    assert line["monet"] == pytest.approx(-0.1)
+
+
+HOUSE = Path(__file__).parents[2]
+PLACES = "runs/reference/leaderboard/quick.csv.gz"
+
+
+def test_prose_says_what_the_committed_rows_say() -> None:
+    """README and docs/leaderboard.md are made from them again."""
+    rows = collect([HOUSE / PLACES]).rows
+    measured = collect([HOUSE / "runs/reference/leaderboard/measured.csv.gz"]).rows
+    assert (HOUSE / "docs/leaderboard.md").read_text() == document(rows, measured, PLACES)
+    assert front_table(board(rows)) in (HOUSE / "README.md").read_text()

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from executed import check_executed
 
-from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
+from rematbench import capture
+from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, Stopped
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
+from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.xla_remat import XlaRemat
+from rematbench.zoo import make_model
 
 
 def schedule(edges: dict[str, tuple[list[str], int, int]], output: str) -> Graph:
@@ -124,6 +126,22 @@ def test_plans_fit(graph: Graph) -> None:
             if not found:
                 assert smallest is not None
                 assert smallest > int(share * whole.peak_bytes)
+
+
+@pytest.mark.parametrize("rank", ["bytes", "cost"])
+def test_random_ops_are_not_moved(rank: str) -> None:
+    sizes = {"batch_size": 64, "hidden": 16, "sequence_length": 8, "vocabulary": 16}
+    captured = capture(make_model("lstm_lm", **sizes))
+    graph = captured.graph
+    budget = int(0.7 * simulate(graph, program_order(graph)).peak_bytes)
+    plan = XlaRemat(rank=rank).plan(Problem(graph, budget, captured=captured)).plan  # type: ignore[arg-type]
+    assert plan is not None
+    assert simulate(graph, plan).peak_bytes <= budget
+    check_draws(graph, plan, captured.random_ops)
+    moved = XlaRemat(rank=rank).plan(Problem(graph, budget)).plan  # type: ignore[arg-type]
+    assert moved is not None
+    with pytest.raises(InvalidPlan, match=r"random op .* out of program order"):
+        check_draws(graph, moved, captured.random_ops)
 
 
 def test_bad_options_and_no_budget() -> None:

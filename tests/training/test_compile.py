@@ -625,11 +625,9 @@ def test_twenty_steps_of_gpt2() -> None:
 
 
 @pytest.mark.parametrize("lower", ["eager", "inductor"])
-def test_plans_that_recompute_during_the_forward_pass(
-    lower: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@inductor_config.patch(fallback_random=True)
+def test_plans_that_recompute_during_the_forward_pass(lower: str) -> None:
     """Every op that draws nothing runs twice before the results are there."""
-    monkeypatch.setattr(inductor_config, "fallback_random", True)
     model = WithLoss(layers(2))
     twin = copy.deepcopy(model)
     train(twin, twin, inside, 1)

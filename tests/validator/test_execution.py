@@ -11,7 +11,7 @@ from helpers import recompute_everything
 from torch import Tensor, nn
 
 from rematbench import validator
-from rematbench.graphs.errors import CaptureError, ExecutionError
+from rematbench.graphs.errors import CaptureError, InvalidPlan
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
@@ -81,7 +81,7 @@ def test_random_ops_out_of_program_order_are_refused() -> None:
     source = next(i for i in order if graph.ops[i].name.startswith("add"))
     order.insert(0, order.pop(order.index(source)))
     plan = Plan.from_codes(graph, with_frees(graph, order))
-    with pytest.raises(ExecutionError, match="out of program order"):
+    with pytest.raises(InvalidPlan, match="out of program order"):
         validator.generate(captured, plan)
 
 

@@ -29,7 +29,7 @@ from rematbench.graphs.kernels import digest
 from rematbench.graphs.places import FOR_THE_USER
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
-from rematbench.graphs.simulate import Trace, simulate
+from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.options import Options
@@ -193,6 +193,7 @@ def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
 
 def _judged(halves: Halves, graph: Graph, plan: Plan, options: Options) -> tuple[Trace, Share]:
     trace = simulate(graph, plan)
+    check_draws(graph, plan, halves.captured.random_ops)
     return trace, share_of(halves, graph, plan, trace)
 
 

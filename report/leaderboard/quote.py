@@ -35,8 +35,8 @@ _BESIDE = (
 )
 _MEASURED = (
     "Executed on a CPU with eager training's gradients, planned by the H100's modelled costs; "
-    "equal plans count once. Over {problems} problems the rank correlation of modelled and measured "
-    "overheads is {median:.2f} at the median, and below 0.5 on {low}. A roofline knows no "
+    "equal plans count once. Over {problems} problems the rank correlation of modelled and "
+    "measured overheads is {median:.2f} at the median, and below 0.5 on {low}. A roofline knows no "
     "workspaces: the peak error, the largest of simulated against measured, is what the CPU's "
     "convolutions take; with profiled costs they are in the graph, and in the budget."
 )

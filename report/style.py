@@ -42,6 +42,7 @@ _ORDER = (
     "hierarchical",
     "coop",
 )
+_DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {
     "o": "circle",
@@ -88,6 +89,11 @@ def marker(strategy: str) -> str:
 def hex_colour(strategy: str) -> str:
     """The strategy's colour for a web page."""
     return _OWN.get(strategy, _COLOURS[_place(strategy) % len(_COLOURS)])
+
+
+def dashes(strategy: str) -> str:
+    """The strategy's line style, another for each that shares a colour."""
+    return "-" if strategy in _OWN else _DASHES[_place(strategy) // len(_COLOURS) % len(_DASHES)]
 
 
 def symbol(strategy: str) -> str:

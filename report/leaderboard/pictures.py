@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from rematbench.report.leaderboard.board import Board
 from rematbench.report.leaderboard.tables import profile, summary
-from rematbench.report.style import colour, marker
+from rematbench.report.style import colour, dashes, marker
 
 FACTORS = np.concatenate([[1.0], 1 + np.geomspace(0.001, 1.0, 120)])
 """Of the best known cost."""
@@ -33,6 +33,7 @@ def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
             data[name],
             where="post",
             color=colour(name),
+            linestyle=dashes(name),
             marker=marker(name),
             markevery=20,
             markersize=4,

@@ -68,6 +68,7 @@ def test_help_loads_nothing() -> None:
 
 INTERRUPTED = """
 import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs this aside
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == asked:

@@ -77,6 +77,7 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     solution = None
     with _outcome_in(row):
         if isinstance(strategy, SupportsWarmUp):
+            say("warm up: kernels compile once")
             strategy.warm_up()
         say("plan")
         report = lambda words: say(f"plan: {words}")  # noqa: E731

@@ -79,10 +79,10 @@ class _Pass:
         rank: Rank,
         block_size: int,
         ended: float,
-        random: IntArray,
+        random: Set[int],
     ) -> None:
         tables = graph.tables
-        self.random = set(random.tolist())
+        self.random = random
         self.ended = ended
         self.graph, self.limit, self.rank, self.block_size = graph, limit, rank, block_size
         self.size: list[int] = tables.value_bytes.tolist()
@@ -285,7 +285,7 @@ class XlaRemat:
         ranks: tuple[Rank, ...] = ("bytes", "cost") if self.rank == "both" else (self.rank,)
         movable = problem.budget - problem.graph.resident_bytes
         drawing = problem.captured.random_ops if problem.captured is not None else ()
-        random = np.array([problem.graph.op_index[name] for name in drawing], dtype=np.int64)
+        random = {i for i, op in enumerate(problem.graph.ops) if op.name in drawing}
         for share in _LIMITS:
             left: list[Rank] = []
             for rank in ranks:

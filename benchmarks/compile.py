@@ -37,6 +37,7 @@ from rematbench.zoo.vision import import_torchvision
 
 SHARES = (0.7, 0.5)
 RATIOS = {"eager": (0.75, 0.5, 0.25, 0.0), "inductor": (0.5, 0.0)}  # which takes longer
+AGAIN = "aot_eager, again"  # its time over its own is what noise makes of 1
 TOLERANCE = 1e-4  # of a gradient whose parameter Inductor's kernels touch, over its largest entry
 
 
@@ -83,6 +84,8 @@ class Way:
             profiled.
         ops, floor_bytes: of the compiled graph, where it is ours.
         wall, cpu: seconds of warm steps, in turns with all others.
+        beside, beside_cpu: seconds of a warm step over those of the step of ``aot_eager`` next to
+            it, in rounds of these alone (whose ratios a busy moment does not change).
     """
 
     network: str
@@ -97,6 +100,8 @@ class Way:
     floor_bytes: int = 0
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    beside_cpu: list[float] = field(default_factory=list)
     failed: str | None = None
 
     @property
@@ -214,6 +219,20 @@ class Bench:
                 way.cpu.append(time.process_time() - cpu)
                 self.clear()
 
+    def pair(self, base: str, others: Sequence[str], repeats: int = 15) -> None:
+        """Each of ``others`` next to ``base``, which goes first in every other round."""
+        steps = {way.name: (way, forward) for way, forward in self.steps}
+        for repeat, other in itertools.product(range(repeats), others):
+            taken: dict[str, tuple[float, float]] = {}
+            for name in (base, other) if repeat % 2 else (other, base):
+                wall, cpu = time.perf_counter(), time.process_time()
+                self.step(steps[name][1])
+                taken[name] = (time.perf_counter() - wall, time.process_time() - cpu)
+                self.clear()
+            way = steps[other][0]
+            way.beside.append(taken[other][0] / taken[base][0])
+            way.beside_cpu.append(taken[other][1] / taken[base][1])
+
 
 def _anew(workload: Workload) -> Callable[..., Tensor]:
     """A function of its own code: Dynamo keeps what it compiled by code."""
@@ -236,6 +255,7 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
         bench.add(theirs[lower], backend=theirs[lower])
         if lower == "eager":
             bench.add("ours, eager", backend="rematbench", options=told)
+            bench.add(AGAIN, backend="aot_eager")
             bench.compiling()
         for share in SHARES:
             budget = int(share * plain.peak_bytes)
@@ -245,6 +265,8 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
             with config.patch(activation_memory_budget=ratio):
                 bench.add(f"{theirs[lower]}, ratio {ratio}", backend=theirs[lower])
     bench.time(repeats)
+    if "eager" in lowerings:
+        bench.pair("aot_eager", ("ours, eager", AGAIN))
     return bench
 
 
@@ -255,9 +277,12 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
     base, ours = ways.get(backend), ways.get(f"ours, {lower}")
     if base is not None and ours is not None:
         what = f"{name}, {lower}, checkpoint-all"
-        yield Figure(f"{what}: time / {backend}", ours.seconds / base.seconds, 1.05, "x")
-        cpu = statistics.median(ours.cpu) / statistics.median(base.cpu)
-        yield Figure(f"{what}: CPU seconds / {backend}", cpu, 1.05, "x")
+        yield Figure(f"{what}: time / {backend}", statistics.median(ours.beside), 1.05, "x")
+        yield Figure(
+            f"{what}: CPU seconds / {backend}", statistics.median(ours.beside_cpu), 1.05, "x"
+        )
+        noise = statistics.median(ways[AGAIN].beside)
+        yield Figure(f"{name}: {backend}'s time / its own", noise, None, "x")
         assert ours.compile_cpu is not None
         assert base.compile_cpu is not None
         more = 1000 * (ours.compile_cpu - base.compile_cpu) / ours.ops

@@ -31,7 +31,7 @@ from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.tracing.halves import BORDER
-from rematbench.training.compiled import backend as compiled, meters
+from rematbench.training.compiled import backend as compiled, inductor, meters
 from rematbench.zoo.vision import import_torchvision
 
 BATCH = 16
@@ -285,6 +285,39 @@ def test_inductor_replays_dropout_and_tries_leaner_plans(
     assert shares[1] < shares[0]
     assert "a leaner plan is tried" in caplog.text
     assert peaks[1] <= peaks[0]
+
+
+class Bottlenecks(nn.Module):
+    """Residual additions, which Inductor would make again for each reader, and buffers of sizes
+    that come back."""
+
+    def __init__(self, depth: int = 4) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(16, 8, 3, padding=1), nn.Sigmoid(), nn.Conv2d(8, 16, 1))
+            for _ in range(depth)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(F.relu(x))
+        return x.square().mean()
+
+
+def test_inductor_lets_go_what_the_plan_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Bottlenecks(), torch.randn(8, 16, 32, 32)
+    peaks = []
+    for settings in (inductor.LEAN, {}):
+        monkeypatch.setattr(inductor, "LEAN", settings)
+        compile_it(model, lower="inductor", budget=0.7)(x).backward()
+        planned = region().planned
+        assert planned is not None
+        assert planned.trace.recomputations > 0
+        peaks.append(region().meter.peak_bytes)
+        torch._dynamo.reset()
+        compiled.regions.clear()
+    lean, own = peaks
+    assert lean <= 0.95 * own
 
 
 def test_explain_tells_and_draws(tmp_path: Path) -> None:

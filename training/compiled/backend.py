@@ -133,7 +133,9 @@ class Region:
 
             self._partitioner = PlanPartitioner(self._partition)
             module = GraphModule(self.module, deepcopy(self.module.graph))  # it changes its own
-            return compile_by_inductor(module, inputs, self._partitioner, self._metered)
+            return compile_by_inductor(
+                module, inputs, self._partitioner, self._computes_again, self._metered
+            )
         compiler = aot_autograd(
             fw_compiler=lambda module, inputs: self._half(backward=False),
             bw_compiler=lambda module, inputs: self._half(backward=True),
@@ -141,6 +143,9 @@ class Region:
             partition_fn=self._partition,
         )
         return compiler(self.module, inputs)
+
+    def _computes_again(self) -> bool:
+        return self.planned is not None and self.planned.source != "ordinary"
 
     def say(self, words: str) -> None:
         """A line of progress."""

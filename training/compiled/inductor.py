@@ -20,6 +20,16 @@ ORDERED: dict[str, Any] = {
 }
 """Settings of Inductor under which it keeps the order that it is given, fusion apart."""
 
+LEAN: dict[str, Any] = {
+    # A buffer goes where the plan lets it go, and does not wait for one of its size.
+    "allow_buffer_reuse": False,
+    # A value that is read twice is written once; else all that it is made of stays for it.
+    "realize_reads_threshold": 1,
+    # Copies of weights and images in another layout would be saved for the backward pass.
+    "layout_optimization": False,
+}
+"""Settings under which what lives is what the plan keeps; for plans that compute again."""
+
 
 class PlanPartitioner(CustomPartitionerFn):
     """Our partition of a joint graph, once Inductor's passes have changed it."""
@@ -42,21 +52,31 @@ class PlanPartitioner(CustomPartitionerFn):
 
 
 def compile_by_inductor(
-    module: GraphModule, inputs: Sequence[Any], partitioner: PlanPartitioner, wrap: Wrap
+    module: GraphModule,
+    inputs: Sequence[Any],
+    partitioner: PlanPartitioner,
+    lean: Callable[[], bool],
+    wrap: Wrap,
 ) -> Any:
     """A function of the graph's inputs.
 
     Args:
+        lean: does the plan, which the partitioner made, compute anything again?
         wrap: is given each compiled half (and whether it is the backward one), and returns what
             runs in its place.
     """
 
     def inner(graph: GraphModule, examples: Sequence[Any], **facts: Any) -> Any:
-        made = compile_fx_inner(graph, examples, **facts)
+        with inductor_config.patch(_known(LEAN) if lean() else {}):
+            made = compile_fx_inner(graph, examples, **facts)
         if facts.get("is_inference"):
             return made
         return wrap(made, bool(facts.get("is_backward")))
 
-    patches = {**ORDERED, "custom_partitioner_fn": partitioner}
-    known = {name: value for name, value in patches.items() if hasattr(inductor_config, name)}
-    return compile_fx(module, list(inputs), inner_compile=inner, config_patches=known)
+    patches = _known({**ORDERED, "custom_partitioner_fn": partitioner})
+    return compile_fx(module, list(inputs), inner_compile=inner, config_patches=patches)
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those that this version of PyTorch has."""
+    return {name: value for name, value in settings.items() if hasattr(inductor_config, name)}

@@ -18,13 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.figures import Figure, publish
-from rematbench.provenance import HOUSE
+from benchmarks.trees import both, said
 
 LAYERS = {12: 6.0, 48: 32.0, 192: 87.0}
 """Of ``transformer_lm``: 640, 2,512 and 10,000 ops; and the seconds allowed."""
@@ -105,48 +103,16 @@ TURNS, DEEP = 3, (12, 48)
 def against(commit: str) -> list[Figure]:
     """Seconds of our captures over those of an earlier commit's, one after the other in turns."""
     figures = []
-    with tempfile.TemporaryDirectory() as folder:
-        trees = [_linked(HOUSE, Path(folder, "ours")), _at(commit, Path(folder))]
+    with both(commit) as trees:
         for layers in DEEP:
             options = json.dumps({"layers": layers, **SENTENCES})
-            turns = [[_in_turn(tree, options) for tree in trees] for _ in range(TURNS)]
+            turns = [[said(tree, IN_TURNS, options) for tree in trees] for _ in range(TURNS)]
             ratio = median(ours[1] / theirs[1] for ours, theirs in turns)
             ops, theirs = turns[0][0][0], median(turn[1][1] for turn in turns)
             name = f"transformer_lm, {ops:.0f} ops: seconds over those of {commit} ({theirs:.1f} s)"
             figures.append(Figure(name, ratio, 0.5, "x"))
             print(f"{name}: {ratio:.2f}", flush=True)
     return figures
-
-
-def _in_turn(tree: Path, options: str) -> tuple[float, float]:
-    """Ops and seconds of a capture by the code of a tree."""
-    command = [sys.executable, "-c", IN_TURNS, options]
-    found = {**os.environ, "PYTHONPATH": str(tree)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=found, cwd=tree)
-    ops, seconds = done.stdout.split()[-2:]
-    return float(ops), float(seconds)
-
-
-def _at(commit: str, folder: Path) -> Path:
-    """The package of an earlier commit."""
-    tree = folder / "tree"
-    tree.mkdir()
-    packed = subprocess.run(["git", "archive", commit], cwd=HOUSE, check=True, capture_output=True)
-    subprocess.run(["tar", "-x"], cwd=tree, check=True, input=packed.stdout)
-    return _linked(tree, folder / "theirs")
-
-
-def _linked(tree: Path, folder: Path) -> Path:
-    """A tree as the one package that it is once installed."""
-    package = folder / "rematbench"
-    package.mkdir(parents=True)
-    told = tomllib.loads((tree / "pyproject.toml").read_text())
-    rooms = told["tool"]["setuptools"]["package-dir"]
-    own = {path.name: path for path in (tree / "rematbench").iterdir()}
-    named = {name.partition(".")[2]: tree / path for name, path in rooms.items()}
-    for name, path in (own | {n: p for n, p in named.items() if n and "." not in n}).items():
-        (package / name).symlink_to(path)
-    return folder
 
 
 def executed() -> Figure:

@@ -289,6 +289,7 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
         yield Figure(f"{what}: compiling, CPU seconds more per 1,000 ops", more, 2.0, "s")
         floor = ours.floor_bytes / ways["uncompiled"].peak_bytes
         yield Figure(f"{name}: floor / peak", floor, 0.4, "x")
+    allowed = TOLERANCE if base is None else max(TOLERANCE, 2 * base.error)
     for share in SHARES:
         what = f"{name}, {lower}, {share} of the peak"
         found = ways.get(f"ours, {lower}, {share}")
@@ -299,13 +300,10 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
         if lower == "eager":
             yield Figure(f"{what}: gradients off by a bit", not found.bitwise, 0, "")
         else:
-            allowed = TOLERANCE if base is None else max(TOLERANCE, 2 * base.error)
             yield Figure(f"{what}: error of the gradients", found.error, allowed, "")
         rivals = [ways.get(f"{backend}, ratio {ratio}") for ratio in RATIOS[lower]]
         # Where dropout is recomputed with other draws, gradients are off by more than half.
-        fit = [
-            r for r in rivals if r and r.peak_bytes <= found.budget_bytes and r.error <= TOLERANCE
-        ]
+        fit = [r for r in rivals if r and r.peak_bytes <= found.budget_bytes and r.error <= allowed]
         if fit:
             ratio = found.seconds / min(r.seconds for r in fit)
             yield Figure(f"{what}: time / best ratio's that fits", ratio, 1.0, "x")

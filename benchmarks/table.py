@@ -22,6 +22,7 @@ ALL = {
     "capture": "captures of published sizes",
     "torch_planners": "PyTorch's planners beside ours",
     "checkmate": "`checkmate_ilp`: seconds, gaps and memory",
+    "proven": "`checkmate_ilp` beside its earlier self, where that proved its plan in seconds",
     "monet": "`monet`: gaps, overheads, ablations",
     "compile": "`torch.compile` with our backend",
     "paper_figures": "`make figures` from an empty cache",

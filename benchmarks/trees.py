@@ -1,0 +1,54 @@
+"""An earlier state of this repository beside ours: the same lines, run by the code of each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rematbench.provenance import HOUSE
+
+
+@contextmanager
+def both(commit: str) -> Iterator[tuple[Path, Path]]:
+    """Folders to import ``rematbench`` from: as it is here, and as it was at ``commit``."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield _linked(HOUSE, folder / "ours"), _at(commit, folder)
+
+
+def said(tree: Path, lines: str, *words: str) -> list[float]:
+    """What a program prints at its end, as numbers, run by the code of a tree."""
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, "-c", lines, *words]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=tree
+    )
+    return [float(word) for word in done.stdout.splitlines()[-1].split()]
+
+
+def _at(commit: str, folder: Path) -> Path:
+    """The package of an earlier commit."""
+    tree = folder / "tree"
+    tree.mkdir()
+    packed = subprocess.run(["git", "archive", commit], cwd=HOUSE, check=True, capture_output=True)
+    subprocess.run(["tar", "-x"], cwd=tree, check=True, input=packed.stdout)
+    return _linked(tree, folder / "theirs")
+
+
+def _linked(tree: Path, folder: Path) -> Path:
+    """A tree as the one package that it is once installed."""
+    package = folder / "rematbench"
+    package.mkdir(parents=True)
+    told = tomllib.loads((tree / "pyproject.toml").read_text())
+    rooms = told["tool"]["setuptools"]["package-dir"]
+    own = {path.name: path for path in (tree / "rematbench").iterdir()}
+    named = {name.partition(".")[2]: tree / path for name, path in rooms.items()}
+    for name, path in (own | {n: p for n, p in named.items() if n and "." not in n}).items():
+        (package / name).symlink_to(path)
+    return folder

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.figures import RECORDS, record_of
 from rematbench.provenance import HOUSE
 
-# Name: what it measures. The short ones come first, the papers' figures (half an hour) last.
+# Name: what it measures. The short ones come first, the papers' figures (some 40 minutes) last.
 ALL = {
     "report": "the report of 10,000 rows",
     "commands": "the quickstart sweep, and one that is resumed",

@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures figures-planned figures-solved test check links docs gpu setup clean
+.PHONY: bench benchmarks figures test check links docs gpu setup clean
 
 setup: $(READY)
 
@@ -28,37 +28,31 @@ bench: $(READY)
 	$(BIN)/rematbench -m experiment=quickstart hydra.sweep.dir=runs/quickstart
 	$(BIN)/rematbench-report runs/quickstart --figure overhead --out runs/quickstart/report
 
-# Every figure and table of the papers, at PROFILE quick (two cores), full or gpu: those that need
-# one core, and some with solvers, beside the others with solvers; both take about as long.
+# Every figure and table of the papers, at PROFILE quick (two cores), full or gpu: two at a time,
+# those that take longest first.
 PROFILE ?= quick
-PLANNED := $(addprefix simrd_fig,2 3 4 5 6 7 8 9 10 11 12 13 14) \
-  $(addprefix joins_,fig6 fig8 fig9 fig10 table1 table2) $(addprefix feng_huang_,table1 table2) \
-  checkmate_appendix_a monet_table7
-SOLVED := simrd_distance \
-  $(addprefix checkmate_,fig1 fig3 fig5a fig5b fig5c fig7 table1 table2) \
-  $(addprefix monet_,fig3 fig4 fig5 fig6 fig7 fig8 table1 table2 table3 table5 table6)
-FIGURES ?= $(PLANNED) $(SOLVED)
+FIGURES ?= monet_table7 monet_table1 simrd_distance checkmate_table2 \
+  $(addprefix checkmate_,fig5c fig6) simrd_fig4 checkmate_fig5b monet_fig3 checkmate_appendix_a \
+  monet_table6 $(addprefix checkmate_,fig5a fig3) $(addprefix simrd_fig,3 2) monet_fig6 \
+  $(addprefix simrd_fig,5 11) checkmate_fig7 simrd_fig12 feng_huang_table2 checkmate_fig1 \
+  $(addprefix simrd_fig,13 14 6 7 8 9 10) checkmate_table1 $(addprefix monet_,fig7 fig4 fig5 fig8) \
+  $(addprefix joins_,table2 fig9 table1 fig8 fig10 fig6) feng_huang_table1 \
+  $(addprefix monet_,table2 table3 table5)
 SMALL_LSTM := model.options.vocabulary=100 model.options.hidden=100
 LOGS := runs/figures/logs
 RECORDED := $(addprefix $(LOGS)/,resnet32.log.gz densenet_bc.log.gz unet.log.gz lstm_lm.log.gz tree_lstm.log.gz)
-define sweep
-	set -e; for name in $(1); do \
-	  own=; if grep -q '^profile:' conf/experiment/$$name.yaml; then own="profile=$(PROFILE)"; fi; \
-	  if grep -q '^logs:' conf/experiment/$$name.yaml; then own="$$own logs=$(LOGS)"; fi; \
-	  $(BIN)/rematbench -m experiment=$$name hydra.sweep.dir=runs/figures/$$name $$own; \
-	done
-endef
 
 figures: $(RECORDED)  # timed steps: nothing runs beside them
-	$(MAKE) -j2 figures-planned figures-solved
+	$(MAKE) -j2 $(addprefix figure-,$(FIGURES))
 	$(BIN)/rematbench-report runs/figures --all --out runs/figures/report
 
-figures-planned: $(RECORDED)
-	$(call sweep,$(filter $(FIGURES),$(PLANNED)))
-
-figures-solved: $(READY)
-	$(call sweep,$(filter $(FIGURES),$(SOLVED)))
+figure-checkmate_fig6: $(READY)
 	$(BIN)/rematbench-max-batch -m experiment=checkmate_fig6 profile=$(PROFILE)
+
+figure-%: $(RECORDED)
+	own=; if grep -q '^profile:' conf/experiment/$*.yaml; then own="profile=$(PROFILE)"; fi; \
+	if grep -q '^logs:' conf/experiment/$*.yaml; then own="$$own logs=$(LOGS)"; fi; \
+	$(BIN)/rematbench -m experiment=$* hydra.sweep.dir=runs/figures/$* $$own
 
 # The simrd paper's models at sizes for two cores, as event logs.
 RECORD = $(BIN)/rematbench-record model=$(basename $(basename $(@F))) out=$@
@@ -74,7 +68,7 @@ $(LOGS)/tree_lstm.log.gz: | $(READY)
 	$(RECORD) batch_size=32 $(SMALL_LSTM) model.options.embedding=100
 
 # Our own speed and exactness, beside eager training and the numbers that were asked for: all, going
-# on where it was stopped (its last, the papers' figures, takes some 40 minutes), or one by its name.
+# on where it was stopped (its last, the papers' figures, takes half an hour), or one by its name.
 # It needs a commit; docs/benchmarks.md is made from the records.
 benchmarks: $(TOOLS)
 	$(BIN)/python -m benchmarks

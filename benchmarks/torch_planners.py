@@ -194,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--budgets", nargs="+", type=float, default=list(BUDGETS))
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds per planner")
+    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds per planner")
     given = parser.parse_args()
     entries: list[Entry] = []
     for name in given.models:

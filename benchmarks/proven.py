@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -57,6 +58,11 @@ def graphs() -> Iterator[tuple[str, Graph, list[Target]]]:
             yield f"{name}, ops", in_flops(name, **options), [target]
 
 
+def without_nodes(graph: Graph) -> Graph:
+    """A graph that earlier commits read: they do not know autograd's nodes."""
+    return replace(graph, ops=tuple(replace(op, autograd_node=None) for op in graph.ops))
+
+
 def judged(
     title: str, trees: tuple[Path, Path], file: Path, target: Target, commit: str
 ) -> list[Figure]:
@@ -91,7 +97,7 @@ def main() -> None:
     with both(commit) as trees, tempfile.TemporaryDirectory() as folder:
         for name, graph, targets in graphs():
             file = Path(folder, "planned.graph.json")
-            write_graph(file, graph)
+            write_graph(file, without_nodes(graph))
             for target in targets:
                 title = f"{name}, at {target.fraction:g}"
                 figures += judged(title, trees, file, target, commit)

@@ -23,6 +23,11 @@ _HIDE_WRITES = {
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
 
 
+def may_write(func: Any) -> bool:
+    """Are there calls of the operator that change a tensor in place?"""
+    return func in _HIDE_WRITES or bool(func._schema.is_mutable)
+
+
 def written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """The tensors that a call changes in place."""
     if func in _HIDE_WRITES:

@@ -1,7 +1,8 @@
 """The fast variant: search, bounds and exact programs, with the best plan always at hand.
 
-First F, then (9): schedules by local search, a bound by the linear relaxation, and mixed-integer
-programs over ever smaller groups of stages until the gap closes or time is up.
+First F, then (9), or (9) alone where it is small: schedules by local search, a bound by the linear
+relaxation, and mixed-integer programs over ever smaller groups of stages until the gap closes or
+time is up.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ class FastSearch:
         if self._graph.loss_index is None:  # annealing beats evictions one by one
             self._rescue = self._searching = self._rescued()
             self._search_on()
+            self.improve(full, self.deadline)
+            return
+        if len(self._groupings(full)) == 1:  # so small that F is no faster
             self.improve(full, self.deadline)
             return
         reduced = Space.reduced(self._graph)
@@ -187,7 +191,10 @@ class FastSearch:
             self._programs["linear_programs"] += 1
             for outcome in program.linear(now + LINEAR_SHARE * (deadline - now), self._idle):
                 self._learn(program, outcome)
-            self._paths(program, now + LINEAR_SHARE * (deadline - now))
+                if self._closed(space):
+                    break
+            else:
+                self._paths(program, now + LINEAR_SHARE * (deadline - now))
             programs.append(program)
         self._linear_bounds[space.name] = self.bounds[space.name]
         return programs

@@ -159,12 +159,13 @@ def cost_of_once(graph: Graph) -> float:
 def _named_bound(search: FastSearch, graph: Graph) -> tuple[float, BoundOf]:
     """The bound to print, and what it bounds.
 
-    That of F is as good as that of (9) only for plans in F; where both are as high, that of (9)
-    says more.
+    That of F is as good as that of (9) only for plans in F; where both are as high, or that of (9)
+    is within the gap, too, it says more.
     """
     assert search.best is not None
     cost, least = search.best.cost, cost_of_once(graph)
     reduced, full = search.bounds.get("F", 0.0), search.bounds.get("9", 0.0)
-    if max(full, least) >= reduced * (1 - EXACT_TOLERANCE) or cost < reduced:
+    says_more = max(full, least) >= reduced * (1 - EXACT_TOLERANCE) or search.progress.closed(full)
+    if says_more or cost < reduced:
         return (full, "9") if full > least else (least, "any")
     return reduced, "F"

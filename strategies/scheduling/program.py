@@ -25,6 +25,21 @@ class SparseRows(NamedTuple):
     column: IntArray
     value: FloatArray
 
+    def followed_by(self, more: SparseRows) -> SparseRows:
+        """These rows, then others."""
+        both = (np.concatenate(pair) for pair in zip(self, more, strict=True))
+        lower, upper, _, column, value = both
+        start = np.append(self.start, self.start[-1] + more.start[1:])
+        return SparseRows(lower, upper, start, column, value)
+
+    def until(self, row: int) -> SparseRows:
+        """The rows before number ``row``."""
+        end = int(self.start[row])
+        start = self.start[: row + 1]
+        return SparseRows(
+            self.lower[:row], self.upper[:row], start, self.column[:end], self.value[:end]
+        )
+
 
 class LinearProgram:
     """A sum over columns, to be minimised, and rows that they satisfy.
@@ -112,6 +127,11 @@ class LinearProgram:
         return np.array(self._upper)
 
     @property
+    def columns(self) -> FloatArray:
+        """Costs, lower and upper limits, by column."""
+        return np.array(self._columns, dtype=np.float64).reshape(-1, 4)[:, :3].T.copy()
+
+    @property
     def size(self) -> dict[str, int]:
         """Rows, columns and non-zeros."""
         counts = len(self._upper), len(self._columns), len(self._value)
@@ -130,10 +150,10 @@ class LinearProgram:
     def lp(self, integral: bool) -> highspy.HighsLp:
         """What HiGHS takes; without integrality, its linear relaxation."""
         lp, rows = highspy.HighsLp(), self.matrix
-        columns = np.array(self._columns, dtype=np.float64).reshape(-1, 4)
-        lp.num_col_, lp.num_row_ = len(columns), len(rows.upper)
-        lp.offset_, lp.col_cost_ = self.offset, columns[:, 0].copy()
-        lp.col_lower_, lp.col_upper_ = columns[:, 1].copy(), columns[:, 2].copy()
+        cost, lower, upper = self.columns
+        lp.num_col_, lp.num_row_ = len(cost), len(rows.upper)
+        lp.offset_, lp.col_cost_ = self.offset, cost
+        lp.col_lower_, lp.col_upper_ = lower, upper
         lp.row_lower_, lp.row_upper_ = rows.lower, rows.upper
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = lp.num_row_, lp.num_col_
@@ -142,5 +162,5 @@ class LinearProgram:
         lp.a_matrix_.value_ = rows.value
         if integral:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            lp.integrality_ = [kinds[bool(is_integral)] for is_integral in columns[:, 3]]
+            lp.integrality_ = [kinds[is_integral] for *_, is_integral in self._columns]
         return lp

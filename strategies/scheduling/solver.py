@@ -85,6 +85,8 @@ class Solver:
         self._highs, incumbents = _silent(threads, seed), self._incumbents
         self._highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
         self._highs.passModel(program.lp(integral))
+        self._offset, self._rows = program.offset, program.matrix
+        self._cost, self._least, self._most = program.columns
 
     def stop_when(self, gap: float, enough: Callable[[float], bool] = lambda bound: False) -> None:
         """Stop branching at a relative gap, or when ``enough`` says so.
@@ -137,26 +139,18 @@ class Solver:
         Returns:
             Minus infinity without multipliers, or where they prove nothing.
         """
-        solution, lp = self._highs.getSolution(), self._highs.getLp()
+        solution, rows = self._highs.getSolution(), self._rows
         if not solution.dual_valid:
             return -inf
         multiplier = np.array(solution.row_dual, dtype=np.float64)
-        lower, upper = np.array(lp.row_lower_), np.array(lp.row_upper_)
-        multiplier[(multiplier > 0) & np.isinf(lower)] = 0.0
-        multiplier[(multiplier < 0) & np.isinf(upper)] = 0.0
-        matrix = lp.a_matrix_
-        start, index = (np.array(each, dtype=np.int64) for each in (matrix.start_, matrix.index_))
-        line = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        by_column = matrix.format_ == highspy.MatrixFormat.kColwise
-        row, column = (index, line) if by_column else (line, index)
-        priced = np.array(matrix.value_) * multiplier[row]
-        reduced = np.array(lp.col_cost_, dtype=np.float64) - np.bincount(
-            column, priced, lp.num_col_
-        )
-        return float(
-            lp.offset_
-            + _at_ends(multiplier, lower, upper)
-            + _at_ends(reduced, np.array(lp.col_lower_), np.array(lp.col_upper_))
+        multiplier[(multiplier > 0) & np.isinf(rows.lower)] = 0.0
+        multiplier[(multiplier < 0) & np.isinf(rows.upper)] = 0.0
+        priced = rows.value * np.repeat(multiplier, np.diff(rows.start))
+        reduced = self._cost - np.bincount(rows.column, priced, len(self._cost))
+        return (
+            self._offset
+            + _at_ends(multiplier, rows.lower, rows.upper)
+            + _at_ends(reduced, self._least, self._most)
         )
 
     def make_integral(self) -> None:
@@ -191,22 +185,26 @@ class Solver:
         count, entries = len(rows.upper), len(rows.column)
         start, column = rows.start[:-1].astype(np.int32), rows.column.astype(np.int32)
         self._highs.addRows(count, rows.lower, rows.upper, entries, start, column, rows.value)
+        self._rows = self._rows.followed_by(rows)
         return count
 
     def drop_rows(self, first: int) -> None:
         """Delete the rows from number ``first`` on."""
         numbers = np.arange(first, self.rows, dtype=np.int32)
         self._highs.deleteRows(len(numbers), numbers)
+        self._rows = self._rows.until(first)
 
     def limit_rows(self, numbers: IntArray, upper: FloatArray) -> None:
         """Change the upper limits of rows that have no lower one."""
         for row, limit in zip(numbers.tolist(), upper.tolist(), strict=True):
             self._highs.changeRowBounds(row, -highspy.kHighsInf, limit)
+        self._rows.upper[numbers] = upper
 
     def limit_columns(self, numbers: IntArray, upper: FloatArray) -> None:
         """Change the upper limits of columns that are at least 0."""
         columns = numbers.astype(np.int32)
         self._highs.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
+        self._least[numbers], self._most[numbers] = 0.0, upper
 
     def _outcome(self, before: float) -> Outcome:
         highs, is_mip = self._highs, self._is_integral

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,24 +13,32 @@ from torch import Tensor
 
 from rematbench.graphs.errors import ExecutionError
 from rematbench.tracing.nested import mapped
-from rematbench.tracing.storages import geometry_of, storage_key, written_by
+from rematbench.tracing.storages import (
+    Geometry,
+    geometry_of,
+    may_write,
+    storage_key,
+    written_by,
+)
 from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.constants import Constants
-from rematbench.training.online.engine import Engine, fill, generators
+from rematbench.training.online.engine import PLAIN, Engine, fill, generators
 from rematbench.training.online.profiles import Profile, foretell, rounded, stand_in
 from rematbench.training.online.tensor import Buffer, Remat
 
 _SMALL = 64  # bytes: a storage this small is never evicted, which ends the past of a loss
 _STATE = 2**13  # bytes: more than a generator's state takes
+_NOTHING: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
     """What an operator's schema tells: may it return new storages, does it draw random numbers,
-    does it reshape its argument in place?"""
+    does it write to an argument, does it reshape one in place?"""
 
     makes_new: bool
     random: bool
+    writes: bool
     reshapes: bool
 
 
@@ -40,21 +48,9 @@ def _schema_of(func: Any) -> _Schema:
     return _Schema(
         any(value.alias_info is None and "Tensor" in str(value.type) for value in returns),
         torch.Tag.nondeterministic_seeded in func.tags,
+        may_write(func),
         torch.Tag.inplace_view in func.tags,
     )
-
-
-def key_of(spec: Any) -> Any:
-    """What a call's costs depend on, geometries and options, as something hashable."""
-    if isinstance(spec, At):
-        return spec.geometry
-    if isinstance(spec, Scalar):
-        return spec.tensor.dtype
-    if isinstance(spec, (tuple, list)):
-        return tuple(key_of(item) for item in spec)
-    if isinstance(spec, dict):
-        return tuple((name, key_of(item)) for name, item in spec.items())
-    return repr(spec) if isinstance(spec, torch.Generator) else spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,52 +78,66 @@ class Session:
 class FirstCall:
     """One call: describes it as an :class:`ExecutedOp`, runs it, wraps what it returns."""
 
+    __slots__ = (
+        *("changed", "kept", "key", "memory", "op", "outer", "position", "returned", "schema"),
+        *("session", "storages"),
+    )
+
     def __init__(
         self, session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         self.session, self.memory = session, session.memory
-        self.schema = _schema_of(func)
-        backward = torch._C._current_graph_task_id() != -1
-        self.kept = backward and not session.evict_gradients
-        self.outer: dict[int, tuple[Tensor, At]] = {}  # tensor arguments by id, and their places
-        written = written_by(func, args, kwargs)
-        self.changed = {id(tensor) for tensor in written}
+        self.schema = schema = _schema_of(func)
+        self.kept = not session.evict_gradients and torch._C._current_graph_task_id() != -1
+        self.changed = set(map(id, written_by(func, args, kwargs))) if schema.writes else _NOTHING
+        self.outer: list[tuple[Tensor, At]] = []  # tensor arguments, and their places
+        self.key: list[Any] = [func]  # what its costs depend on: geometries and options
         self.op = op = ExecutedOp(
-            self.memory, func, mapped(args, self._spec), mapped(kwargs, self._spec)
+            self.memory, func, self._spec(args), self._spec(kwargs) if kwargs else kwargs
         )
-        op.cells = tuple({at.cell: None for _, at in self.outer.values()})
-        op.written = tuple({self.outer[id(tensor)][1].cell: None for tensor in written})
-        self.buffers = {
-            at.cell: tensor.buffer
-            for tensor, at in self.outer.values()
-            if isinstance(tensor, Remat)
-        }
-        self.returned: dict[int, Tensor] = {}  # arguments, by the tensors that the operator sees
+        op.cells = tuple(dict.fromkeys([at.cell for _, at in self.outer]))
+        if schema.writes:
+            changed = [at.cell for tensor, at in self.outer if id(tensor) in self.changed]
+            op.written = tuple(dict.fromkeys(changed))
+        self.returned: dict[int, Tensor] = {}  # by what it sees, arguments that it may return
         self.storages: dict[int, Buffer | None] = {}  # None: a constant's
         self.position = -1  # among the tensors that the operator returned
-        if self.schema.reshapes and self.buffers:
+        if schema.reshapes and any(isinstance(tensor, Remat) for tensor, _ in self.outer):
             raise ExecutionError(f"{func} changes a tensor's shape in place; use its other form")
 
-    def _spec(self, argument: Any) -> Any:
-        """:class:`At` or :class:`Scalar` in place of a tensor."""
-        if not isinstance(argument, Tensor):
-            return argument
-        if isinstance(argument, Remat):
-            at = At(argument.buffer.cell, argument.geometry)
-        elif self._is_number(argument):
-            return Scalar(argument, argument._version)
+    def _spec(self, given: Any) -> Any:
+        """:class:`At` or :class:`Scalar` in place of tensors; the key grows by the rest."""
+        kind = given.__class__
+        if kind is Remat:
+            at = At(given.buffer.cell, given.geometry)
+            self.outer.append((given, at))
+            self.key.append(at.geometry)
+            return at
+        if kind in PLAIN:
+            self.key += kind, given
+        elif kind is list or kind is tuple:
+            self.key += kind, len(given)
+            return kind([self._spec(item) for item in given])
+        elif kind is dict:
+            self.key += given
+            return {name: self._spec(item) for name, item in given.items()}
+        elif isinstance(given, Tensor):
+            return self._ordinary(given)
         else:
-            at = At(self.session.constants.cell(argument), geometry_of(argument))
-        self.outer[id(argument)] = argument, at
-        return at
+            self.key.append(repr(given) if isinstance(given, torch.Generator) else given)
+        return given
 
-    def _is_number(self, tensor: Tensor) -> bool:
+    def _ordinary(self, tensor: Tensor) -> At | Scalar:
+        """Of a tensor that is no :class:`Remat`."""
+        constants = self.session.constants
         # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
-        return (
-            tensor.dim() == 0
-            and id(tensor) not in self.changed
-            and tensor not in self.session.constants
-        )
+        if tensor.dim() == 0 and id(tensor) not in self.changed and tensor not in constants:
+            self.key.append(tensor.dtype)
+            return Scalar(tensor, tensor._version)
+        at = At(constants.cell(tensor), geometry_of(tensor))
+        self.outer.append((tensor, at))
+        self.key.append(at.geometry)
+        return at
 
     def run(self) -> Any:
         """Execute; returns what autograd shall see of the result.
@@ -149,62 +159,81 @@ class FirstCall:
     def _execute(self) -> Any:
         op = self.op
         args, kwargs = fill(op.args, Cell.at), fill(op.kwargs, Cell.at)
-        for tensor, at in self.outer.values():
-            self.returned[id(at.cell.at(at.geometry))] = tensor
-            self.storages[at.cell.key] = self.buffers.get(at.cell)
+        for tensor, at in self.outer:
+            self.storages[at.cell.key] = tensor.buffer if tensor.__class__ is Remat else None
+            if self.schema.writes:
+                self.returned[id(at.cell.at(at.geometry))] = tensor
         self._prepare()
         out = self.session.engine.execute(op, args, kwargs)
-        result = mapped(out, self._wrap)
+        result = self._wrap(out) if isinstance(out, Tensor) else mapped(out, self._wrap)
+        if op.written:
+            self._pass_on()
+        return result
+
+    def _buffers(self) -> dict[Cell, Buffer]:
+        """Those of its arguments' cells that have one."""
+        given = self.outer
+        return {at.cell: tensor.buffer for tensor, at in given if isinstance(tensor, Remat)}
+
+    def _pass_on(self) -> None:
+        """What was written becomes the next version of its storage."""
+        op, buffers = self.op, self._buffers()
         for cell in op.written:
             if cell.op is not None:
                 after = Cell(self.memory, cell.bytes, op, cell.cost + op.cost)
                 op.becomes.append((cell, weakref.ref(after)))
                 self.memory.take_over(cell, after)
-                self.buffers[cell].cell = after
-        return result
+                buffers[cell].cell = after
 
     def _prepare(self) -> None:
         """Make room, and save what the call destroys and a repetition needs."""
-        op, device = self.op, self.session.device
-        self._foretell()
-        lasting = (self.schema.makes_new and not self.kept) or any(
-            cell.op is not None for cell in op.written
-        )
-        saved = [c for c in op.written if c.op is None and (lasting or len(c.users) > 1)]
-        states = generators(op, device) if self.schema.random else []
-        need = op.profile.output_bytes + op.profile.workspace_bytes + _STATE * len(states)
-        self.session.engine.make_room(need + sum(cell.bytes for cell in saved), op.function)
+        op, engine = self.op, self.session.engine
+        op.profile = profile = self._foretold()
+        states = generators(op, self.session.device) if self.schema.random else []
+        saved = self._destroyed() if op.written else []
+        need = profile.output_bytes + profile.workspace_bytes + _STATE * len(states)
+        engine.make_room(need + sum([cell.bytes for cell in saved]), op.function)
         for cell in saved:
             self._save(cell)
-        op.random = [(generator, generator.get_state()) for generator in states]
-        if device == "cpu":
-            op.random_bytes = sum(state.nbytes for _, state in op.random)
-            self.memory.live += op.random_bytes
+        if states:
+            op.random = [(generator, generator.get_state()) for generator in states]
+            if self.session.device == "cpu":
+                op.random_bytes = sum(state.nbytes for _, state in op.random)
+                self.memory.live += op.random_bytes
 
-    def _foretell(self) -> None:
-        op, profiles = self.op, self.session.profiles
-        key = op.function, key_of(op.args), key_of(op.kwargs)
-        if key not in profiles:
-            inputs: list[Tensor] = []
+    def _destroyed(self) -> list[Cell]:
+        """Constants that it writes to, and that a repetition reads."""
+        written = self.op.written
+        lasting = (self.schema.makes_new and not self.kept) or any(
+            cell.op is not None for cell in written
+        )
+        return [c for c in written if c.op is None and (lasting or len(c.users) > 1)]
 
-            def pretend(cell: Cell, geometry: Any) -> Tensor:
-                inputs.append(stand_in(geometry, cell.bytes))
-                return inputs[-1]
+    def _foretold(self) -> Profile:
+        op, profiles, key = self.op, self.session.profiles, tuple(self.key)
+        known = profiles.get(key)
+        if known is not None:
+            return known
+        inputs: list[Tensor] = []
 
-            args, kwargs = fill(op.args, pretend), fill(op.kwargs, pretend)
-            if "device" in kwargs:
-                kwargs["device"] = "meta"
-            fallback = sum(cell.bytes for cell in op.cells)
-            profiles[key] = foretell(lambda: op.function(*args, **kwargs), inputs, fallback)
-        op.profile = profiles[key]
+        def pretend(cell: Cell, geometry: Any) -> Tensor:
+            inputs.append(stand_in(geometry, cell.bytes))
+            return inputs[-1]
+
+        args, kwargs = fill(op.args, pretend), fill(op.kwargs, pretend)
+        if "device" in kwargs:
+            kwargs["device"] = "meta"
+        fallback = sum(cell.bytes for cell in op.cells)
+        profiles[key] = foretell(lambda: op.function(*args, **kwargs), inputs, fallback)
+        return profiles[key]
 
     def _save(self, cell: Cell) -> None:
         """What a constant held so far moves to a copy, which ``cell`` keeps."""
-        now = Cell(self.memory, cell.bytes, None)
+        now, buffers = Cell(self.memory, cell.bytes, None), self._buffers()
         self.memory.take_over(cell, now)
         self.memory.hold(cell, now.whole().clone())
-        if cell in self.buffers:
-            self.buffers[cell].cell = now
+        if cell in buffers:
+            buffers[cell].cell = now
         else:
             self.session.constants.replace(now)
 
@@ -213,23 +242,24 @@ class FirstCall:
         if not isinstance(item, Tensor):
             return item
         self.position += 1
-        if id(item) in self.returned:
-            return self.returned[id(item)]
+        given = self.returned.get(id(item))
+        if given is not None:
+            return given
         if item.device.type != self.session.device:
             return item
-        key = storage_key(item)
+        key, geometry = storage_key(item), geometry_of(item)
         if key not in self.storages:
-            self.storages[key] = self._new_buffer(item)
+            self.storages[key] = self._new_buffer(item, geometry)
         buffer = self.storages[key]
-        return item if buffer is None else Remat.wrap(buffer, geometry_of(item))
+        return item if buffer is None else Remat.wrap(buffer, geometry)
 
-    def _new_buffer(self, item: Tensor) -> Buffer:
-        op = self.op
-        size = rounded(item.untyped_storage().nbytes(), self.session.device)
-        kept = self.kept or size <= (512 if self.session.device == "cuda" else _SMALL)
+    def _new_buffer(self, item: Tensor, geometry: Geometry) -> Buffer:
+        op, session = self.op, self.session
+        size = rounded(item.untyped_storage().nbytes(), session.device)
+        kept = self.kept or size <= (512 if session.device == "cuda" else _SMALL)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
             op.made.append((self.position, weakref.ref(cell)))
         self.memory.hold(cell, item)
-        cell.views[geometry_of(item)] = item
-        return self.session.new_buffer(cell, item.device)
+        cell.views[geometry] = item
+        return session.new_buffer(cell, item.device)

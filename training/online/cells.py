@@ -165,12 +165,10 @@ class ExecutedOp:
         for cell in self.cells:
             cell.users.pop(id(self), None)
 
-    def results(self) -> Iterable[Cell]:
+    def results(self) -> list[Cell]:
         """The cells that it made and that are still there."""
-        for _, known in (*self.made, *self.becomes):
-            cell = known()
-            if cell is not None:
-                yield cell
+        made = self.made + self.becomes if self.becomes else self.made
+        return [cell for _, known in made if (cell := known()) is not None]
 
 
 class CellPool:
@@ -197,7 +195,7 @@ class CellPool:
         self.clock = 0.0
         self._owners: list[weakref.ref[Cell] | None] = []
         self._free: list[int] = []
-        self._table = np.zeros((3, 256))  # bytes, cost, last use
+        self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
         self._open = np.zeros(256, dtype=bool)
 
     def hold(self, cell: Cell, data: Tensor) -> None:
@@ -237,7 +235,7 @@ class CellPool:
         cell.locks -= 1
         if cell.locks == 0 and cell.slot >= 0:
             self._open[cell.slot] = True
-            self._table[2, cell.slot] = self.clock
+            self._used[cell.slot] = self.clock
             if cell.doomed:
                 self.drop(cell)
         if cell.locks == 0:
@@ -253,8 +251,9 @@ class CellPool:
 
     def choose(self) -> Cell | None:
         """The cell to evict next, or None when every resident cell is locked or kept."""
-        size, cost, used = self._table[:, : len(self._owners)]
-        shut = ~self._open[: len(self._owners)]
+        count = len(self._owners)
+        size, cost, used = self._bytes[:count], self._cost[:count], self._used[:count]
+        shut = ~self._open[:count]
         if shut.all():
             return None
         stale = self.clock - used + _INSTANT
@@ -271,10 +270,13 @@ class CellPool:
         They join ever larger sets, so that costs mostly rise: only what looks cheapest is looked
         at again, and what was next to a cell that came back.
         """
-        cell, known = self._owner(slot), self._table[1, slot]
+        cell, known = self._owner(slot), self._cost[slot]
         assert cell is not None
-        self._table[1, slot] = cell.cost + sum(root.cost for root in _components(_beside(cell)))
-        return bool(self._table[1, slot] > known * 1.0001)
+        cost = cell.cost
+        for root in _components(_beside(cell)):
+            cost += root.cost
+        self._cost[slot] = cost
+        return bool(cost > known * 1.0001)
 
     def _owner(self, slot: int) -> Cell | None:
         known = self._owners[slot]
@@ -293,11 +295,15 @@ class CellPool:
         if slot == len(self._owners):
             self._owners.append(None)
             if slot == self._open.size:
-                self._open = np.concatenate([self._open, np.zeros_like(self._open)])
-                self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
+                self._bytes, self._cost, self._used, self._open = (
+                    np.concatenate([each, np.zeros_like(each)])
+                    for each in (self._bytes, self._cost, self._used, self._open)
+                )
         cell.slot = slot
         self._owners[slot] = weakref.ref(cell)
-        self._table[:, slot] = cell.bytes, cell.cost, self.clock  # the cost rises when looked at
+        self._bytes[slot] = cell.bytes
+        self._cost[slot] = cell.cost  # which rises when looked at
+        self._used[slot] = self.clock
         self._open[slot] = cell.locks == 0
 
     def _leave(self, cell: Cell) -> None:
@@ -319,10 +325,11 @@ class CellPool:
 def _beside(cell: Cell) -> list[Cell]:
     """The cells that ``cell`` was made from and those that were made from it."""
     beside = list(cell.op.cells) if cell.op is not None else []
-    for known in list(cell.users.values()):
-        op = known()
-        if op is not None:
-            beside += op.results()
+    if cell.users:
+        for known in tuple(cell.users.values()):
+            op = known()
+            if op is not None:
+                beside += op.results()
     return beside
 
 

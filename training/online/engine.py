@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.tracing.nested import mapped, tensors_in
+from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.profiles import run
 
 COSTS = ("measured", "modelled")
 _FEW_RUNS = 100  # thrashing is not judged by fewer
+_REPEATING = 3e-5  # seconds: what it takes to repeat an op, besides its own
 
 
 class OutOfBudget(ExecutionError):
@@ -46,23 +47,29 @@ class BelowAutograd:
         del self.modes
 
 
+PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype})
+"""Of arguments that are what they are, wherever they stand."""
+
+
 def fill(spec: Any, tensor_at: Callable[[Cell, Any], Tensor]) -> Any:
     """Arguments with their tensors in place of :class:`At` and :class:`Scalar`.
 
     Raises:
         ExecutionError: a scalar has been changed since.
     """
-
-    def tensor(item: Any) -> Any:
-        if isinstance(item, At):
-            return tensor_at(item.cell, item.geometry)
-        if isinstance(item, Scalar):
-            if item.tensor._version != item.version:
-                raise ExecutionError("a scalar that an op had read was changed in place; clone it")
-            return item.tensor
-        return item
-
-    return mapped(spec, tensor)
+    kind = spec.__class__
+    if kind is At:
+        return tensor_at(spec.cell, spec.geometry)
+    if kind is list or kind is tuple:
+        filled = [item if item.__class__ in PLAIN else fill(item, tensor_at) for item in spec]
+        return filled if kind is list else tuple(filled)
+    if kind is dict:
+        return {name: fill(item, tensor_at) for name, item in spec.items()}
+    if kind is Scalar:
+        if spec.tensor._version != spec.version:
+            raise ExecutionError("a scalar that an op had read was changed in place; clone it")
+        return spec.tensor
+    return spec
 
 
 class _Frame:
@@ -142,6 +149,10 @@ class Engine:
         Raises:
             OutOfBudget: they do not fit together.
         """
+        if all(cell.data is not None for cell in cells):  # mostly
+            for cell in cells:
+                self.memory.lock(cell)
+            return
         frames = [_Frame(None, cells)]
         try:
             while True:
@@ -172,8 +183,8 @@ class Engine:
         """Run an op for the first time, room being made."""
         profile = op.profile
         start = self.memory.live
-        out, seconds = run(lambda: op.function(*args, **kwargs), profile, self.device)
-        op.cost = op.profile.seconds if self.costs == "measured" else _modelled(op)
+        out, seconds = run(op.function, args, kwargs, profile, self.device)
+        op.cost = _REPEATING + profile.seconds if self.costs == "measured" else _modelled(op)
         self._account(start, op)
         self.runs += 1
         self.seconds += seconds
@@ -201,7 +212,7 @@ class Engine:
 
         args, kwargs = fill(op.args, tensor_at), fill(op.kwargs, tensor_at)
         with _replayed(op):
-            out, seconds = run(lambda: op.function(*args, **kwargs), op.profile, self.device)
+            out, seconds = run(op.function, args, kwargs, op.profile, self.device)
         self._account(start, op)
         self.repeats += 1
         self.repeat_seconds += seconds

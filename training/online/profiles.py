@@ -85,15 +85,15 @@ def foretell(call: Callable[[], Any], inputs: list[Tensor], fallback: int) -> Pr
     return Profile(made, made)
 
 
-def run(call: Callable[[], Any], profile: Profile, device: str) -> tuple[Any, float]:
-    """Run ``call`` and learn from it. Returns its result and its seconds.
+def run(function: Any, args: Any, kwargs: Any, profile: Profile, device: str) -> tuple[Any, float]:
+    """Call ``function`` and learn from it. Returns its result and its seconds.
 
     Without a measurement so far, it runs under the memory meter, unless a profiler is at work
     already (they do not nest).
     """
     if profile.measured or (device == "cpu" and torch.autograd._profiler_enabled()):
         began = time.perf_counter()
-        result = call()
+        result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         if device == "cpu":
             # On CUDA this is the time to launch, and the first, synchronous run's counts.
@@ -105,7 +105,7 @@ def run(call: Callable[[], Any], profile: Profile, device: str) -> tuple[Any, fl
 
     def timed() -> None:
         start = time.perf_counter()
-        results.append(call())
+        results.append(function(*args, **kwargs))
         if device == "cuda":
             torch.cuda.synchronize()
         took.append(time.perf_counter() - start)

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ from rematbench.costmodel.device import require
 from rematbench.graphs.errors import ConfigError, ExecutionError
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import geometry_of
-from rematbench.training.online.calls import FirstCall, Session, key_of
-from rematbench.training.online.cells import Cell, CellPool
+from rematbench.training.online.calls import FirstCall, Session
+from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import BelowAutograd, Engine, OutOfBudget
 from rematbench.training.online.profiles import SHARED, Profiles, stand_in
@@ -122,14 +123,18 @@ class DtrRuntime(TorchDispatchMode):
             engine=self.engine,
             profiles=profiles.of(device),
             constants=self.constants,
-            new_buffer=self._new_buffer,
+            new_buffer=partial(Buffer, self),
             evict_gradients=evict_gradients,
         )
         self._residents = list(residents)
         self._views: dict[Any, Any] = {}
-        self._buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.buffers: dict[int, weakref.ref[Buffer]] = {}
         self._active = False
         self._seconds = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # which torch._dynamo would look at with each operator
 
     def __enter__(self) -> DtrRuntime:
         for tensor in self._residents:
@@ -194,7 +199,8 @@ class DtrRuntime(TorchDispatchMode):
         tensor = args[0]
         if not isinstance(tensor, Remat):
             return func(*args, **kwargs)
-        key = func, tensor.geometry, key_of(args[1:]), key_of(kwargs)
+        options = *args[1:], *kwargs, *kwargs.values()
+        key = func, tensor.geometry, *[tuple(a) if a.__class__ is list else a for a in options]
         buffer = tensor.buffer
         found = self._views.get(key)
         if found is None:
@@ -208,15 +214,13 @@ class DtrRuntime(TorchDispatchMode):
             return [Remat.wrap(buffer, geometry) for geometry in found]
         return Remat.wrap(buffer, found)
 
-    def _new_buffer(self, cell: Cell, device: torch.device) -> Buffer:
-        """The buffer of a new storage."""
-        buffer = Buffer(self, cell, device)
-        self._buffers.add(buffer)
-        return buffer
-
     def _sweep(self) -> bool:
         """Let go of constants that no op would need again; True when that freed memory."""
-        return self.constants.sweep({buffer.cell for buffer in self._buffers})
+        return self.constants.sweep({buffer.cell for buffer in self._alive()})
+
+    def _alive(self) -> list[Buffer]:
+        """The buffers that a tensor is in."""
+        return [known for weak in list(self.buffers.values()) if (known := weak()) is not None]
 
     def _settle_gradient(self, leaf: Tensor) -> None:
         """A finished gradient becomes an ordinary tensor, and its past can go."""
@@ -237,7 +241,7 @@ class DtrRuntime(TorchDispatchMode):
     def _settle(self) -> None:
         """Bring back what is still alive, for good."""
         with BelowAutograd():
-            for buffer in list(self._buffers):
+            for buffer in self._alive():
                 cell = buffer.cell
                 self.engine.acquire((cell,))
                 self.memory.keep(cell)

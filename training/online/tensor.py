@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,9 +14,13 @@ from rematbench.tracing.nested import mapped, tensors_in
 from rematbench.tracing.storages import Geometry
 from rematbench.training.online.cells import Cell
 
+_wrapper = torch.Tensor._make_wrapper_subclass
+
 
 class Runtime(Protocol):
     """What a :class:`Remat` needs of its runtime."""
+
+    buffers: dict[int, weakref.ref[Buffer]]
 
     def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any: ...
 
@@ -28,8 +33,10 @@ class Buffer:
 
     def __init__(self, runtime: Runtime, cell: Cell, device: torch.device) -> None:
         self.runtime, self.cell, self.device = runtime, cell, device
+        runtime.buffers[id(self)] = weakref.ref(self)
 
     def __del__(self) -> None:
+        self.runtime.buffers.pop(id(self), None)
         self.cell.memory.bury(self.cell)
 
 
@@ -44,13 +51,8 @@ class Remat(Tensor):
     def wrap(buffer: Buffer, geometry: Geometry) -> Remat:
         """The tensor of this geometry in ``buffer``."""
         size, stride, offset, dtype = geometry
-        made: Remat = torch.Tensor._make_wrapper_subclass(
-            Remat,
-            size,
-            strides=stride,
-            storage_offset=offset,
-            dtype=dtype,
-            device=buffer.device,
+        made: Remat = _wrapper(
+            Remat, size, strides=stride, storage_offset=offset, dtype=dtype, device=buffer.device
         )
         made.buffer, made.geometry = buffer, geometry
         return made

@@ -32,10 +32,10 @@ bench: $(READY)
 # those that take longest first.
 PROFILE ?= quick
 FIGURES ?= monet_table7 monet_table1 simrd_distance checkmate_table2 \
-  $(addprefix checkmate_,fig5c fig6) simrd_fig4 checkmate_fig5b monet_fig3 checkmate_appendix_a \
-  monet_table6 $(addprefix checkmate_,fig5a fig3) $(addprefix simrd_fig,3 2) monet_fig6 \
-  $(addprefix simrd_fig,5 11) checkmate_fig7 simrd_fig12 feng_huang_table2 checkmate_fig1 \
-  $(addprefix simrd_fig,13 14 6 7 8 9 10) checkmate_table1 $(addprefix monet_,fig7 fig4 fig5 fig8) \
+  $(addprefix checkmate_,fig5 fig6) simrd_fig4 monet_fig3 checkmate_appendix_a monet_table6 \
+  checkmate_fig3 $(addprefix simrd_fig,3 2) monet_fig6 $(addprefix simrd_fig,5 11) checkmate_fig7 \
+  simrd_fig12 feng_huang_table2 checkmate_fig1 $(addprefix simrd_fig,13 14 6 7 8 9 10) \
+  checkmate_table1 $(addprefix monet_,fig7 fig4 fig5 fig8) \
   $(addprefix joins_,table2 fig9 table1 fig8 fig10 fig6) feng_huang_table1 \
   $(addprefix monet_,table2 table3 table5)
 SMALL_LSTM := model.options.vocabulary=100 model.options.hidden=100

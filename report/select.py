@@ -21,6 +21,7 @@ from rematbench.report.collect import Record
 from rematbench.row import Row
 
 FED_BY = {
+    **{f"checkmate_fig5{panel}": ("checkmate_fig5",) for panel in "abc"},
     "simrd_fig6": ("simrd_fig4",),
     "monet_table1": ("monet_fig3",),
     "monet_table2": ("monet_table5", "monet_table6"),

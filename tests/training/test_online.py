@@ -141,6 +141,17 @@ def test_without_pressure_it_takes_what_eager_takes() -> None:
     assert job.report.peak_bytes <= 1.01 * peak
 
 
+def test_it_leaves_the_collector_as_it_was() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(before[0] + 1, *before[1:])
+    try:
+        with pytest.raises(OutOfBudget), DtrRuntime(64):
+            torch.ones(100)
+        assert gc.get_threshold() == (before[0] + 1, *before[1:])
+    finally:
+        gc.set_threshold(*before)
+
+
 class _Odd(nn.Module):
     """In-place ops, writes through views, batch norm, dropout, several outputs, data-dependent
     control flow."""

@@ -10,6 +10,7 @@ counts as evicted, so that nothing is ever recomputed from a changed input.
 
 from __future__ import annotations
 
+import gc
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,7 @@ __all__ = ["DtrRuntime", "OutOfBudget", "Remat", "Report"]
 
 aten = torch.ops.aten
 
+_COLLECT = 50_000  # objects between two searches for cyclic garbage; 700 by default
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
@@ -141,11 +143,16 @@ class DtrRuntime(TorchDispatchMode):
             self.constants.cell(tensor)
         self.engine.make_room(0, "what is resident")
         self._active = True
+        # The account's many small objects are in no cycles, and would be looked through in vain.
+        self._collection = gc.get_threshold()
+        first = self._collection[0]  # 0: the collector is off
+        gc.set_threshold(first and max(_COLLECT, first), *self._collection[1:])
         super().__enter__()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)
+        gc.set_threshold(*self._collection)
         try:
             if kind is None:
                 self._settle()

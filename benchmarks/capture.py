@@ -3,8 +3,8 @@
 ``python -m benchmarks.capture`` prints figures beside their targets and writes them, with
 provenance, to ``runs/benchmarks/capture.json``. Each capture runs in a process of its own, on one
 thread, without data for its parameters. Seconds are those of the processor, which other programs
-disturb less than the clock's. ``--against COMMIT`` captures by an earlier state of this repository
-and by ours in turns, besides.
+disturb less than the clock's. An earlier state of this repository (``--against COMMIT``) captures
+in turns with ours, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Figure, publish
-from benchmarks.trees import both, said
+from benchmarks.trees import FIRST, both, said
 
 LAYERS = {12: 6.0, 48: 32.0, 192: 87.0}
 """Of ``transformer_lm``: 640, 2,512 and 10,000 ops; and the seconds allowed."""
@@ -154,7 +154,8 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--against", metavar="COMMIT", help="an earlier state of this repository")
+    told = "an earlier state of this repository; '' for none"
+    parser.add_argument("--against", metavar="COMMIT", default=FIRST, help=told)
     given = parser.parse_args()
     if given.alone:
         capture_alone(given.alone[0], json.loads(given.alone[1]))

@@ -17,12 +17,10 @@ from statistics import median
 from benchmarks.checkmate import PAPERS, REAL, SWEPT, Target
 from benchmarks.figures import Figure, publish
 from benchmarks.graphs import in_flops, layers
-from benchmarks.trees import both, said
+from benchmarks.trees import FIRST, both, said
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.ir import Graph
 
-FIRST = "12162e4"
-"""Before retention intervals and equal blocks came in."""
 MOST = 1.1
 TURNS = 3
 LIMIT = 60.0

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from rematbench.provenance import HOUSE
 
+FIRST = "12162e4"
+"""Before retention intervals, equal blocks and captures of published sizes came in."""
+
 
 @contextmanager
 def both(commit: str) -> Iterator[tuple[Path, Path]]:

@@ -68,7 +68,7 @@ $(LOGS)/tree_lstm.log.gz: | $(READY)
 	$(RECORD) batch_size=32 $(SMALL_LSTM) model.options.embedding=100
 
 # Our own speed and exactness, beside eager training and the numbers that were asked for: all, going
-# on where it was stopped (its last, the papers' figures, takes half an hour), or one by its name.
+# on where it was stopped (its last, the papers' figures, takes some 40 minutes), or one by its name.
 # It needs a commit; docs/benchmarks.md is made from the records.
 benchmarks: $(TOOLS)
 	$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""``make figures`` from an empty cache: about half an hour.
+"""``make figures`` from an empty cache: some 40 minutes.
 
 ``python -m benchmarks.paper_figures`` writes ``runs/benchmarks/paper_figures.json``. What is in
 ``runs/figures`` and in the cache is put aside meanwhile, and what was made stays.

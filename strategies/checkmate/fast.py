@@ -85,7 +85,7 @@ class FastSearch:
             self._search_on()
             self.improve(full, self.deadline)
             return
-        if len(self._groupings(full)) == 1:  # so small that F is no faster
+        if self._in_one(full):  # so small that F is no faster
             self.improve(full, self.deadline)
             return
         reduced = Space.reduced(self._graph)
@@ -232,8 +232,12 @@ class FastSearch:
 
     def _groupings(self, space: Space) -> list[Groups]:
         """Groups to solve with, from coarse to fine."""
-        found = [merged_stages(space, self.budget, columns) for columns in COLUMNS]
-        return found[1:2] if len(found[1]) == len(space.stages) else found
+        columns = COLUMNS[1:2] if self._in_one(space) else COLUMNS
+        return [merged_stages(space, self.budget, each) for each in columns]
+
+    def _in_one(self, space: Space) -> bool:
+        """Does a program of middling size have all stages of a space?"""
+        return len(merged_stages(space, self.budget, COLUMNS[1])) == len(space.stages)
 
     def _polish(self, found: Schedule[Space] | None, deadline: float) -> None:
         """Make a schedule out of a solution that may break the budget where groups hide it."""

@@ -147,9 +147,13 @@ class LinearProgram:
         column = np.array(self._column, dtype=np.int64)[order]
         return SparseRows(lower, upper, start, column, np.array(self._value)[order])
 
-    def lp(self, integral: bool) -> highspy.HighsLp:
-        """What HiGHS takes; without integrality, its linear relaxation."""
-        lp, rows = highspy.HighsLp(), self.matrix
+    def lp(self, integral: bool, rows: SparseRows | None = None) -> highspy.HighsLp:
+        """What HiGHS takes; without integrality, its linear relaxation.
+
+        Args:
+            rows: :attr:`matrix`, where the caller has it.
+        """
+        lp, rows = highspy.HighsLp(), self.matrix if rows is None else rows
         cost, lower, upper = self.columns
         lp.num_col_, lp.num_row_ = len(cost), len(rows.upper)
         lp.offset_, lp.col_cost_ = self.offset, cost

@@ -84,8 +84,8 @@ class Solver:
         self._incumbents: list[Incumbent] = []
         self._highs, incumbents = _silent(threads, seed), self._incumbents
         self._highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
-        self._highs.passModel(program.lp(integral))
         self._offset, self._rows = program.offset, program.matrix
+        self._highs.passModel(program.lp(integral, self._rows))
         self._cost, self._least, self._most = program.columns
 
     def stop_when(self, gap: float, enough: Callable[[float], bool] = lambda bound: False) -> None:

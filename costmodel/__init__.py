@@ -36,7 +36,8 @@ def apply(
 
     Args:
         name: one of :func:`names`.
-        captured: what the graph was captured from; flops, roofline and profiled need it.
+        captured: what the graph was captured from. profiled needs it; flops and roofline take
+            graphs without, whose costs are in flop.
         device: where ``profiled`` measures.
         preset: the machine that ``roofline`` models.
         cache: directory of op profiles, or None to keep none.
@@ -58,10 +59,7 @@ def apply(
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(f"costmodel={name}: unknown; {hint}use one of {', '.join(names())}")
     if captured is None:
-        raise ConfigError(
-            f"costmodel={name} needs a captured model, and {graph.name!r} comes from a file or "
-            "is synthetic; use costmodel=given or costmodel=unit"
-        )
+        return _uncaptured(name, graph, preset)
     if name == "profiled":
         from rematbench.costmodel.profiled import profiled
 
@@ -73,3 +71,19 @@ def apply(
     from rematbench.costmodel.flops import flops
 
     return flops(captured)
+
+
+def _uncaptured(name: str, graph: Graph, preset: str) -> Graph:
+    """By flops, roofline or profiled, where all that is known is the graph."""
+    counted = graph.cost_unit == "flop"
+    if counted and name == "flops":
+        return graph
+    if counted and name == "roofline":
+        from rematbench.costmodel.counted import roofline_of_flops
+
+        return roofline_of_flops(graph, preset)
+    others = ("flops", "roofline", "given", "unit") if counted else ("given", "unit")
+    raise ConfigError(
+        f"costmodel={name} needs a captured model, and {graph.name!r} comes from a file or "
+        f"is synthetic; use costmodel={' or costmodel='.join(others)}"
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rematbench.graphs.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -30,3 +32,16 @@ MACHINES = {
     "a100": Machine("NVIDIA A100 SXM 80GB", 19.5e12, 2039e9, 80 * 2**30),
     "h100": Machine("NVIDIA H100 SXM 80GB", 67e12, 3350e9, 80 * 2**30),
 }
+
+
+def machine_called(preset: str) -> Machine:
+    """A device by its short name.
+
+    Raises:
+        ConfigError: none has it.
+    """
+    found = MACHINES.get(preset)
+    if found is None:
+        known = ", ".join(MACHINES)
+        raise ConfigError(f"costmodel.preset={preset}: unknown machine; use one of {known}")
+    return found

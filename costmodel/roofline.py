@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rematbench.costmodel.costs import with_costs
 from rematbench.costmodel.flops import arithmetic, bytes_moved, estimated_workspace
-from rematbench.costmodel.machines import MACHINES
-from rematbench.graphs.errors import ConfigError
+from rematbench.costmodel.machines import machine_called
 from rematbench.graphs.ir import Graph
 from rematbench.tracing.captured import Captured
 
@@ -18,10 +17,7 @@ def roofline(captured: Captured, preset: str) -> Graph:
     Raises:
         ConfigError: an unknown machine.
     """
-    machine = MACHINES.get(preset)
-    if machine is None:
-        known = ", ".join(MACHINES)
-        raise ConfigError(f"costmodel.preset={preset}: unknown machine; use one of {known}")
+    machine = machine_called(preset)
     costs = {}
     for op in captured.graph.ops:
         for way in op.implementations:

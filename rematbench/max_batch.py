@@ -200,7 +200,7 @@ def question(config: Mapping[str, Any], settings: Settings) -> Question:
     vary = one_of("vary", config["vary"], tuple(STEPS))
     if vary not in settings.model:
         raise ConfigError(
-            f"vary={vary}: model={settings.model['name']} has no {vary}; choose a PyTorch model"
+            f"vary={vary}: model={settings.model['name']} has no {vary}; choose a model that has"
         )
     for key in (vary, "budget"):
         if config[key] is not None:

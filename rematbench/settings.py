@@ -303,7 +303,7 @@ def model_label(model: Mapping[str, Any]) -> str:
 
 def default_costs(kind: str) -> str:
     """The cost model when none is named."""
-    return "flops" if kind in TORCH_KINDS else "given"
+    return "flops" if kind in (*TORCH_KINDS, "keras") else "given"
 
 
 def whole(key: str, given: Any, least: int, most: int | None = None) -> int:

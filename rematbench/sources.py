@@ -15,8 +15,11 @@ from rematbench.graphs.blame import one_line
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.keras import keras_graph
 from rematbench.graphs.layered import random_layered
+from rematbench.graphs.layers import kind_of
 from rematbench.graphs.places import FOR_THE_USER
+from rematbench.graphs.resolution import image_size
 from rematbench.optimizer import optimizer_bytes, with_optimizer
 from rematbench.settings import STREAM_KINDS, Settings
 from rematbench.strategies.base import ChoosesImplementations
@@ -152,7 +155,7 @@ def _cost(settings: Settings, captured: Captured, say: Any) -> Graph:
 
 
 def _plain(settings: Settings) -> Graph:
-    model = settings.model
+    model, kinds = settings.model, None
     if model["kind"] == "graph_file":
         graph = read_graph(model["path"])
     elif model["kind"] == "unit_chain":
@@ -162,13 +165,18 @@ def _plain(settings: Settings) -> Graph:
     elif model["kind"] == "random_layered":
         options = {key: model[key] for key in LAYERED if key in model}
         graph = random_layered(**options)
+    elif model["kind"] == "keras":
+        size = image_size(model.get("resolution"), 224)
+        graph = keras_graph(model["network"], model["batch_size"], *size)
+        kinds = {value.name: kind_of(value.name) for value in graph.values if value.resident}
     elif model["kind"] in STREAM_KINDS:
         graph = _remember("stream_graph", _key(model), lambda: graph_of_stream(_stream(settings)))
     else:
         raise ConfigError(f"model.kind={model['kind']}: unknown; choose a model by model=NAME")
     if model["kind"] not in STREAM_KINDS and model.get("backward", True):
         graph = synthetic.with_backward(graph)
-    return account(settings.accounting, costmodel.apply(settings.costmodel, graph, None))
+    costed = costmodel.apply(settings.costmodel, graph, None, preset=settings.preset)
+    return account(settings.accounting, costed, kinds)
 
 
 def load_stream(settings: Settings) -> EventStream | None:

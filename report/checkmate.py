@@ -15,6 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rematbench.report import printed
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, marker, order
@@ -39,23 +40,24 @@ class _Tradeoff:
         panel: its letter.
         shown: what the paper calls its network.
         model: what we call it.
-        printed: does the paper print numbers for it?
+        printed: does the paper print numbers for it? Then: why ours are others.
     """
 
     panel: str
     shown: str
     model: str
-    printed: bool = False
+    printed: str = ""
 
 
-_FIGURES = {
-    f"checkmate_fig5{each.panel}": each
-    for each in (
-        _Tradeoff("a", "VGG-16", "vgg16"),
-        _Tradeoff("b", "MobileNet", "mobilenet_v1"),
-        _Tradeoff("c", "U-Net", "unet", printed=True),
-    )
-}
+_PANELS = (
+    _Tradeoff("a", "VGG-16", "vgg16"),
+    _Tradeoff("b", "MobileNet", "mobilenet_v1"),
+    _Tradeoff("c", "U-Net", "unet", "PyTorch keeps other values than Keras; a roofline"),
+    _Tradeoff("a", "VGG-16 by Keras' layers", "keras_vgg16"),
+    _Tradeoff("b", "MobileNet by Keras' layers", "keras_mobilenet"),
+    _Tradeoff("c", "U-Net by Keras' layers", "keras_unet", "a roofline, not profiled layers"),
+)
+_FIGURES = {f"checkmate_fig5{each.panel}": each for each in _PANELS[:3]}
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -105,16 +107,15 @@ def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:
     axes.set_title(title.split(": ")[1], fontsize=9, loc="left")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=7.5, frameon=False)
-    return Drawing(
-        title, data, figure, _tradeoff_notes(data, wanted.printed and model == wanted.model)
-    )
+    known = next((each for each in _PANELS if each.model == model), wanted)
+    return Drawing(title, data, figure, _tradeoff_notes(data, known.printed))
 
 
 def _draw_all_tradeoffs(rows: Sequence[Row]) -> Drawing | None:
-    """Figures 5a, 5b and 5c side by side, as the paper has them."""
+    """Figures 5a, 5b and 5c side by side, as the paper has them; below them by Keras' layers."""
     rows = [row for row in rows if row["budget_bytes"] and row["checkpoint_all_peak_bytes"]]
     tables, lines = {}, []
-    for each in _FIGURES.values():
+    for each in _PANELS:
         mine = [row for row in rows if row["model"] == each.model]
         if mine:
             tables[each] = data = tradeoff_table(mine)
@@ -125,10 +126,14 @@ def _draw_all_tradeoffs(rows: Sequence[Row]) -> Drawing | None:
     if not tables:
         return None
     sns.set_theme("paper", "whitegrid")
-    figure = Figure(figsize=(3.6 * len(tables), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(tables), squeeze=False)[0]
+    columns = min(len(tables), 3)
+    lines_of_panels = -(-len(tables) // columns)
+    figure = Figure(figsize=(3.6 * columns, 1.2 + 3 * lines_of_panels), layout="constrained")
+    panels = figure.subplots(lines_of_panels, columns, squeeze=False).flat
     labelled: dict[str, Artist] = {}
-    for axes, (each, data) in zip(panels, tables.items(), strict=True):
+    for axes in panels[len(tables) :]:
+        axes.set_axis_off()
+    for axes, (each, data) in zip(panels, tables.items(), strict=False):
         _panel(axes, data)
         axes.set_title(f"({each.panel}) {each.shown}", fontsize=9, loc="left")
         handles, labels = axes.get_legend_handles_labels()
@@ -212,7 +217,7 @@ def feasible(data: pd.DataFrame) -> str:
     return "; ".join(told)
 
 
-def _tradeoff_notes(data: pd.DataFrame, printed: bool) -> tuple[Comparison, ...]:
+def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
     cheaper = above_all(data) if _ILP in set(data["strategy"]) else ["all: no row of the ILP"]
     full = data["checkpoint_all_GB"].iloc[0]
     lines = [
@@ -242,10 +247,10 @@ def _tradeoff_notes(data: pd.DataFrame, printed: bool) -> tuple[Comparison, ...]
                 "memory without rematerialization",
                 "23 GB (section 6.3)",
                 f"{full:.1f} GB (simulated)",
-                "PyTorch keeps other values than Keras; the paper prints no width of its U-Net",
+                printed,
             ),
             *(
-                _versus(data, *versus, at, told)
+                _versus(data, *versus, at, told, printed)
                 for at, told in ((16, "16 GB"), (0.7 * full, "0.7 of the memory (16 of 23 GB)"))
                 for versus in _PAPER_FIG5C.items()
             ),
@@ -257,7 +262,9 @@ def _tradeoff_notes(data: pd.DataFrame, printed: bool) -> tuple[Comparison, ...]
 _PAPER_FIG5C = {"linearized_greedy": "1.20x", "linearized_sqrt": "1.38x"}
 
 
-def _versus(data: pd.DataFrame, strategy: str, paper: str, at: float, told: str) -> Comparison:
+def _versus(
+    data: pd.DataFrame, strategy: str, paper: str, at: float, told: str, why: str
+) -> Comparison:
     near = data[(data["budget_GB"] - at).abs() < 1e-6]
     costs = near[near["status"] == "ok"].set_index("strategy")["slowdown"]
     claim = f"{strategy} / ILP at {told}"
@@ -266,7 +273,7 @@ def _versus(data: pd.DataFrame, strategy: str, paper: str, at: float, told: str)
     else:
         missing = strategy if strategy not in costs.index else _ILP
         ours = f"no plan of {missing} there"
-    return Comparison(claim, paper, ours, "roofline; our U-Net needs another memory, see above")
+    return Comparison(claim, paper, ours, why)
 
 
 # Table 2
@@ -301,9 +308,10 @@ def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
                 cost
             )
     lines = []
-    models = dict.fromkeys([*_PAPER_TABLE2, *(model for model, _ in costs)])
-    for model in models:
-        printed = _PAPER_TABLE2.get(model, {})
+    known = {model: place for place, model in enumerate(_PAPER_TABLE2)}
+    models = {model: printed.paper_name(model) for model, _ in costs}
+    for model in sorted(models, key=lambda model: known.get(models[model], len(known))):
+        paper = _PAPER_TABLE2.get(models[model], {})
         ilp = {b: c for b, c in costs.get((model, _ILP), {}).items() if c}
         beyond = [name for name in _BEYOND if (model, name) in costs]
         for strategy in [*_TABLE2, *beyond] if ilp else ():
@@ -318,7 +326,7 @@ def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
                     "budgets": len(ilp),
                     "smallest_budget_GB": min((b for b, c in mine.items() if c), default=0) / _GB
                     or None,
-                    "ratio_paper": printed.get(strategy),
+                    "ratio_paper": paper.get(strategy),
                 }
             )
     return pd.DataFrame(lines)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from rematbench.graphs.files import read_graph
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.printed import ARCHITECTURES
+from rematbench.report.printed import ARCHITECTURES, paper_name
 from rematbench.report.style import colour, order
 from rematbench.report.tables import table_picture
 from rematbench.row import Row, sure
@@ -176,7 +176,9 @@ def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "strategy": row["strategy"],
                 "max_batch": batch["value"] or 0,
                 "equation_11": batch.get("equation_11"),
-                "max_batch_paper": _PAPER_BATCH.get((str(row["model"]), str(row["strategy"]))),
+                "max_batch_paper": _PAPER_BATCH.get(
+                    (paper_name(str(row["model"])), str(row["strategy"]))
+                ),
                 "memory_GB": row["extra"]["memory_bytes"] / _GB,
             }
         )
@@ -217,7 +219,8 @@ def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
         found = mine.set_index("strategy")["max_batch"]
         if not found.get(_ILP):
             continue
-        paper = _PAPER_BATCH.get((str(model), _ILP))
+        network = paper_name(str(model))
+        paper = _PAPER_BATCH.get((network, _ILP))
         others = found.drop([_ILP, "checkpoint_all"], errors="ignore")
         ratios = [f"{found[_ILP]} images"]
         if found.get("checkpoint_all"):
@@ -225,13 +228,14 @@ def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
         if len(others) and others.max():
             ratios.append(f"{found[_ILP] / others.max():.2f}x over {others.idxmax()}")
         printed = f"{paper}; " if paper else ""
+        kept = "PyTorch's values" if network == model else "Keras' layers"
         lines.append(
             Comparison(
                 f"{model}: largest batch",
-                printed + _PAPER_RATIO.get(str(model), "not printed"),
+                printed + _PAPER_RATIO.get(network, "not printed"),
                 "; ".join(ratios) + " (simulated)",
-                "16 GiB, PyTorch's values, our bounded search (a lower bound, as the paper's); the "
-                "paper's other baselines are not printed",
+                f"{mine['memory_GB'].iloc[0]:.4g} GB, {kept}, our bounded search (a lower bound, "
+                "as the paper's); the paper's other baselines are not printed",
             )
         )
     return lines

@@ -10,6 +10,7 @@ TRACE_LENGTH = 101
 
 # Checkmate
 TABLE2_BATCHES = {"mobilenet_v1": 512, "vgg16": 256, "vgg19": 256, "unet": 32, "resnet50": 256}
+_LAYERED = {"keras_mobilenet": "mobilenet_v1"}
 FIG7_BUDGET = 16 * 10**9  # bytes
 GAP_LENGTH = 8  # layers of the chain of appendix A and section 4.6
 INTEGRALITY_GAPS = {"partitioned": 1.18, "unpartitioned": 21.56}
@@ -94,3 +95,12 @@ FENG_HUANG = {
     "amoebanet": CutOff(64, 4944, None, None, 1058, 79, 36),
     "darts": CutOff(64, 5627, None, None, 1115, 80, 55),
 }
+
+
+def paper_name(model: str) -> str:
+    """What we call a network of Checkmate's by PyTorch, where ``model`` is it by Keras' layers.
+
+    >>> paper_name("keras_mobilenet"), paper_name("keras_unet"), paper_name("unet")
+    ('mobilenet_v1', 'unet', 'unet')
+    """
+    return _LAYERED.get(model, model.removeprefix("keras_"))

@@ -148,7 +148,7 @@ def _tradeoff(*networks: tuple[str, int]) -> Guess:
 
 
 def _is_ratio(row: Row) -> bool:
-    batch = printed.TABLE2_BATCHES.get(str(row["model"]))
+    batch = printed.TABLE2_BATCHES.get(printed.paper_name(str(row["model"])))
     return row["costmodel"] == "flops" and bool(row["budget_bytes"]) and row["batch_size"] == batch
 
 
@@ -348,7 +348,10 @@ _GUESSES: dict[str, Guess] = {
         )
     ),
     "checkmate_fig3": _of_checkmate(_is_architecture),
-    "checkmate_fig5": _tradeoff(("vgg16", 256), ("mobilenet_v1", 512), ("unet", 32)),
+    "checkmate_fig5": _tradeoff(
+        *(("vgg16", 256), ("mobilenet_v1", 512), ("unet", 32)),
+        *(("keras_vgg16", 256), ("keras_mobilenet", 512), ("keras_unet", 32)),
+    ),
     "checkmate_fig5a": _tradeoff(("vgg16", 256)),
     "checkmate_fig5b": _tradeoff(("mobilenet_v1", 512)),
     "checkmate_fig5c": _tradeoff(("unet", 32)),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.resolution import image_size as image_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +48,3 @@ ModelFactory = Callable[..., Workload]
 """A function of keyword options (batch_size, resolution, ...) that makes a workload."""
 
 Batch = tuple[Any, ...]
-
-
-def image_size(resolution: int | str | None, default: int | str) -> tuple[int, int]:
-    """Height and width from ``224`` or ``"416x608"``.
-
-    Raises:
-        ConfigError: neither form.
-    """
-    given = default if resolution is None else resolution
-    parts = str(given).lower().split("x")
-    if len(parts) in (1, 2) and all(part.isdecimal() and int(part) > 0 for part in parts):
-        return int(parts[0]), int(parts[-1])
-    raise ConfigError(f"resolution={given}: give pixels such as 224, or 416x608 (height x width)")

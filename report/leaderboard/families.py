@@ -7,7 +7,7 @@ import re
 OTHER = "other"
 _FAMILIES = (
     ("diffusion", r"sd15_unet|sdxl_unet|dit_.*|diffusers|UNet2D.*|DiT.*"),
-    ("U-shaped", r"unet|unet3d|segnet|fcn8"),
+    ("U-shaped", r"(keras_)?(unet|segnet|fcn8)|unet3d"),
     (
         "transformer",
         r"gpt2.*|llama.*|qwen.*|gemma.*|mixtral.*|bert.*|roberta|t5.*|whisper.*|vit.*|swin.*"
@@ -18,7 +18,7 @@ _FAMILIES = (
     (
         "CNN",
         r"alexnet|amoebanet|nasnet|darts|biggan.*|convnext.*|densenet.*|googlenet|inception.*"
-        r"|mobilenet.*|resnet.*|resnext.*|vgg.*",
+        r"|(keras_)?(mobilenet|resnet|vgg).*|resnext.*",
     ),
     ("synthetic", r"unit_chain.*|toy_chain.*|random_layered.*"),
 )

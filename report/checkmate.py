@@ -29,6 +29,7 @@ LINE_UP = (
     *("linearized_sqrt", "linearized_greedy", _ILP, "checkmate_rounding"),
 )
 """The paper's, in its Figure 5."""
+_STRETCHED = 4.0  # of what a plan costs: a panel's axis ends before
 _SAME = 1 + 1e-6  # costs are sums of floats
 
 
@@ -167,6 +168,24 @@ def _panel(axes: Axes, data: pd.DataFrame) -> None:
         full, color="0.3", linewidth=0.8, linestyle=":", zorder=0, label="everything kept (peak)"
     )
     axes.set(xlabel="budget (GB)", ylabel="cost / checkpoint-all's")
+    _clip(axes, fine)
+
+
+def _clip(axes: Axes, fine: pd.DataFrame) -> None:
+    """Cut an axis that one strategy would stretch, and say what lies beyond."""
+    beyond = fine[fine["slowdown"] > _STRETCHED]
+    if beyond.empty:
+        return
+    within = fine["slowdown"].drop(beyond.index)
+    axes.set_ylim(within.min() - 0.05, within.max() * 1.15)
+    told = [f"{e.strategy} {e.slowdown:.1f} at {e.budget_GB:.2f} GB" for e in beyond.itertuples()]
+    axes.text(
+        *(0.98, 0.97, "beyond: " + "; ".join(told)),
+        transform=axes.transAxes,
+        ha="right",
+        va="top",
+        fontsize=7,
+    )
 
 
 def _curve(axes: Axes, strategy: str, mine: pd.DataFrame, above: int) -> None:

@@ -10,8 +10,8 @@ import pandas as pd
 from rematbench.report.figures import Comparison
 
 _LOGS = (
-    "our logs come from a CPU, with our models and batches; the paper's from a Titan V, and "
-    "those that its program ships are of other runs"
+    "logs that we record come from a CPU, with our models and batches, the paper's from a Titan V; "
+    "docs/papers/simrd.md has these numbers on the logs that its program ships"
 )
 
 

@@ -15,7 +15,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.job import trace_csv
 from rematbench.report import figures
-from rematbench.report.checkmate import above_all, draw
+from rematbench.report.checkmate import above_all, draw, ratio_table
 from rematbench.report.checkmate_memory import timeline
 from rematbench.report.collect import Record
 from rematbench.report.tables import geometric_mean
@@ -118,3 +118,23 @@ def test_figure_5_is_its_panels_together() -> None:
     mine = drawing.data[drawing.data["model"] == "unet"].drop(columns="model")
     assert mine.reset_index(drop=True).equals(alone.data)
     assert draw("checkmate_fig5", []) is None
+
+
+def test_figure_5_has_the_papers_own_kind_of_graph_below() -> None:
+    unet = records("checkmate_fig5c")
+    names = ("vgg16", "mobilenet_v1", "keras_vgg16", "keras_unet")
+    others = [replace(r, row=r.row | {"model": name}) for name in names for r in unet]
+    drawing = draw("checkmate_fig5", unet + others)
+    assert drawing is not None
+    titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
+    assert titles[3:] == ["(a) VGG-16 by Keras' layers", "(c) U-Net by Keras' layers", ""]
+    own = [note for note in drawing.comparisons if "U-Net by Keras' layers: memory" in note.claim]
+    assert [note.paper for note in own] == ["23 GB (section 6.3)"]
+
+
+def test_layered_networks_are_held_against_the_same_printed_numbers() -> None:
+    rows = [r.row for r in records("checkmate_table2")]
+    both = rows + [row | {"model": f"keras_{row['model']}"} for row in rows]
+    found = ratio_table(both).set_index(["model", "strategy"])["ratio_paper"]
+    for model in {str(row["model"]) for row in rows}:
+        assert found[f"keras_{model}"].equals(found[model])

@@ -17,6 +17,7 @@ from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple
 from rematbench.graphs.plan import Compute, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import join, random_graph, unit_chain
+from rematbench.sources import banishing_peak
 from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.chen import ApSqrt
 from rematbench.strategies.dtr import Dtr
@@ -192,6 +193,23 @@ def test_golden_row_on_the_command_line(tmp_path: Path) -> None:
     assert row["extra"]["events_crc32"] == "cdae845c"
     assert row["budget_bytes"] == 5049458784
     assert not (tmp_path / "plan.json").exists()
+
+
+@needs_data
+@pytest.mark.parametrize(("dealloc", "least"), [("eager", 0.5), ("banish", 0.9)])
+def test_the_papers_smallest_memory_of_unet(dealloc: str, least: float) -> None:
+    """Section 5.4, on the log that its program ships."""
+    stream = read_log(DATA / "unet.log.gz")
+    graph, full = graph_of_stream(stream), banishing_peak(stream)
+
+    def status(share: float) -> str:
+        problem = Problem(graph, int(share * full), stream=stream)
+        verdict = Dtr("full", dealloc=dealloc, thrash_limit=5.0).plan(problem).verdict
+        assert verdict is not None
+        return verdict.status
+
+    assert status(least) == "ok"
+    assert status(least - 0.1) == "out_of_memory"
 
 
 def test_bad_logs_end_in_one_line(tmp_path: Path) -> None:

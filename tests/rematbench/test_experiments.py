@@ -164,6 +164,8 @@ def _boldest(printed: str, ours: str) -> str:
     else:
         low, high = sorted((paper - 1, mine - 1))
         apart, (best, fair) = high / low if low > 0 else math.inf, (1.05, 1.5)
+        if high - low <= 0.0101:  # ratios are printed to two digits
+            apart = 1 if high - low <= 0.005 else fair
     return "reproduced" if apart <= best else "near" if apart <= fair else "differs"
 
 
@@ -171,6 +173,8 @@ def test_no_verdict_is_bolder_than_its_numbers() -> None:
     bold = ("reproduced", "near", "differs")
     assert _boldest("1.73x", "1.37x (48)") == "differs"
     assert _boldest("34 %", "29 %") == "near"
+    assert _boldest("1.00x", "1.000x") == "reproduced"
+    assert _boldest("1.01x", "1.000x") == "near"
     for line in claims():
         verdict = line["verdict"].partition(" (")[0]
         if verdict in bold:

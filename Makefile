@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures test check links docs gpu setup clean
+.PHONY: bench benchmarks figures leaderboard leaderboard-page test check links docs gpu setup clean
 
 setup: $(READY)
 
@@ -72,6 +72,23 @@ $(LOGS)/tree_lstm.log.gz: | $(READY)
 # It needs a commit; docs/benchmarks.md is made from the records.
 benchmarks: $(TOOLS)
 	$(BIN)/python -m benchmarks
+
+# A part of the leaderboard's full profile (PART=3/40: the third of its forty networks, up to half an
+# hour on two cores): its rows, then the page and the picture of all parts that are there.
+PART ?= 1/40
+BOARD := runs/reference/leaderboard
+WORK := runs/leaderboard/full
+leaderboard: $(TOOLS)
+	$(BIN)/rematbench -m experiment=leaderboard profile=full part=$(PART) threads=1 hydra.sweep.dir=$(WORK)/$(PART)
+	$(BIN)/rematbench-report $(WORK)/$(PART) --out $(WORK)/report
+	gzip -9nc $(WORK)/report/leaderboard.csv > $(BOARD)/full-$$(printf %02d $(firstword $(subst /, ,$(PART)))).csv.gz
+	$(MAKE) leaderboard-page
+
+leaderboard-page: $(READY)
+	$(BIN)/rematbench-report $(BOARD)/full-*.csv.gz --leaderboard --out $(WORK)/report
+	cp $(WORK)/report/leaderboard/profile.png $(BOARD)/full.png
+	$(BIN)/python -m rematbench.report.leaderboard.quote '$(BOARD)/full-*.csv.gz' \
+	  "The leaderboard's full profile" > docs/leaderboard-full.md
 
 benchmark-%: $(TOOLS)
 	$(BIN)/python -m benchmarks --again $*

@@ -1,12 +1,15 @@
 """What README and docs quote from committed rows; a test makes it again.
 
-``python -m rematbench.report.leaderboard.quote ROWS.csv.gz... > docs/leaderboard.md``
+``python -m rematbench.report.leaderboard.quote ROWS.csv.gz MEASURED.csv.gz`` prints
+docs/leaderboard.md; of parts: ``'FOLDER/full-*.csv.gz' "The leaderboard's full profile"``.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +23,7 @@ from rematbench.row import Row
 
 _KINDS = {"CNN": "convolutional", "joins": "several towers"}
 _MOST = 3  # names in a cell
-_HEAD = """# The leaderboard
+_HEAD = """# {title}
 
 What the committed rows say. Costs are **modelled** (an H100's roofline); nothing in the first four
 tables was measured. Overheads are over *checkpoint-all*, ordinary training that recomputes nothing,
@@ -28,7 +31,9 @@ and budgets are fractions of its peak. This page is made from the rows by
 `python -m rematbench.report.leaderboard.quote`, and a test holds it against them; the page with
 figures, filters and every strategy's curves is `rematbench-report {places} --leaderboard`.
 
-![Performance profiles](../runs/reference/leaderboard/profile.png)"""
+Networks, {count} of them: {networks}.
+
+![Performance profiles](../{picture})"""
 _BESIDE = (
     "Overheads are means. `monet` may choose other, faster implementations of ops than those that "
     "PyTorch takes, with rounding of its own: a negative overhead is faster than ordinary training."
@@ -62,16 +67,26 @@ def front_table(field: Board) -> str:
     return _table(head, lines)
 
 
-def document(rows: Sequence[Row], executed: Sequence[Row], places: str) -> str:
-    """``docs/leaderboard.md``.
+def document(
+    rows: Sequence[Row], executed: Sequence[Row], places: str, title: str = "The leaderboard"
+) -> str:
+    """``docs/leaderboard.md``, or a page like it of other rows.
 
     Args:
         executed: rows of plans that ran; may be empty.
-        places: where the modelled rows are.
+        places: where the modelled rows are: ``FOLDER/NAME.csv.gz``, whose profiles are drawn in
+            ``FOLDER/NAME.png``, or parts of them, ``FOLDER/NAME-*.csv.gz``.
     """
     field = board(rows)
+    models = list(dict.fromkeys(field.problems["model"]))
     parts = [
-        _HEAD.format(places=places),
+        _HEAD.format(
+            title=title,
+            places=places,
+            count=len(models),
+            networks=", ".join(f"`{name}`" for name in models),
+            picture=re.sub(r"(-\*)?\.csv\.gz$", ".png", places),
+        ),
         "## Which strategy should I use?",
         front_table(field),
         _BESIDE,
@@ -169,12 +184,18 @@ def _share(value: float) -> str:
     return "–" if pd.isna(value) else f"{100 * value:.1f} %"
 
 
-def main(places: Sequence[str]) -> None:
-    """Print the page of some leaderboards; those of executed rows have ``measured`` in the name."""
-    ran = [Path(place) for place in places if "measured" in Path(place).name]
-    modelled = [place for place in places if Path(place) not in ran]
-    rows = collect(map(Path, modelled)).rows
-    print(document(rows, collect(ran).rows if ran else (), " ".join(modelled)), end="")
+def main(arguments: Sequence[str]) -> None:
+    """Print the page of a leaderboard, or of all parts of one.
+
+    Args:
+        arguments: the rows' place, in which ``*`` stands for what tells parts apart; then that of
+            executed rows (``.csv.gz``), a title, or both.
+    """
+    place, *others = arguments
+    ran = [Path(each) for each in others if each.endswith(".csv.gz")]
+    title = [each for each in others if not each.endswith(".csv.gz")]
+    rows = collect(map(Path, sorted(glob(place)))).rows
+    print(document(rows, collect(ran).rows if ran else (), place, *title), end="")
 
 
 if __name__ == "__main__":

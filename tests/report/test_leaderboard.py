@@ -186,6 +186,7 @@ def test_monet_stands_beside_the_winners() -> None:
 
 HOUSE = Path(__file__).parents[2]
 PLACES = "runs/reference/leaderboard/quick.csv.gz"
+PARTS = "runs/reference/leaderboard/full-*.csv.gz"
 
 
 def test_prose_says_what_the_committed_rows_say() -> None:
@@ -194,3 +195,10 @@ def test_prose_says_what_the_committed_rows_say() -> None:
     measured = collect([HOUSE / "runs/reference/leaderboard/measured.csv.gz"]).rows
     assert (HOUSE / "docs/leaderboard.md").read_text() == document(rows, measured, PLACES)
     assert front_table(board(rows)) in (HOUSE / "README.md").read_text()
+
+
+def test_the_full_profiles_page_says_what_its_parts_say() -> None:
+    rows = collect(sorted(HOUSE.glob(PARTS))).rows
+    page = document(rows, (), PARTS, "The leaderboard's full profile")
+    assert (HOUSE / "docs/leaderboard-full.md").read_text() == page
+    assert {row["status"] for row in rows} >= {"ok", "infeasible", "not_applicable"}

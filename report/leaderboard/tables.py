@@ -97,7 +97,8 @@ def winners(board: Board) -> pd.DataFrame:
 
     A strategy wins that solves most of the problems, and of those the one with the lowest mean
     overhead over the problems that all of them solve; all within 0.1 points of it share the place.
-    Who chooses other implementations (MONeT; Gist's are lossy) is set beside, not among them.
+    Who chooses other implementations (MONeT, Checkmate-O; Gist's are lossy) is set beside, not
+    among them.
 
     Returns:
         ``family``, ``fraction``, ``problems``, ``best`` and ``quick`` (names), the mean overhead of

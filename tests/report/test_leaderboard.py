@@ -93,13 +93,30 @@ def test_what_is_doubled_missing_or_failed_is_named() -> None:
 
 
 def test_faster_implementations_and_lossy_plans_do_not_set_the_measure() -> None:
-    rows = [*ROWS[:3], entry("resnet50", 0.7, "monet", 90.0), entry("resnet50", 0.7, "gist", 80.0)]
+    others = {"monet": 90.0, "gist": 80.0, "checkmate_o": 95.0}
+    rows = [*ROWS[:3], *(entry("resnet50", 0.7, *each) for each in others.items())]
     found = board(rows).entries.set_index("strategy")
     assert found.loc["monet", "ratio"] == pytest.approx(0.9)
     assert found["best"].to_dict() == {
         **{"checkmate_ilp": True, "dtr": True, "ap_sqrt": False},
-        **{"monet": False, "gist": False},
+        **dict.fromkeys(others, False),
     }
+
+
+def test_a_plan_below_the_bound_is_named_and_sets_nothing() -> None:
+    proven = entry("resnet50", 0.7, "checkmate_ilp", 100.0) | {"bound": 100.0, "bound_of": "any"}
+    other = entry("resnet50", 0.7, "theirs", 90.0)
+    found = board([proven, other])
+    assert found.entries.set_index("strategy")["best"].to_dict() == {
+        "checkmate_ilp": True,
+        "theirs": False,
+    }
+    assert found.problems["optimal"].tolist() == [True]
+    (note,) = found.notes
+    assert note.startswith("theirs on resnet50")
+    assert "cheaper than is proven possible" in note
+    reduced = proven | {"bound_of": "F"}  # a plan outside F may be cheaper
+    assert board([reduced, other]).entries.set_index("strategy").loc["theirs", "best"]
 
 
 def test_budgets_that_need_no_plan_are_no_problems() -> None:
@@ -195,6 +212,7 @@ def test_prose_says_what_the_committed_rows_say() -> None:
     measured = collect([HOUSE / "runs/reference/leaderboard/measured.csv.gz"]).rows
     assert (HOUSE / "docs/leaderboard.md").read_text() == document(rows, measured, PLACES)
     assert front_table(board(rows)) in (HOUSE / "README.md").read_text()
+    assert not [note for note in board(rows).notes if "proven possible" in note]
 
 
 def test_the_full_profiles_page_says_what_its_parts_say() -> None:
@@ -202,3 +220,4 @@ def test_the_full_profiles_page_says_what_its_parts_say() -> None:
     page = document(rows, (), PARTS, "The leaderboard's full profile")
     assert (HOUSE / "docs/leaderboard-full.md").read_text() == page
     assert {row["status"] for row in rows} >= {"ok", "infeasible", "not_applicable"}
+    assert not [note for note in board(rows).notes if "proven possible" in note]

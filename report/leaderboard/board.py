@@ -38,7 +38,8 @@ class Board:
             there is no plan), ``seconds`` of planning, ``ratio`` (cost / best known cost of the
             problem; infinite where there is no plan), ``best`` (is it one of the best?), ``gap``
             (of the problem: how far the best known plan may be from optimal; missing: nothing is
-            proven) and ``optimal`` (is the problem's best plan proven optimal?).
+            proven), ``gap_in_F`` (the same, from the best plan that computes again in the backward
+            pass alone) and ``optimal`` (is the problem's best plan proven optimal?).
         notes: rows that were left out or that lack, by name.
     """
 
@@ -47,8 +48,8 @@ class Board:
 
     @cached_property
     def problems(self) -> pd.DataFrame:
-        """A line per problem: model, family, fraction, gap, optimal."""
-        columns = ["problem", "model", "family", "fraction", "gap", "optimal"]
+        """A line per problem: model, family, fraction, gap, gap_in_F, optimal."""
+        columns = ["problem", "model", "family", "fraction", "gap", "gap_in_F", "optimal"]
         return self.entries[columns].drop_duplicates("problem").reset_index(drop=True)
 
     @cached_property
@@ -160,19 +161,26 @@ def _entry(row: Row) -> tuple[object, ...]:
 
 def _undercutting(entries: pd.DataFrame) -> pd.Series:
     """Plans of captured ops, as they say, that cost less than the problem's proven bound."""
-    least = entries["least"].astype(float).groupby(entries["problem"]).transform("max")
-    return (entries["cost"] < least * (1 - PROVEN)) & ~entries["other"]
+    return (entries["cost"] < _highest(entries, "least") * (1 - PROVEN)) & ~entries["other"]
 
 
 def _compared(entries: pd.DataFrame) -> pd.DataFrame:
     plain = entries["cost"].where(~entries["other"], np.inf)
     least = plain.groupby(entries["problem"]).transform("min")
-    bound = entries["bound"].astype(float).groupby(entries["problem"]).transform("max")
-    gap = (1 - bound / least).clip(lower=0).where(np.isfinite(least))
+    gap, gap_in_f = (
+        (1 - _highest(entries, name) / least).clip(lower=0).where(np.isfinite(least))
+        for name in ("least", "bound")
+    )
     ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
     return entries.drop(columns=["bound", "least", "other"]).assign(
         ratio=ratio,
         best=(ratio <= 1 + TIE) & ~entries["other"],
         gap=gap,
+        gap_in_F=gap_in_f,
         optimal=gap <= PROVEN,
     )
+
+
+def _highest(entries: pd.DataFrame, bound: str) -> pd.Series:
+    """Per line, the highest bound of its problem."""
+    return entries[bound].astype(float).groupby(entries["problem"]).transform("max")

@@ -141,7 +141,8 @@ def gaps(board: Board) -> pd.DataFrame:
 
     Returns:
         ``problems``, ``proven`` (share whose best plan is optimal), ``bounded`` (share with any
-        bound), ``median`` and ``worst`` gap of those.
+        bound), ``median`` and ``worst`` gap of those, from any plan and, ``_in_F``, from those that
+        compute again in the backward pass alone.
     """
     lines = []
     for kind, mine in board.problems.groupby("family"):
@@ -153,6 +154,8 @@ def gaps(board: Board) -> pd.DataFrame:
                 "bounded": mine["gap"].notna().mean(),
                 "median": mine["gap"].median(),
                 "worst": mine["gap"].max(),
+                "median_in_F": mine["gap_in_F"].median(),
+                "worst_in_F": mine["gap_in_F"].max(),
             }
         )
     return pd.DataFrame(lines)

@@ -117,6 +117,9 @@ def test_a_plan_below_the_bound_is_named_and_sets_nothing() -> None:
     assert "cheaper than is proven possible" in note
     reduced = proven | {"bound_of": "F"}  # a plan outside F may be cheaper
     assert board([reduced, other]).entries.set_index("strategy").loc["theirs", "best"]
+    alone = board([reduced]).problems.iloc[0]
+    assert (alone["gap_in_F"], alone["optimal"]) == (0.0, False)
+    assert np.isnan(alone["gap"])
 
 
 def test_budgets_that_need_no_plan_are_no_problems() -> None:
@@ -188,7 +191,7 @@ def test_the_front_table() -> None:
 def test_the_document() -> None:
     text = document(ROWS, MEASURED, "rows.csv.gz")
     assert "- The field has 4 problems.  \n  `problems.shape[0]`" in text
-    assert "| CNN | 2 | 50 % | 1.9 % | 3.8 % |" in text
+    assert "| CNN | 2 | 50 % | 1.9 % | 3.8 % | 1.9 % | 3.8 % |" in text
     assert "Over 1 problems the rank correlation" in text
     assert "| 3 | 0.50 | `a` | +20.0 % | +15.0 % | 1.0 % |" in text
     assert "survive" not in document(ROWS, (), "rows.csv.gz")

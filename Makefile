@@ -79,7 +79,7 @@ PART ?= 1/40
 BOARD := runs/reference/leaderboard
 WORK := runs/leaderboard/full
 leaderboard: $(TOOLS)
-	$(BIN)/rematbench -m experiment=leaderboard profile=full part=$(PART) threads=1 hydra.sweep.dir=$(WORK)/$(PART)
+	$(BIN)/rematbench -m experiment=leaderboard profile=full part=$(PART) launch=joblib hydra.sweep.dir=$(WORK)/$(PART)
 	$(BIN)/rematbench-report $(WORK)/$(PART) --out $(WORK)/report
 	gzip -9nc $(WORK)/report/leaderboard.csv > $(BOARD)/full-$$(printf %02d $(firstword $(subst /, ,$(PART)))).csv.gz
 	$(MAKE) leaderboard-page

@@ -26,7 +26,7 @@ from rematbench.row import Row
 FOLDER = "leaderboard"
 _RATIOS = (
     *("overhead", "median", "worst", "median_in_F", "worst_in_F"),
-    *("best_overhead", "quick_overhead", "modelled_best_overhead"),
+    *("best_overhead", "quick_overhead", "monet_overhead", "modelled_best_overhead"),
 )
 _SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded")
 

@@ -58,7 +58,7 @@ def front_table(field: Board) -> str:
             _percent(row["best_overhead"]),
             _names(row["quick"]),
             _percent(row["quick_overhead"]),
-            _percent(row["monet"]),
+            _percent(row["monet_overhead"]),
         ]
         for row in winners(field).to_dict("records")
     ]

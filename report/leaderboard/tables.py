@@ -102,7 +102,7 @@ def winners(board: Board) -> pd.DataFrame:
 
     Returns:
         ``family``, ``fraction``, ``problems``, ``best`` and ``quick`` (names), the mean overhead of
-        the first of each, ``best_overhead`` and ``quick_overhead``, and that of ``monet``.
+        the first of each, ``best_overhead`` and ``quick_overhead``, and ``monet_overhead``.
     """
     lines = []
     for (kind, fraction), near in board.entries.groupby(["family", "fraction"]):
@@ -114,11 +114,11 @@ def winners(board: Board) -> pd.DataFrame:
         for label, field in (("best", plain), ("quick", plain[slowest <= _NO_LONGER])):
             names, overhead = _winner(field)
             line |= {label: ", ".join(names), f"{label}_overhead": overhead}
-        line["monet"] = _winner(near[near["strategy"] == "monet"])[1]
+        line["monet_overhead"] = _winner(near[near["strategy"] == "monet"])[1]
         lines.append(line)
     columns = [
         *("family", "fraction", "problems"),
-        *("best", "best_overhead", "quick", "quick_overhead", "monet"),
+        *("best", "best_overhead", "quick", "quick_overhead", "monet_overhead"),
     ]
     frame = pd.DataFrame(lines, columns=columns)
     return frame.sort_values(["family", "fraction"], ascending=[True, False], kind="stable")

@@ -1,8 +1,8 @@
 """The fast variant: search, bounds and exact programs, with the best plan always at hand.
 
-First F, then (9), or (9) alone where it is small: schedules by local search, a bound by the linear
-relaxation, and mixed-integer programs over ever smaller groups of stages until the gap closes or
-time is up.
+First F, then (9), or (9) alone where it is small: schedules by local search, a bound on every plan
+from the fullest moments, a bound by the linear relaxation, and mixed-integer programs over ever
+smaller groups of stages until the gap closes or time is up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.relaxation import Groups, Relaxation, merged_stages
 from rematbench.strategies.intervals.improve import CHEAPER, Improver
-from rematbench.strategies.intervals.net import recomputations
+from rematbench.strategies.intervals.memory import profile
+from rematbench.strategies.intervals.net import recomputations, start
+from rematbench.strategies.intervals.planner import IntervalSearch
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.local_search import give_back, repair, search
 from rematbench.strategies.scheduling.solver import Outcome
@@ -33,8 +35,14 @@ PATHS_CLOSE = 0.2
 """Share of the gap that path rows must close to stay."""
 FULL_SECONDS = 10.0
 """For (9), once F is done: this, or as long as F took."""
+MOMENTS_SECONDS = 20.0
+"""At most, for the bound from the fullest moments; it mostly takes a quarter of a second."""
+FIRST_SHARE = 0.15
+"""Of the time, for first schedules by intervals."""
 EXACT_TOLERANCE = 1e-6
 """Relative gap at which a cost counts as proven optimal."""
+
+_Search = Iterator[Schedule[Space] | None]
 
 
 def is_solvable(space: Space) -> bool:
@@ -57,6 +65,8 @@ class FastSearch:
         best: the cheapest schedule within the budget so far, or None.
         bounds: per space, a proven lower bound of the cost, in the graph's unit; infinite where
             the space has no schedule within the budget.
+        every: a bound on every plan, in program order and with the default implementations, and
+            ``bound_by``: how it was found; 0 where it was not asked for.
     """
 
     def __init__(
@@ -70,29 +80,36 @@ class FastSearch:
         self.progress = Progress(perf_counter(), gap, problem.report)
         self.best: Schedule[Space] | None = None
         self.bounds: dict[str, float] = {}
+        self.every, self.bound_by = 0.0, ""
+        self._wants_moments = False
         self._linear_bounds: dict[str, float] = {}
         self._nodes = 0
         self._largest: dict[str, Any] = {}
         self._programs = {"linear_programs": 0, "integer_programs": 0, "solver_runs": 0}
-        self._searching: Iterator[Schedule[Space] | None] = iter(())
-        self._rescue: Iterator[Schedule[Space] | None] | None = None
+        self._searches: list[_Search] = []
+        self._intervals: IntervalSearch | None = None
+        self._annealing: list[_Search] = []
+        self._is_rescued = False
 
     def run(self) -> None:
         """First F; then (9), for the bound, and for the plans that only it has."""
         full = self._full
         if self._graph.loss_index is None:  # annealing beats evictions one by one
-            self._rescue = self._searching = self._rescued()
+            self._take_known()
             self._search_on()
             self.improve(full, self.deadline)
             return
         if self._in_one(full):  # so small that F is no faster
             self.improve(full, self.deadline)
             return
+        self._wants_moments = True
         reduced = Space.reduced(self._graph)
         is_small = is_solvable(full)
         now = perf_counter()
         self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
         now = perf_counter()
+        if self.proven_infeasible:
+            return
         if self.best is None:
             self.improve(full, self.deadline)
         elif is_small or self._closed(reduced):
@@ -113,30 +130,57 @@ class FastSearch:
             **self._programs,
             "nodes": self._nodes,
             **self.progress.details(),
-            "bounds": {space: bound for space, bound in self.bounds.items() if bound < inf},
+            "bounds": {
+                space: bound
+                for space, bound in {**self.bounds, "any": self.every}.items()
+                if 0 < bound < inf
+            },
             "integrality_gap": self.progress.cost / linear if is_bounded else None,
         }
 
     def improve(self, space: Space, deadline: float) -> None:
         """Look for schedules and bounds in a space until the gap to its bound is closed."""
         begun = perf_counter()
-        self.bounds.setdefault(space.name, space.base_cost)
+        self.bounds.setdefault(space.name, max(space.base_cost, self.every))
         self.progress.bound = max(self.progress.bound, space.base_cost)
         random = np.random.default_rng(self._seed)
-        if self._rescue is None:
-            self._searching = search(space.everything(), self.budget, random, deadline)
+        if not self._is_rescued:
+            local = search(space.everything(), self.budget, random, deadline)
+            self._searches = [local, *self._annealing]
             for _ in range(2):  # the first repair, and what can be given back
                 self._search_on()
-        if self._rescue is None and self.best is None:
-            self._rescue = self._searching = self._rescued()
+        if not self._is_rescued and self.best is None:
+            self._take_known()
             for _ in CHEAPER:
                 self._search_on()
+        if self._wants_moments:
+            self._wants_moments = False
+            self._at_moments(space)
+            if self.proven_infeasible:
+                return
         programs = self._linear(space, deadline)
+        if self._intervals is not None and not self._closed(space):
+            self._by_intervals(self._intervals, deadline)
         if self._threads == 1:
             self._search_until(space, begun + 0.3 * (deadline - begun))
         self._integral(space, programs, deadline)
         if self.best is not None:
             self._search_until(space, deadline)
+
+    def _at_moments(self, space: Space) -> None:
+        """What memory costs at the fullest moments: no plan costs less."""
+        now = perf_counter()
+        left = max(0.0, self.deadline - now)
+        problem = Problem(self._graph, self.budget, left, self._seed)
+        inner = self._intervals = IntervalSearch(problem, self.budget, now, self.progress.gap)
+        inner.deadline = now + min(MOMENTS_SECONDS, left)
+        inner.prove(np.asarray(profile(start(inner.net, inner.resident))))
+        self.every, self.bound_by = inner.progress.bound, inner.bound_by
+        self.bounds[space.name] = max(self.bounds[space.name], self.every)
+        if self.every == inf:
+            self.bounds["9"] = inf
+        else:
+            self.progress.raise_bound(self.every, EXACT_TOLERANCE)
 
     def _search_until(self, space: Space, deadline: float) -> None:
         while perf_counter() < deadline and not self._closed(space) and self._search_on():
@@ -152,18 +196,43 @@ class FastSearch:
             KeyboardInterrupt: somebody interrupted.
         """
         self.progress.rest()
-        for found in self._searching:
-            if found is not None:
-                self._offer(found)
-            return True
+        while self._searches:  # in turns
+            searching = self._searches.pop(0)
+            for found in searching:
+                self._searches.append(searching)
+                if found is not None:
+                    self._offer(found)
+                return True
         return False
 
-    def _rescued(self) -> Iterator[Schedule[Space] | None]:
+    def _take_known(self) -> None:
         """Where local search finds nothing: what cheaper strategies know, improved by intervals."""
-        full, cost = self._full, inf
         problem = Problem(self._graph, self.budget, self.deadline - perf_counter(), self._seed)
         inner = Improver(problem, self.budget, perf_counter(), 0.0)
-        for _ in chain(inner.take_known(), inner.anneal(int(inner.found))):
+        steps = chain(inner.take_known(), inner.anneal(int(inner.found)))
+        self._searches, self._is_rescued = [self._converted(inner, steps)], True
+
+    def _by_intervals(self, inner: IntervalSearch, deadline: float) -> None:
+        """First what the bound's program keeps, then annealing, in turns with local search.
+
+        The first schedules need the solver, and so come before it works on programs of stages.
+        """
+        now, self._intervals = perf_counter(), None
+        inner.deadline = now + FIRST_SHARE * (deadline - now)
+        for found in self._converted(inner, inner.first(start(inner.net, inner.resident))):
+            if found is not None:
+                self._offer(found)
+            self.progress.rest()
+            if perf_counter() > inner.deadline:
+                break
+        inner.deadline = self.deadline
+        self._annealing = [self._converted(inner, inner.anneal())]
+        self._searches += self._annealing
+
+    def _converted(self, inner: Improver, steps: Iterator[None]) -> _Search:
+        """What a search by intervals finds, as schedules of all stages."""
+        full, cost = self._full, inf
+        for _ in steps:
             plan = inner.progress.plan
             if plan is None or inner.progress.cost >= cost:
                 yield None

@@ -119,7 +119,7 @@ class CheckmateIlp:
             variant="fast",
             solver=SOLVER,
             seconds=perf_counter() - started,
-            details={**search.details(), "bound_by": _how(bound, problem.graph)},
+            details={**search.details(), "bound_by": _how(bound, search, problem.graph)},
         )
 
     def _infeasible(self, search: FastSearch, time_limit: float) -> Infeasible:
@@ -134,10 +134,12 @@ class CheckmateIlp:
         return Infeasible(reason, smallest_peak_found=leanest, proven=proven)
 
 
-def _how(bound: float, graph: Graph) -> str:
+def _how(bound: float, search: FastSearch, graph: Graph) -> str:
     """How a bound of the fast search was found."""
-    is_trivial = bound <= cost_of_once(graph) * (1 + EXACT_TOLERANCE)
-    return TRIVIAL if is_trivial else "programs over groups of stages"
+    if bound <= cost_of_once(graph) * (1 + EXACT_TOLERANCE):
+        return TRIVIAL
+    from_moments = bound <= search.every * (1 + EXACT_TOLERANCE)
+    return search.bound_by if from_moments else "programs over groups of stages"
 
 
 def is_large(graph: Graph, budget: int) -> bool:
@@ -160,12 +162,14 @@ def _named_bound(search: FastSearch, graph: Graph) -> tuple[float, BoundOf]:
     """The bound to print, and what it bounds.
 
     That of F is as good as that of (9) only for plans in F; where both are as high, or that of (9)
-    is within the gap, too, it says more.
+    is within the gap, too, it says more. So does that of every plan.
     """
     assert search.best is not None
-    cost, least = search.best.cost, cost_of_once(graph)
-    reduced, full = search.bounds.get("F", 0.0), search.bounds.get("9", 0.0)
-    says_more = max(full, least) >= reduced * (1 - EXACT_TOLERANCE) or search.progress.closed(full)
-    if says_more or cost < reduced:
-        return (full, "9") if full > least else (least, "any")
-    return reduced, "F"
+    least, reduced = cost_of_once(graph), search.bounds.get("F", 0.0)
+    full = max(least, search.every, search.bounds.get("9", 0.0))
+    says_more = full >= reduced * (1 - EXACT_TOLERANCE) or search.progress.closed(full)
+    if not says_more and search.best.cost >= reduced:
+        return reduced, "F"
+    has_one_way = {len(op.implementations) for op in graph.ops} == {1}
+    of_every_plan = full <= least or (has_one_way and full <= search.every)
+    return full, "any" if of_every_plan else "9"

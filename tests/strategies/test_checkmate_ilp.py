@@ -20,6 +20,7 @@ from test_checkmate_paper import (
 from benchmarks.graphs import layers
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.keras import keras_graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
@@ -91,6 +92,39 @@ def test_brute_force(seed: int) -> None:
         with pytest.raises(Infeasible) as caught:
             EXACT.plan(Problem(graph, leanest - 1))
         assert caught.value.proven
+
+
+@pytest.mark.parametrize("seed", range(0, 12, 2))
+def test_the_way_of_larger_graphs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F, the fullest moments, intervals, then (9): where one program cannot hold all stages."""
+    monkeypatch.setattr(fast.FastSearch, "_in_one", lambda *arguments: False)
+    graph = random_dag(seed, count=5)
+    plans = brute_force(graph)
+    leanest = min(peak for _, peak in plans)
+    for budget in sorted({peak for _, peak in plans})[:4]:
+        best = min(cost for cost, peak in plans if peak <= budget)
+        solution = solved(graph, budget)
+        assert cost_of(graph, solution) == pytest.approx(best)
+        assert solution.details.get("bounds", {}).get("any", 0.0) <= best * (1 + 1e-9)
+        assert solution.bound_of in ("any", "9")
+    with pytest.raises(Infeasible) as caught:
+        EXACT.plan(Problem(graph, leanest - 1))
+    assert caught.value.proven
+
+
+def test_memory_has_its_price_at_the_fullest_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound on every plan, where programs of stages say nothing; annealing finds its plan."""
+    monkeypatch.setattr(fast.FastSearch, "_in_one", lambda *arguments: False)
+    monkeypatch.setattr(fast, "search", lambda *arguments: iter(()))
+    monkeypatch.setattr(Relaxation, "linear", lambda *arguments, **options: iter(()))
+    monkeypatch.setattr(Relaxation, "integral", lambda *arguments, **options: iter(()))
+    graph = with_backward(keras_graph("mobilenet", 4, 224, 224))
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    solution = EXACT.plan(Problem(graph, int(0.5 * peak), time_limit=2))
+    assert solution.bound_of == "any"
+    assert "moment" in solution.details["bound_by"] or "windows" in solution.details["bound_by"]
+    assert solution.bound > fast.Space.full(graph).base_cost
+    assert solution.bound <= cost_of(graph, solution)
 
 
 @pytest.mark.parametrize("seed", [11, 16])

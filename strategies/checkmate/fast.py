@@ -265,7 +265,8 @@ class FastSearch:
             else:
                 self._paths(program, now + LINEAR_SHARE * (deadline - now))
             programs.append(program)
-        self._linear_bounds[space.name] = self.bounds[space.name]
+        linear = [space.base_cost, *(program.bound for program in programs)]
+        self._linear_bounds[space.name] = max(linear)
         return programs
 
     def _paths(self, program: Relaxation, deadline: float) -> None:

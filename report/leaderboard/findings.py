@@ -41,7 +41,7 @@ FINDINGS = (
         "problems.optimal.mean()",
     ),
     Finding(
-        "Where there is a bound, the best known plan is at the median within {:.1%} of optimal.",
+        "Where there is a bound, the best known plan is at the median within {:.2%} of optimal.",
         "problems.gap.median()",
     ),
     Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, prod
 
 from rematbench.graphs.errors import GraphError
 from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
@@ -94,7 +94,7 @@ class Layers:
 
     def dense(self, source: str, channels: int) -> str:
         """Every number to every number, with a bias."""
-        inputs = _count(self._shapes[source])
+        inputs = prod(self._shapes[source])
         return self._add("fc", [source], (channels,), 2 * inputs, (inputs + 1) * channels)
 
     def norm(self, source: str) -> str:
@@ -167,7 +167,7 @@ class Layers:
         name = f"{kind}{len(self._ops)}"
         held = [name + WEIGHTS] if weights else []
         self._shapes[name] = shape
-        numbers = self.batch_size * _count(shape)
+        numbers = self.batch_size * prod(shape)
         self._ops.append(
             simple_op(name, Phase.FORWARD, [*reads, *held], [name], round(work * numbers))
         )
@@ -177,7 +177,7 @@ class Layers:
         return name
 
     def _bytes(self, name: str) -> int:
-        return FLOAT * self.batch_size * _count(self._shapes[name])
+        return FLOAT * self.batch_size * prod(self._shapes[name])
 
 
 def _steps(size: int, window: int, stride: int, padded: bool) -> int:
@@ -187,10 +187,3 @@ def _steps(size: int, window: int, stride: int, padded: bool) -> int:
 
 def _told(size: Sequence[int]) -> str:
     return "x".join(map(str, size))
-
-
-def _count(shape: Shape) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count

@@ -67,6 +67,9 @@ class Job(TypedDict, total=False):
     floor_bytes: Annotated[
         int, Means("residents, outputs and the largest op: no budget below can be met", "bytes")
     ]
+    once_floor_bytes: Annotated[
+        int, Means("no plan below it computes each backward op once (in program order)", "bytes")
+    ]
     resident_bytes: Annotated[int, Means("live from start to end", "bytes")]
     optimizer: Annotated[str, Means("whose state is resident, where one was asked for")]
     master_weights: Annotated[bool, Means("were they asked for (or not)?")]

@@ -28,6 +28,7 @@ _LINES = (
     ("budget_bytes", "budget", "#d55e00", "6 3"),
     ("checkpoint_all_peak_bytes", "checkpoint-all's peak", "#56514c", "2 3"),
     ("floor_bytes", "floor: no plan is below it", "#029e73", "8 3 2 3"),
+    ("once_floor_bytes", "no plan below it computes gradients once", "#cc78bc", "8 3 2 3"),
     ("resident_bytes", "residents", "#949494", ""),
 )
 _MOST_GRAPHS = 64  # held in memory

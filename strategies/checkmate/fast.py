@@ -39,6 +39,9 @@ MOMENTS_SECONDS = 20.0
 """At most, for the bound from the fullest moments; it mostly takes a quarter of a second."""
 FIRST_SHARE = 0.15
 """Of the time, for first schedules by intervals."""
+FAR, TIGHT_SECONDS = 1.25, 10.0
+"""Times its bound that a schedule costs where memory is so tight that intervals come first; and how
+long at most."""
 EXACT_TOLERANCE = 1e-6
 """Relative gap at which a cost counts as proven optimal."""
 
@@ -158,9 +161,13 @@ class FastSearch:
             self._at_moments(space)
             if self.proven_infeasible:
                 return
+        if self._intervals is not None and self.progress.cost > FAR * self.bounds[space.name]:
+            seconds = min(TIGHT_SECONDS, 0.5 * (deadline - begun))
+            self._by_intervals(seconds)
+            self._search_until(space, begun + seconds)
         programs = self._linear(space, deadline)
-        if self._intervals is not None and not self._closed(space):
-            self._by_intervals(self._intervals, deadline)
+        if not self._closed(space):
+            self._by_intervals(FIRST_SHARE * (deadline - perf_counter()))
         if self._threads == 1:
             self._search_until(space, begun + 0.3 * (deadline - begun))
         self._integral(space, programs, deadline)
@@ -209,22 +216,31 @@ class FastSearch:
         """Where local search finds nothing: what cheaper strategies know, improved by intervals."""
         problem = Problem(self._graph, self.budget, self.deadline - perf_counter(), self._seed)
         inner = Improver(problem, self.budget, perf_counter(), 0.0)
-        steps = chain(inner.take_known(), inner.anneal(int(inner.found)))
+        steps = inner.take_known()
+        if self._graph.loss_index is None:
+            steps = chain(steps, inner.anneal())
         self._searches, self._is_rescued = [self._converted(inner, steps)], True
 
-    def _by_intervals(self, inner: IntervalSearch, deadline: float) -> None:
-        """First what the bound's program keeps, then annealing, in turns with local search.
+    def _by_intervals(self, seconds: float) -> None:
+        """First what the bound's program keeps, then annealing, in turns with local search; once.
+
+        Args:
+            seconds: for the first schedules.
 
         The first schedules need the solver, and so come before it works on programs of stages.
         """
-        now, self._intervals = perf_counter(), None
-        inner.deadline = now + FIRST_SHARE * (deadline - now)
+        inner, self._intervals = self._intervals, None
+        if inner is None:
+            return
+        inner.deadline = perf_counter() + seconds
         for found in self._converted(inner, inner.first(start(inner.net, inner.resident))):
             if found is not None:
                 self._offer(found)
             self.progress.rest()
             if perf_counter() > inner.deadline:
                 break
+        if inner.progress.leanest is not None:
+            self.progress.see(inner.progress.leanest)
         inner.deadline = self.deadline
         self._annealing = [self._converted(inner, inner.anneal())]
         self._searches += self._annealing

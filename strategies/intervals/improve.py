@@ -75,6 +75,7 @@ class Improver:
         self._none: IntArray = np.zeros(1, dtype=np.int64)
         self._cost = inf
         self._rows: IntArray | None = None
+        self._leanest: State | None = None
 
     @property
     def found(self) -> bool:
@@ -168,20 +169,19 @@ class Improver:
         follow(self.net, state, rows)
         self.see(state)
 
-    def anneal(self, number: int = 0) -> Iterator[None]:
-        """Annealing, again and again and longer each time; beside local search in large graphs.
-
-        Args:
-            number: of the first round: 0 begins with annealing, 1 with local search.
-        """
-        seconds = max(1.0, RESTART * self.problem.time_limit)
+    def anneal(self) -> Iterator[None]:
+        """Annealing, again and again and longer each time; beside local search in large graphs."""
+        seconds, number = max(1.0, RESTART * self.problem.time_limit), 0
         only_this = bool(self.net.most) or self.graph.loss_index is None
         while True:
             hard = self._rows is not None and (len(self.net.cost) > LARGE or number % 2 == 1)
             hard = hard and not self.net.most  # few of its moves are left
             if self._rows is None and number == 2 and only_this:
                 self.drop_greedily(start(self.net, self.resident))
-            yield from (self.hard if hard else self.soft)(seconds)
+            if hard:
+                yield from self.hard(seconds)
+            else:
+                yield from self.soft(seconds, self._leanest)
             seconds, number = seconds * 1.5, number + 1
 
     def _begin(self) -> State:
@@ -212,9 +212,17 @@ class Improver:
             yield
             share = (perf_counter() - began) / max(seconds, 1e-9)
 
-    def soft(self, seconds: float) -> Iterator[None]:
-        """Annealing that may break the budget at a price, which follows how often it does."""
-        state = start(self.net, self.resident)
+    def soft(self, seconds: float, state: State | None = None) -> Iterator[None]:
+        """Annealing that may break the budget at a price, which follows how often it does.
+
+        Args:
+            seconds: to spend.
+            state: to begin with; None is every op once.
+        """
+        if state is None:
+            state = start(self.net, self.resident)
+        else:
+            state = State(*(each.copy() for each in state))
         watch(state, self.budget)
         best = np.empty((len(state.op), 2), dtype=np.int64)
         excess = float(state.excess[0]) or 1.0

@@ -22,7 +22,7 @@ from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.dtr import runtime as dtr
 from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import resume
-from rematbench.strategies.intervals.improve import LARGE, Improver
+from rematbench.strategies.intervals.improve import LARGE, RESTART, Improver
 from rematbench.strategies.intervals.memory import peak, profile
 from rematbench.strategies.intervals.moments import (
     Window,
@@ -207,14 +207,16 @@ class IntervalSearch(Improver):
             if self.found:
                 break
         yield from self._cut(empty)
+        if not self.found:
+            yield from self.take_known()
+        if not self.found:
+            yield from self.soft(RESTART * self.problem.time_limit, self._leanest)
         if not self.found and self.window is not None:
             self._keeps(ROOMS[2], mend=True)
             yield
         if not self.found:
             self.drop_greedily(empty)
             yield
-        if not self.found:
-            yield from self.take_known()
 
     def _shares(self) -> Iterator[None]:
         """The largest share of the budget for which what the program keeps fits."""
@@ -237,9 +239,8 @@ class IntervalSearch(Improver):
             yield
 
     def _cut(self, empty: State) -> Iterator[None]:
-        """Schedules of segments; the leanest is repaired where none fits."""
-        moment = int(np.argmax(profile(empty)))
-        leanest: State | None = None
+        """Schedules of segments; the leanest is annealed where none fits."""
+        moment, leanest = int(np.argmax(profile(empty))), empty
         for kept in segmentations(self.net, moment):
             state = start(self.net, self.resident)
             if not resume(self.net, state, moment, kept):
@@ -248,12 +249,12 @@ class IntervalSearch(Improver):
             if peak(state) <= self.budget:
                 self.see(state)
                 self.sweep(state)
-            if leanest is None or peak(state) < peak(leanest):
+            if peak(state) < peak(leanest):
                 leanest = state
             yield
-        if not self.found and leanest is not None:
-            self.mend(leanest)
-            yield
+        if not self.found and leanest is not empty:
+            self._leanest = leanest
+            yield from self.soft(RESTART * self.problem.time_limit, leanest)
 
     def _keeps(self, share: float, mend: bool = False) -> bool:
         """Does a schedule by the program, with a share of the budget, fit?"""

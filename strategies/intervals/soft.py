@@ -5,17 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from rematbench.graphs.kernels import kernel
-from rematbench.strategies.intervals.edits import find, insert
+from rematbench.strategies.intervals.edits import find, insert, key_of, may_repeat
+from rematbench.strategies.intervals.memory import peak_compute
 from rematbench.strategies.intervals.moves import (
     apply_chain,
     chain,
     draw,
+    gap,
     note,
     pick,
     take_back,
     undo,
 )
 from rematbench.strategies.intervals.search import keep
+
+RELIEVED, TAKEN_BACK, TRIES = 0.3, 0.3, 8
+"""Shares of moves that look at the peak, and that then take a recomputation back; ops looked at."""
 
 
 @kernel
@@ -74,6 +79,33 @@ def _shift(net, state, notes):
 
 
 @kernel
+def _relieve(net, state, notes, budget):
+    """Drop something over the peak, or take back what is recomputed in its stage."""
+    at = peak_compute(state)
+    stage, key = state.stage[at], key_of(state, at)
+    if draw(notes.random) < TAKEN_BACK:
+        at, seen, chosen = state.head[stage], 0, -1
+        while state.after[at] >= 0:
+            seen += 1
+            if draw(notes.random) * seen < 1:
+                chosen = at
+            at = state.after[at]
+        if chosen >= 0:
+            take_back(net, state, notes, chosen)
+        return
+    most, chosen, until = 0, -1, -1
+    for _ in range(TRIES):
+        op = int(draw(notes.random) * (stage + 1))
+        total, following = gap(net, state, op, key)
+        if total > most and may_repeat(net, state, op):
+            most, chosen, until = total, op, following
+    if chosen >= 0:
+        price = -1.0 if draw(notes.random) < 0.7 else 0.0
+        count, _, _ = chain(net, state, notes, chosen, until, budget, price, np.inf)
+        apply_chain(net, state, notes, count, until)
+
+
+@kernel
 def soften(net, state, notes, budget, steps, heat, price, best, lowest):
     """Anneal.
 
@@ -91,7 +123,9 @@ def soften(net, state, notes, budget, steps, heat, price, best, lowest):
         notes.counts[1] = 0
         before = state.cost[0] + price * state.excess[0]
         kind = draw(notes.random)
-        if kind < 0.3:
+        if state.excess[0] > 0 and draw(notes.random) < RELIEVED:
+            _relieve(net, state, notes, budget)
+        elif kind < 0.3:
             at = pick(state, notes)
             if at >= 0:
                 take_back(net, state, notes, at)

@@ -21,7 +21,7 @@ from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem
 from rematbench.strategies.hierarchical import BlockSearch, Hierarchical
 from rematbench.strategies.intervals.blocks import Blocks
-from rematbench.strategies.intervals.edits import find, insert, prune, remove
+from rematbench.strategies.intervals.edits import find, insert, prune, remove, resume
 from rematbench.strategies.intervals.improve import Improver
 from rematbench.strategies.intervals.memory import most_between, peak, profile, watch
 from rematbench.strategies.intervals.moments import best_windows, window
@@ -37,6 +37,7 @@ from rematbench.strategies.intervals.net import (
 from rematbench.strategies.intervals.planner import IntervalSearch, warm_up
 from rematbench.strategies.intervals.repetition import repeats
 from rematbench.strategies.intervals.search import anneal
+from rematbench.strategies.intervals.segments import segmentations
 from rematbench.strategies.intervals.soft import soften
 from rematbench.strategies.registry import make
 from rematbench.strategies.stages import needed, plan_from_stages
@@ -185,6 +186,36 @@ def test_annealing_finds_the_optimum_of_small_graphs(seed: int, most_writes: int
         same_as_simulated(graph, net, found)
         assert peak(found) <= budget
         assert cost == pytest.approx(cheapest(plans, budget))
+
+
+def softened(state: State, net: Net, budget: int) -> State | None:
+    """The best schedule of some annealing, by number, not by time."""
+    watch(state, budget)
+    best = np.zeros((len(state.op), 2), dtype=np.int64)
+    price = 2 * float(net.cost.sum()) / int(state.excess[0])
+    notes = scratch(len(net.cost), 0)
+    _, rows, _ = soften(net, state, notes, budget, 40_000, 0.1, price, best, inf)
+    found = start(net, 0)
+    follow(net, found, best[: max(0, rows)])
+    return found if rows >= 0 else None
+
+
+def test_annealing_makes_a_lean_schedule_fit() -> None:
+    """Twelve slots for 120 layers: from segments, which alone need 22; not from every op once."""
+    graph, budget = unit_chain(120), 12
+    net = Net.of(graph)
+    moment = int(np.argmax(profile(start(net, 0))))
+    leanest = start(net, 0)
+    for kept in segmentations(net, moment):
+        state = start(net, 0)
+        assert resume(net, state, moment, kept)
+        leanest = min(leanest, state, key=peak)
+    assert peak(leanest) == 22
+    found = softened(leanest, net, budget)
+    assert found is not None
+    same_as_simulated(graph, net, found)
+    assert peak(found) <= budget
+    assert softened(start(net, 0), net, budget) is None
 
 
 def annealed(seed: int) -> tuple[float, list[list[int]]]:

@@ -1,0 +1,58 @@
+"""The floor of plans that compute each backward op once, against all schedules of such plans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from rematbench.graphs.floors import once_floor
+from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
+from rematbench.graphs.layered import random_layered
+from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.strategies.scheduling.space import Space
+
+
+def weights(layers: int) -> Graph:
+    """A chain whose backward pass makes a large weight gradient, an output, per layer."""
+    values, ops = [Value("x", 1, resident=True)], list[Op]()
+    before = "x"
+    for i in range(layers):
+        values.append(Value(f"a{i}", 2))
+        ops.append(simple_op(f"a{i}", Phase.FORWARD, [before], [f"a{i}"], 1))
+        before = f"a{i}"
+    values.append(Value("loss", 2))
+    ops.append(simple_op("loss", Phase.LOSS, [before], ["loss"], 1))
+    before = "loss"
+    for i in reversed(range(layers)):
+        values += [Value(f"w{i}", 10), Value(f"g{i}", 2)]
+        reads = [before, f"a{i - 1}" if i else "x"]
+        ops.append(simple_op(f"w{i}", Phase.BACKWARD, reads, [f"w{i}"], 1))
+        ops.append(simple_op(f"g{i}", Phase.BACKWARD, [before], [f"g{i}"], 1))
+        before = f"g{i}"
+    return Graph("weights", tuple(values), tuple(ops), (*(f"w{i}" for i in range(layers)), "g0"))
+
+
+def test_gradients_that_are_there_count() -> None:
+    """Four layers: while the first weight's gradient is made, three others lie there."""
+    graph = weights(4)
+    assert graph.floor() == (1 + 4 * 10 + 2, "the outputs")
+    floor, what = once_floor(graph)
+    assert floor == 1 + 4 * 10 + 2 + 2  # the gradient that g0 reads, and g0
+    assert what.startswith("op 'g0', with the gradients")
+
+
+@given(seed=st.integers(0, 10**6), length=st.integers(2, 9))
+@settings(max_examples=80, deadline=None)
+def test_no_schedule_of_f_is_below_it(seed: int, length: int) -> None:
+    graph = random_graph(length, seed)
+    random, space = np.random.default_rng(seed), Space.reduced(graph)
+    floor = once_floor(graph)[0]
+    assert floor >= graph.floor_bytes()
+    for share in (0.0, random.random(), 1.0):
+        assert space.evaluate(random.random(space.shape) < share).peak >= floor
+
+
+@pytest.mark.parametrize("graph", [random_layered(30), unit_chain(6)])
+def test_it_is_the_graphs_floor_where_nothing_stays(graph: Graph) -> None:
+    assert once_floor(graph) == graph.floor()

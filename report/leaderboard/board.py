@@ -24,7 +24,7 @@ _BOUNDS = ("any", "9", "F")
 _OF_EVERY_PLAN = ("any", "9")
 _COLUMNS = (
     *("problem", "model", "family", "fraction", "strategy", "status"),
-    *("cost", "overhead", "seconds", "bound", "least"),
+    *("cost", "overhead", "seconds", "bound", "least", "below"),
 )
 
 
@@ -39,7 +39,8 @@ class Board:
             problem; infinite where there is no plan), ``best`` (is it one of the best?), ``gap``
             (of the problem: how far the best known plan may be from optimal; missing: nothing is
             proven), ``gap_in_F`` (the same, from the best plan that computes again in the backward
-            pass alone) and ``optimal`` (is the problem's best plan proven optimal?).
+            pass alone), ``optimal`` (is the problem's best plan proven optimal?) and ``below``
+            (does no plan within its budget compute each backward op once? Missing: not known).
         notes: rows that were left out or that lack, by name.
     """
 
@@ -48,8 +49,8 @@ class Board:
 
     @cached_property
     def problems(self) -> pd.DataFrame:
-        """A line per problem: model, family, fraction, gap, gap_in_F, optimal."""
-        columns = ["problem", "model", "family", "fraction", "gap", "gap_in_F", "optimal"]
+        """A line per problem: model, family, fraction, gap, gap_in_F, optimal, below."""
+        columns = ["problem", "model", "family", "fraction", "gap", "gap_in_F", "optimal", "below"]
         return self.entries[columns].drop_duplicates("problem").reset_index(drop=True)
 
     @cached_property
@@ -144,6 +145,7 @@ def _lacking(entries: pd.DataFrame) -> list[str]:
 def _entry(row: Row) -> tuple[object, ...]:
     ok = row["status"] == "ok"
     known = row["bound"] is not None and row["bound_of"] in _BOUNDS
+    floor = row["extra"].get("once_floor_bytes")
     return (
         problem(row),
         row["model"],
@@ -156,6 +158,7 @@ def _entry(row: Row) -> tuple[object, ...]:
         row["plan_seconds"],
         row["bound"] if known else np.nan,
         row["bound"] if known and row["bound_of"] in _OF_EVERY_PLAN else np.nan,
+        np.nan if floor is None else float(sure(row["budget_bytes"]) < floor),
     )
 
 
@@ -178,9 +181,10 @@ def _compared(entries: pd.DataFrame) -> pd.DataFrame:
         gap=gap,
         gap_in_F=gap_in_f,
         optimal=gap <= PROVEN,
+        below=_highest(entries, "below"),
     )
 
 
-def _highest(entries: pd.DataFrame, bound: str) -> pd.Series:
-    """Per line, the highest bound of its problem."""
-    return entries[bound].astype(float).groupby(entries["problem"]).transform("max")
+def _highest(entries: pd.DataFrame, column: str) -> pd.Series:
+    """Per line, the highest number of its problem."""
+    return entries[column].astype(float).groupby(entries["problem"]).transform("max")

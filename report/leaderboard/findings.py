@@ -45,6 +45,15 @@ FINDINGS = (
         "problems.gap.median()",
     ),
     Finding(
+        "On {:.0%} nobody has a plan of the captured ops.",
+        "1 - entries.groupby('problem').best.any().mean()",
+    ),
+    Finding(
+        "Of those, {:.0%} have a budget within which every plan computes some gradient twice "
+        "(`extra.once_floor_bytes`).",
+        "problems[~problems.problem.isin(entries[entries.best].problem)].below.mean()",
+    ),
+    Finding(
         "`checkmate_ilp` has a best plan on {:.0%} of the problems.",
         "entries[entries.strategy == 'checkmate_ilp'].best.mean()",
     ),

@@ -222,7 +222,7 @@ class Improver:
         if state is None:
             state = start(self.net, self.resident)
         else:
-            state = State(*(each.copy() for each in state))
+            state = State._make(each.copy() for each in state)
         watch(state, self.budget)
         best = np.empty((len(state.op), 2), dtype=np.int64)
         excess = float(state.excess[0]) or 1.0

@@ -224,3 +224,21 @@ def test_the_full_profiles_page_says_what_its_parts_say() -> None:
     assert (HOUSE / "docs/leaderboard-full.md").read_text() == page
     assert {row["status"] for row in rows} >= {"ok", "infeasible", "not_applicable"}
     assert not [note for note in board(rows).notes if "proven possible" in note]
+
+
+def test_budgets_below_what_gradients_computed_once_need() -> None:
+    """One problem of three without a plan: below the floor; of another, no floor is known."""
+    floor = {"extra": {"once_floor_bytes": 60}}
+    field = board(
+        [
+            *ROWS[:1],
+            entry("unet", 0.3, "dtr", None, budget_bytes=50, **floor),
+            entry("unet", 0.4, "dtr", None),
+        ]
+    )
+    assert [finding.number(field) for finding in FINDINGS if "nobody" in finding.text] == [
+        pytest.approx(2 / 3)
+    ]
+    assert [finding.number(field) for finding in FINDINGS if "twice" in finding.text] == [1.0]
+    assert field.problems["below"].tolist()[1] == 1.0
+    assert not any("twice" in text for text, _ in sentences(board(ROWS)))

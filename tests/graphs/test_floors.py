@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import weights
 from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.floors import once_floor
-from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.layered import random_layered
 from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.scheduling.space import Space
-
-
-def weights(layers: int) -> Graph:
-    """A chain whose backward pass makes a large weight gradient, an output, per layer."""
-    values, ops = [Value("x", 1, resident=True)], list[Op]()
-    before = "x"
-    for i in range(layers):
-        values.append(Value(f"a{i}", 2))
-        ops.append(simple_op(f"a{i}", Phase.FORWARD, [before], [f"a{i}"], 1))
-        before = f"a{i}"
-    values.append(Value("loss", 2))
-    ops.append(simple_op("loss", Phase.LOSS, [before], ["loss"], 1))
-    before = "loss"
-    for i in reversed(range(layers)):
-        values += [Value(f"w{i}", 10), Value(f"g{i}", 2)]
-        reads = [before, f"a{i - 1}" if i else "x"]
-        ops.append(simple_op(f"w{i}", Phase.BACKWARD, reads, [f"w{i}"], 1))
-        ops.append(simple_op(f"g{i}", Phase.BACKWARD, [before], [f"g{i}"], 1))
-        before = f"g{i}"
-    return Graph("weights", tuple(values), tuple(ops), (*(f"w{i}" for i in range(layers)), "g0"))
 
 
 def test_gradients_that_are_there_count() -> None:

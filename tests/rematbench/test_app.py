@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import diamond
+from helpers import diamond, weights
 
 from rematbench import terminal
 from rematbench.app import main
@@ -71,6 +71,15 @@ def test_budgets_and_infeasible_rows(call) -> None:
     row = row_of()
     assert (row["status"], row["budget_bytes"], row["peak_bytes"]) == ("infeasible", 3, 8)
     assert "not proven" in row["reason"]
+
+
+def test_a_budget_below_gradients_that_are_there_once_says_so(call) -> None:
+    write_graph("w.graph.json", weights(8))
+    budget = "budget=84B"
+    call("model=graph_file", "model.path=w.graph.json", "strategy=chen_sqrt", budget)
+    row = row_of("runs/jobs")
+    assert row["extra"]["once_floor_bytes"] == 85
+    assert row["reason"].endswith("every plan below 85 bytes computes some gradient twice)")
 
 
 def test_not_applicable_is_a_row(call) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.synthetic import with_backward
 
@@ -24,3 +24,23 @@ def recompute_everything(graph: Graph) -> Plan:
     assert loss is not None
     sequence = np.concatenate([first[: loss + 1], first[:loss], first[loss + 1 :]])
     return Plan.from_codes(graph, with_frees(graph, sequence))
+
+
+def weights(layers: int) -> Graph:
+    """A chain whose backward pass makes a large weight gradient, an output, per layer."""
+    values, ops = [Value("x", 1, resident=True)], list[Op]()
+    before = "x"
+    for i in range(layers):
+        values.append(Value(f"a{i}", 2))
+        ops.append(simple_op(f"a{i}", Phase.FORWARD, [before], [f"a{i}"], 1))
+        before = f"a{i}"
+    values.append(Value("loss", 2))
+    ops.append(simple_op("loss", Phase.LOSS, [before], ["loss"], 1))
+    before = "loss"
+    for i in reversed(range(layers)):
+        values += [Value(f"w{i}", 10), Value(f"g{i}", 2)]
+        reads = [before, f"a{i - 1}" if i else "x"]
+        ops.append(simple_op(f"w{i}", Phase.BACKWARD, reads, [f"w{i}"], 1))
+        ops.append(simple_op(f"g{i}", Phase.BACKWARD, [before], [f"g{i}"], 1))
+        before = f"g{i}"
+    return Graph("weights", tuple(values), tuple(ops), (*(f"w{i}" for i in range(layers)), "g0"))

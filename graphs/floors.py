@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph, IntArray, Phase
 
-BoolArray = NDArray[np.bool_]
-
 
 def once_floor(graph: Graph) -> tuple[int, str]:
     """A peak in bytes that no plan undercuts which computes each backward op once.
@@ -63,7 +61,7 @@ def _own(graph: Graph, op: int, way: int, movable: IntArray, ends: IntArray) -> 
     return int(movable[reads[ends[reads] <= op]].sum() + tables.workspace[way]) + sum(written)
 
 
-def _last_reads(graph: Graph, needed: BoolArray) -> IntArray:
+def _last_reads(graph: Graph, needed: NDArray[np.bool_]) -> IntArray:
     """Per value, the last op that reads it in every implementation; the end for outputs."""
     tables = graph.tables
     last = np.full(len(graph.values), -1, dtype=np.int64)

@@ -128,7 +128,7 @@ def _below_once(row: Row) -> str:
     floor, budget = row["extra"].get("once_floor_bytes"), row["budget_bytes"]
     if floor is None or budget is None or budget >= floor:
         return ""
-    return f"; every plan below {floor} bytes computes some gradient twice"
+    return f"; every plan in program order below {floor} bytes computes some gradient twice"
 
 
 def make_strategy(settings: Settings) -> Strategy:

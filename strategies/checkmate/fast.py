@@ -224,10 +224,10 @@ class FastSearch:
     def _by_intervals(self, seconds: float) -> None:
         """First what the bound's program keeps, then annealing, in turns with local search; once.
 
+        The first schedules need the solver, and so come before it works on programs of stages.
+
         Args:
             seconds: for the first schedules.
-
-        The first schedules need the solver, and so come before it works on programs of stages.
         """
         inner, self._intervals = self._intervals, None
         if inner is None:

@@ -79,7 +79,9 @@ def test_a_budget_below_gradients_that_are_there_once_says_so(call) -> None:
     call("model=graph_file", "model.path=w.graph.json", "strategy=chen_sqrt", budget)
     row = row_of("runs/jobs")
     assert row["extra"]["once_floor_bytes"] == 85
-    assert row["reason"].endswith("every plan below 85 bytes computes some gradient twice)")
+    assert row["reason"].endswith(
+        "every plan in program order below 85 bytes computes some gradient twice)"
+    )
 
 
 def test_not_applicable_is_a_row(call) -> None:

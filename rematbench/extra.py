@@ -322,6 +322,7 @@ class Search(TypedDict, total=False):
     seconds_to_gap_5: Annotated[float | None, Means("until a gap of 5 % was proven", "seconds")]
     seconds_to_gap_2: Annotated[float | None, Means("until a gap of 2 % was proven", "seconds")]
     bounds: Annotated[dict[str, float], Means("by the space that they hold for", "cost_unit")]
+    no_plan_in: Annotated[list[str], Means("spaces proven to have none: the plan is outside them")]
     bound_by: Annotated[
         str, Means("how the bound was found; trivial: it is every op once, whatever the budget")
     ]

@@ -64,7 +64,7 @@ class FastSearch:
         threads: 1, or 2 to search while HiGHS works.
 
     Attributes:
-        progress: the incumbent's plan, and when what was found.
+        progress: the incumbent's plan, perhaps no schedule of (9), and when what was found.
         best: the cheapest schedule within the budget so far, or None.
         bounds: per space, a proven lower bound of the cost, in the graph's unit; infinite where
             the space has no schedule within the budget.
@@ -128,7 +128,9 @@ class FastSearch:
         """What goes into the row's ``extra``."""
         linear = next(iter(self._linear_bounds.values()), 0.0)
         is_bounded = 0 < linear < inf
+        empty = [space for space, bound in self.bounds.items() if bound == inf]
         return {
+            **({"no_plan_in": empty} if empty else {}),
             **self._largest,
             **self._programs,
             "nodes": self._nodes,
@@ -246,7 +248,11 @@ class FastSearch:
         self._searches += self._annealing
 
     def _converted(self, inner: Improver, steps: Iterator[None]) -> _Search:
-        """What a search by intervals finds, as schedules of all stages."""
+        """What a search by intervals finds, as schedules of all stages.
+
+        A plan may compute an op twice in one stage and be the leaner for it, which a schedule
+        cannot: it then stays the incumbent as it is.
+        """
         full, cost = self._full, inf
         for _ in steps:
             plan = inner.progress.plan
@@ -258,7 +264,10 @@ class FastSearch:
             stage, op = recomputations(self._graph, plan).T
             stage -= len(full.ops) - len(full.stages)
             recomputed[stage[stage >= 0], op[stage >= 0]] = True
-            yield full.explicit(recomputed)
+            schedule = full.explicit(recomputed)
+            if schedule is None or schedule.peak > self.budget:
+                self.progress.offer(cost, plan)
+            yield schedule
 
     def _idle(self) -> bool:
         return self._search_on() if self._threads > 1 else self.progress.rest()
@@ -340,8 +349,9 @@ class FastSearch:
 
     def _offer(self, found: Schedule[Space]) -> None:
         self.progress.see(found.peak)
-        if found.peak <= self.budget and self.progress.offer(found.cost, found.plan):
+        if found.peak <= self.budget and (self.best is None or found.cost < self.best.cost):
             self.best = found
+            self.progress.offer(found.cost, found.plan)
 
     def _learn(self, program: Relaxation, outcome: Outcome) -> None:
         name = program.space.name

@@ -109,11 +109,11 @@ class CheckmateIlp:
         search = FastSearch(problem, budget, started, self.gap, self.threads)
         with search.progress.interruptible():
             search.run()
-        if search.best is None:
+        if search.progress.plan is None:
             raise self._infeasible(search, problem.time_limit)
         bound, bound_of = _named_bound(search, problem.graph)
         return Solution(
-            search.best.plan,
+            search.progress.plan,
             bound,
             bound_of,
             variant="fast",
@@ -162,14 +162,16 @@ def _named_bound(search: FastSearch, graph: Graph) -> tuple[float, BoundOf]:
     """The bound to print, and what it bounds.
 
     That of F is as good as that of (9) only for plans in F; where both are as high, or that of (9)
-    is within the gap, too, it says more. So does that of every plan.
+    is within the gap, too, it says more. So does that of every plan, the only one for a plan that
+    is no schedule.
     """
-    assert search.best is not None
     least, reduced = cost_of_once(graph), search.bounds.get("F", 0.0)
+    has_one_way = {len(op.implementations) for op in graph.ops} == {1}
+    if search.best is None or search.best.cost > search.progress.cost:
+        return max(least, search.every if has_one_way else 0.0), "any"
     full = max(least, search.every, search.bounds.get("9", 0.0))
     says_more = full >= reduced * (1 - EXACT_TOLERANCE) or search.progress.closed(full)
     if not says_more and search.best.cost >= reduced:
         return reduced, "F"
-    has_one_way = {len(op.implementations) for op in graph.ops} == {1}
     of_every_plan = full <= least or (has_one_way and full <= search.every)
     return full, "any" if of_every_plan else "9"

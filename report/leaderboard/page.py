@@ -113,8 +113,9 @@ def _tables(field: Board) -> Sequence[Table]:
             "Which strategy should I use?",
             "By kind of network and budget (a fraction of the peak of training that recomputes "
             "nothing): the strategies that solve most problems at the lowest mean overhead, of all "
-            "and of those that plan in a second. Names within 0.1 points share the place. Beside "
-            "them monet, which may choose other implementations of ops, and so be cheaper.",
+            "and of those made in a second. Names within 0.1 points share the place. Beside "
+            "them monet, which may choose other implementations of ops, and so be cheaper; "
+            "checkmate_d, which is checkmate_ilp blind to workspaces, is left out.",
             tables.winners(field),
         ),
         Table(

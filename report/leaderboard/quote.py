@@ -1,7 +1,8 @@
 """What README and docs quote from committed rows; a test makes it again.
 
-``python -m rematbench.report.leaderboard.quote ROWS.csv.gz MEASURED.csv.gz`` prints
-docs/leaderboard.md; of parts: ``'FOLDER/full-*.csv.gz' "The leaderboard's full profile"``.
+``python -m rematbench.report.leaderboard.quote 'FOLDER/full-*.csv.gz' MEASURED.csv.gz`` prints
+docs/leaderboard.md, and with ``--table`` README's table; ``FOLDER/quick.csv.gz "A title"`` makes
+another page.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from glob import glob
+from math import nan
 from pathlib import Path
 
 import pandas as pd
@@ -18,11 +20,12 @@ from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.measured import survival
-from rematbench.report.leaderboard.tables import gaps, summary, winners
+from rematbench.report.leaderboard.tables import AT, gaps, summary, winners
 from rematbench.row import Row
 
 _KINDS = {"CNN": "convolutional", "joins": "several towers"}
 _MOST = 3  # names in a cell
+_OF = ("best", "quick")
 _HEAD = """# {title}
 
 What the committed rows say. Costs are **modelled** (an H100's roofline); nothing in the first four
@@ -36,7 +39,8 @@ Networks, {count} of them: {networks}.
 ![Performance profiles](../{picture})"""
 _BESIDE = (
     "Overheads are means. `monet` may choose other, faster implementations of ops than those that "
-    "PyTorch takes, with rounding of its own: a negative overhead is faster than ordinary training."
+    "PyTorch takes, with rounding of its own: a negative overhead is faster than ordinary "
+    "training. `checkmate_d` is left out: it is `checkmate_ilp`, blind to workspaces."
 )
 _MEASURED = (
     "Executed on a CPU with eager training's gradients, planned by the H100's modelled costs; "
@@ -45,6 +49,26 @@ _MEASURED = (
     "workspaces: the peak error, the largest of simulated against measured, is what the CPU's "
     "convolutions take; with profiled costs they are in the graph, and in the budget."
 )
+
+
+def small_table(field: Board) -> str:
+    """README's: a line per family; per budget the cheapest plans, and those made in a second."""
+    found = winners(field).set_index(["family", "fraction"])
+    lines = []
+    for kind in found.index.unique("family"):
+        line = [_KINDS.get(kind, kind)]
+        for fraction in AT:
+            known = (kind, fraction) in found.index
+            row = found.loc[(kind, fraction)].to_dict() if known else {}
+            line += [_first(row.get(each, ""), row.get(f"{each}_overhead", nan)) for each in _OF]
+        lines.append(line)
+    head = ["network", *(name for at in AT for name in (f"at {at:g}", "in a second"))]
+    return _table(head, lines)
+
+
+def _first(names: str, overhead: float) -> str:
+    """A cell: who is best, and how dear."""
+    return "–" if not names else f"{_percent(overhead)} {_names(names, 1)}"
 
 
 def front_table(field: Board) -> str:
@@ -63,7 +87,7 @@ def front_table(field: Board) -> str:
         for row in winners(field).to_dict("records")
     ]
     head = ["network", "budget", "problems", "cheapest plans", "overhead"]
-    head += ["of those that plan in a second", "overhead", "`monet`'s"]
+    head += ["of those made in a second", "overhead", "`monet`'s"]
     return _table(head, lines)
 
 
@@ -173,10 +197,10 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, rule, *lines))
 
 
-def _names(text: str) -> str:
+def _names(text: str, most: int = _MOST) -> str:
     names = text.split(", ") if text else []
-    shown = ", ".join(f"`{name}`" for name in names[:_MOST])
-    return shown + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "") or "none"
+    shown = ", ".join(f"`{name}`" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
 
 
 def _percent(overhead: float) -> str:
@@ -192,12 +216,15 @@ def main(arguments: Sequence[str]) -> None:
 
     Args:
         arguments: the rows' place, in which ``*`` stands for what tells parts apart; then that of
-            executed rows (``.csv.gz``), a title, or both.
+            executed rows (``.csv.gz``), a title, or both; ``--table`` is README's table.
     """
-    place, *others = arguments
+    place, *others = (each for each in arguments if each != "--table")
     ran = [Path(each) for each in others if each.endswith(".csv.gz")]
     title = [each for each in others if not each.endswith(".csv.gz")]
     rows = collect(map(Path, sorted(glob(place)))).rows
+    if "--table" in arguments:
+        print(small_table(board(rows)))
+        return
     print(document(rows, collect(ran).rows if ran else (), place, *title), end="")
 
 

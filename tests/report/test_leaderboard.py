@@ -17,7 +17,7 @@ from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.page import write_leaderboard_pages
-from rematbench.report.leaderboard.quote import document, front_table
+from rematbench.report.leaderboard.quote import document, front_table, small_table
 from rematbench.row import Row
 
 
@@ -188,6 +188,15 @@ def test_the_front_table() -> None:
     assert lines[5] == "| U-shaped | 0.5 | 1 | `checkmate_ilp` | +20.0 % | none | – | – |"
 
 
+def test_the_small_table() -> None:
+    """A line per family; a dash where nobody was asked, or nobody has a plan in a second."""
+    head, _, *lines = small_table(board(ROWS)).splitlines()
+    assert head.count("in a second") == 3
+    assert lines[0].startswith("| convolutional | +0.0 % `checkmate_ilp` and 1 more | +0.0 % `dtr`")
+    assert lines[-1].startswith("| U-shaped | ")
+    assert lines[-1].endswith("| +20.0 % `checkmate_ilp` | – | – | – |")
+
+
 def test_the_document() -> None:
     text = document(ROWS, MEASURED, "rows.csv.gz")
     assert "- The field has 4 problems.  \n  `problems.shape[0]`" in text
@@ -205,25 +214,31 @@ def test_monet_stands_beside_the_winners() -> None:
 
 
 HOUSE = Path(__file__).parents[2]
-PLACES = "runs/reference/leaderboard/quick.csv.gz"
-PARTS = "runs/reference/leaderboard/full-*.csv.gz"
+FOLDER = "runs/reference/leaderboard"
+PARTS, QUICK = f"{FOLDER}/full-*.csv.gz", f"{FOLDER}/quick.csv.gz"
 
 
-def test_prose_says_what_the_committed_rows_say() -> None:
-    """README and docs/leaderboard.md are made from them again."""
-    rows = collect([HOUSE / PLACES]).rows
-    measured = collect([HOUSE / "runs/reference/leaderboard/measured.csv.gz"]).rows
-    assert (HOUSE / "docs/leaderboard.md").read_text() == document(rows, measured, PLACES)
-    assert front_table(board(rows)) in (HOUSE / "README.md").read_text()
-    assert not [note for note in board(rows).notes if "proven possible" in note]
-
-
-def test_the_full_profiles_page_says_what_its_parts_say() -> None:
-    rows = collect(sorted(HOUSE.glob(PARTS))).rows
-    page = document(rows, (), PARTS, "The leaderboard's full profile")
-    assert (HOUSE / "docs/leaderboard-full.md").read_text() == page
-    assert {row["status"] for row in rows} >= {"ok", "infeasible", "not_applicable"}
-    assert not [note for note in board(rows).notes if "proven possible" in note]
+@pytest.mark.parametrize(
+    ("page", "places", "executed", "title"),
+    [
+        ("leaderboard", PARTS, f"{FOLDER}/measured.csv.gz", "The leaderboard"),
+        ("leaderboard-quick", QUICK, None, "The leaderboard's quick profile"),
+    ],
+)
+def test_pages_say_what_the_committed_rows_say(
+    page: str, places: str, executed: str | None, title: str
+) -> None:
+    """README and docs are made from them again."""
+    rows = collect(sorted(HOUSE.glob(places))).rows
+    measured = collect([HOUSE / executed]).rows if executed else ()
+    assert (HOUSE / f"docs/{page}.md").read_text() == document(rows, measured, places, title)
+    field = board(rows)
+    assert not [note for note in field.notes if "proven possible" in note]
+    if executed:
+        text = (HOUSE / "README.md").read_text()
+        assert small_table(field) in text
+        networks = field.problems["model"].nunique()
+        assert f"{len(field.problems)} problems: {networks} networks" in " ".join(text.split())
 
 
 def test_budgets_below_what_gradients_computed_once_need() -> None:

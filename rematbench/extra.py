@@ -61,6 +61,7 @@ class Job(TypedDict, total=False):
     """Every job."""
 
     accounting: Annotated[str, Means("what is resident: full, activations or checkmate")]
+    time_limit: Annotated[float, Means("that the planner had", "seconds")]
     length: Annotated[int, Means("layers of a chain")]
     lengths: Annotated[list[int], Means("of the branches of a join")]
     options: Annotated[dict[str, Any], Means("of the model, where they were given")]
@@ -269,7 +270,7 @@ class Dtr(TypedDict, total=False):
 
     judge: Annotated[str, Means("dtr: the runtime judged itself, on a log: there is no plan")]
     heuristic: Annotated[str, Means("the score that picks what is evicted")]
-    dealloc: Annotated[str, Means("what a release does: banish, eager or ignore")]
+    dealloc: Annotated[str, Means("what a release does: banish, eager or none")]
     semantics: Annotated[str, Means("whose rules: simrd's or the paper's")]
     staleness: Annotated[bool, Means("does the score know how long a tensor was not used?")]
     size: Annotated[bool, Means("does the score know a tensor's bytes?")]

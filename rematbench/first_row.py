@@ -33,6 +33,7 @@ def first_row(settings: Settings) -> Row:
         extra={
             **settings.mark,
             "accounting": settings.accounting,
+            "time_limit": settings.time_limit,
             **_optimizer(settings),
             **details,
         },

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,13 @@ PROVEN = 1e-4
 """A best plan within this of a bound is called optimal: the solvers' own tolerance."""
 OTHER_GAMES = ("monet", "gist", "checkmate_o")
 """They may run other implementations than the captured ops; Gist's are lossy."""
-_BOUNDS = ("any", "9", "F")
-_OF_EVERY_PLAN = ("any", "9")
+PREPARED = ("torch_budget", "torch_knapsack")
+"""Their jobs find what an earlier one of the same process asked PyTorch's partitioner."""
+_BOUNDS = {"any": ("any",), "9": ("any", "9"), "F": ("any", "9", "F")}
+_GIVEN = ("length", "lengths", "optimizer", "master_weights")
 _COLUMNS = (
     *("problem", "model", "family", "fraction", "strategy", "status"),
-    *("cost", "overhead", "seconds", "bound", "least", "below"),
+    *("cost", "overhead", "seconds", "below", *_BOUNDS),
 )
 
 
@@ -35,12 +38,14 @@ class Board:
     Attributes:
         entries: ``problem`` (network, batch, budget), ``model``, ``family``, ``fraction`` (of
             checkpoint-all's peak), ``strategy``, ``status``; ``overhead`` (ratio; infinite where
-            there is no plan), ``seconds`` of planning, ``ratio`` (cost / best known cost of the
+            there is no plan), ``seconds`` of planning (of :data:`PREPARED` the network's slowest,
+            which prepared the others), ``ratio`` (cost / best known cost of the
             problem; infinite where there is no plan), ``best`` (is it one of the best?), ``gap``
             (of the problem: how far the best known plan may be from optimal; missing: nothing is
             proven), ``gap_in_F`` (the same, from the best plan that computes again in the backward
-            pass alone), ``optimal`` (is the problem's best plan proven optimal?) and ``below``
-            (does no plan within its budget compute each backward op once? Missing: not known).
+            pass alone), ``optimal`` (is the problem's best plan proven optimal?), ``below``
+            (does no plan within its budget compute each backward op once? Missing: not known)
+            and ``other`` (does it run other ops than the captured ones?).
         notes: rows that were left out or that lack, by name.
     """
 
@@ -68,8 +73,9 @@ def board(rows: Iterable[Row]) -> Board:
     a problem the latest counts, and the others are named. The best plan of a problem is the
     cheapest one of those that run the captured ops: MONeT and Checkmate-O, which may choose faster
     ones, and Gist, whose encodings are lossy, are compared with it, not it with them. Nor does any
-    other plan set it that costs less than what was proven of every plan (``any``, ``9``): it runs
-    something else, or the bound is wrong, and is named.
+    other plan set it that costs less than what was proven of every plan (``any``): it runs
+    something else, or the bound is wrong, and is named. A bound of Checkmate's problem (9) counts
+    where the best plan does not cost less: there are plans that are no schedules of it.
 
     Raises:
         ConfigError: no row has a budget that is a fraction below 1.
@@ -79,8 +85,10 @@ def board(rows: Iterable[Row]) -> Board:
         raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
     notes: list[str] = []
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
-    notes += _lacking(entries)
+    notes += [*_lacking(entries), *_commits(asked)]
     entries["other"] = entries["strategy"].isin(OTHER_GAMES)
+    slowest = entries.groupby(["model", "strategy"])["seconds"].transform("max")
+    entries["seconds"] = slowest.where(entries["strategy"].isin(PREPARED), entries["seconds"])
     undercut = _undercutting(entries)
     notes += [
         f"{each.strategy} on {each.problem}: cheaper than is proven possible; it runs other ops "
@@ -93,8 +101,10 @@ def board(rows: Iterable[Row]) -> Board:
 
 def problem(row: Row) -> str:
     """What names a problem on the page."""
-    extra = row["extra"]
+    extra: Mapping[str, Any] = row["extra"]
     size = f", {row['resolution']} px" if row["resolution"] else ""
+    given = {**extra.get("options", {}), **{k: extra[k] for k in _GIVEN if k in extra}}
+    size += "".join(f", {key}={value}" for key, value in given.items())
     kind = extra.get("dtype")
     kind = f", {kind}" if kind and kind != "float32" else ""
     preset = extra.get("preset")
@@ -128,6 +138,13 @@ def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:
     return list(kept.values())
 
 
+def _commits(rows: Sequence[Row]) -> list[str]:
+    """Of which commits the rows are, where they are of several."""
+    found = Counter(str(row["commit"])[:7] for row in rows)
+    told = ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+    return [f"rows are of {len(found)} commits: {told}"] if len(found) > 1 else []
+
+
 def _lacking(entries: pd.DataFrame) -> list[str]:
     """Strategies that were not asked on a problem that others were asked on."""
     everyone = set(entries["strategy"])
@@ -144,7 +161,6 @@ def _lacking(entries: pd.DataFrame) -> list[str]:
 
 def _entry(row: Row) -> tuple[object, ...]:
     ok = row["status"] == "ok"
-    known = row["bound"] is not None and row["bound_of"] in _BOUNDS
     floor = row["extra"].get("once_floor_bytes")
     return (
         problem(row),
@@ -156,26 +172,36 @@ def _entry(row: Row) -> tuple[object, ...]:
         sure(row["cost"]) if ok else np.inf,
         sure(row["overhead"]) if ok else np.inf,
         row["plan_seconds"],
-        row["bound"] if known else np.nan,
-        row["bound"] if known and row["bound_of"] in _OF_EVERY_PLAN else np.nan,
         np.nan if floor is None else float(sure(row["budget_bytes"]) < floor),
+        *_proven(row),
     )
+
+
+def _proven(row: Row) -> Iterator[float]:
+    """The highest bound of each space of :data:`_BOUNDS`; missing: nothing was proven."""
+    found = [(row["bound_of"], row["bound"])]
+    if row["strategy"] not in OTHER_GAMES:  # whose own may be of other implementations
+        found.append(("any", row["extra"].get("bounds", {}).get("any")))
+    for spaces in _BOUNDS.values():
+        yield max((sure(bound) for of, bound in found if of in spaces and bound), default=np.nan)
 
 
 def _undercutting(entries: pd.DataFrame) -> pd.Series:
     """Plans of captured ops, as they say, that cost less than the problem's proven bound."""
-    return (entries["cost"] < _highest(entries, "least") * (1 - PROVEN)) & ~entries["other"]
+    return (entries["cost"] < _highest(entries, "any") * (1 - PROVEN)) & ~entries["other"]
 
 
 def _compared(entries: pd.DataFrame) -> pd.DataFrame:
     plain = entries["cost"].where(~entries["other"], np.inf)
     least = plain.groupby(entries["problem"]).transform("min")
+    nine = _highest(entries, "9")
+    bound = nine.where(least >= nine * (1 - PROVEN), _highest(entries, "any"))
     gap, gap_in_f = (
-        (1 - _highest(entries, name) / least).clip(lower=0).where(np.isfinite(least))
-        for name in ("least", "bound")
+        (1 - each / least).clip(lower=0).where(np.isfinite(least))
+        for each in (bound, _highest(entries, "F"))
     )
     ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
-    return entries.drop(columns=["bound", "least", "other"]).assign(
+    return entries.drop(columns=[*_BOUNDS]).assign(
         ratio=ratio,
         best=(ratio <= 1 + TIE) & ~entries["other"],
         gap=gap,

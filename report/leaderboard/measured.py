@@ -33,7 +33,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
             row["measured_peak_bytes"],
         )
         for row in rows
-        if row["status"] == "ok" and row["measured_overhead"] is not None
+        if row["status"] == "ok" and row["measured_overhead"] is not None and row["budget_fraction"]
     ]
     found = pd.DataFrame(lines, columns=list(_COLUMNS)).drop_duplicates(["problem", "strategy"])
     same = found.groupby(["problem", "plan"], sort=False)

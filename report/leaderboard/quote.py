@@ -28,9 +28,10 @@ _MOST = 3  # names in a cell
 _OF = ("best", "quick")
 _HEAD = """# {title}
 
-What the committed rows say. Costs are **modelled** (an H100's roofline); nothing in the first four
-tables was measured. Overheads are over *checkpoint-all*, ordinary training that recomputes nothing,
-and budgets are fractions of its peak. This page is made from the rows by
+What the committed rows say. Costs are **modelled** (an H100's roofline); nothing in the first
+three tables was measured. A planner had 20 s (`profile=quick`: 3 s) and one thread. Overheads are
+over *checkpoint-all*, ordinary training that recomputes nothing, and budgets are fractions of its
+peak. Rows name the commit that made them: {commits}. This page is made from them by
 `python -m rematbench.report.leaderboard.quote`, and a test holds it against them; the page with
 figures, filters and every strategy's curves is `rematbench-report {places} --leaderboard`.
 
@@ -38,16 +39,19 @@ Networks, {count} of them: {networks}.
 
 ![Performance profiles](../{picture})"""
 _BESIDE = (
-    "Overheads are means. `monet` may choose other, faster implementations of ops than those that "
-    "PyTorch takes, with rounding of its own: a negative overhead is faster than ordinary "
-    "training. `checkmate_d` is left out: it is `checkmate_ilp`, blind to workspaces."
+    "Named are the strategies that solve most of these problems, and of those the ones with the "
+    "lowest mean overhead; names within 0.1 points share the place. `monet` may choose other, "
+    "faster implementations of ops than those that PyTorch takes, with rounding of its own: a "
+    "negative overhead is faster than ordinary training. `checkmate_d` is left out: it is "
+    "`checkmate_ilp`, blind to workspaces."
 )
 _MEASURED = (
     "Executed on a CPU with eager training's gradients, planned by the H100's modelled costs; "
     "equal plans count once. Over {problems} problems the rank correlation of modelled and "
     "measured overheads is {median:.2f} at the median, and below 0.5 on {low}. A roofline knows no "
     "workspaces: the peak error, the largest of simulated against measured, is what the CPU's "
-    "convolutions take; with profiled costs they are in the graph, and in the budget."
+    "convolutions take; with profiled costs they are in the graph, and in the budget. "
+    "Times on a CPU scatter by several per cent: a plan may look faster than eager training."
 )
 
 
@@ -103,11 +107,13 @@ def document(
     """
     field = board(rows)
     models = list(dict.fromkeys(field.problems["model"]))
+    commits = sorted({str(row["commit"])[:7] for row in rows})
     parts = [
         _HEAD.format(
             title=title,
             places=places,
             count=len(models),
+            commits=", ".join(commits),
             networks=", ".join(f"`{name}`" for name in models),
             picture=re.sub(r"(-\*)?\.csv\.gz$", ".png", places),
         ),
@@ -118,11 +124,12 @@ def document(
         "\n".join(f"- {text}  \n  `{query}`" for text, query in sentences(field)),
         "## Strategies",
         "Shares are of the problems that a strategy was asked; best: no known plan of the captured "
-        "ops is cheaper.",
+        "ops is cheaper. Medians are of the problems that it solved.",
         _summary(field),
         "## How far from optimal may the best known plans be?",
-        "By the highest bound of any strategy on every plan in program order; within F: on the "
-        "plans that compute again in the backward pass alone, whose bounds are tighter.",
+        "By the highest bound of any strategy on every plan in program order, or on every schedule "
+        "of Checkmate's problem (9), in no stage of which an op is computed twice; within F: on "
+        "the plans that compute again in the backward pass alone, whose bounds are tighter.",
         _gaps(field),
     ]
     if executed:
@@ -153,7 +160,7 @@ def _summary(field: Board) -> str:
             line["problems"],
             *(f"{100 * line[key]:.0f} %" for key in ("solved", "best", "within_1", "within_5")),
             _percent(line["overhead"]),
-            f"{line['seconds']:.2g}",
+            "–" if pd.isna(line["seconds"]) else f"{line['seconds']:.2g}",
         ]
         for name, line in summary(field).to_dict("index").items()
     ]
@@ -164,7 +171,7 @@ def _summary(field: Board) -> str:
 def _gaps(field: Board) -> str:
     lines = [
         [
-            row["family"],
+            _KINDS.get(row["family"], row["family"]),
             row["problems"],
             f"{100 * row['proven']:.0f} %",
             *(_share(row[key]) for key in ("median", "worst", "median_in_F", "worst_in_F")),
@@ -182,8 +189,8 @@ def _survival(executed: Sequence[Row]) -> str:
             row["plans"],
             f"{row['rank_correlation']:.2f}",
             _names(row["modelled_best"]),
-            _percent(row["modelled_best_overhead"]),
-            _percent(row["best_overhead"]),
+            f"{100 * row['modelled_best_overhead']:+.0f} %",
+            f"{100 * row['best_overhead']:+.0f} %",
             _share(row["peak_error"]),
         ]
         for row in survival(executed).to_dict("records")

@@ -36,8 +36,8 @@ def summary(board: Board) -> pd.DataFrame:
     Returns:
         ``problems`` asked, ``solved`` (share), ``best`` (share of problems on which no plan is
         cheaper), ``alone`` (share on which every other plan is dearer), ``within_1`` and
-        ``within_5`` (shares within 1 and 5 per cent of the best cost), ``overhead`` (median, of
-        solved problems), ``seconds`` (median of planning).
+        ``within_5`` (shares within 1 and 5 per cent of the best cost), ``overhead`` and
+        ``seconds`` of planning (medians of solved problems).
     """
     shared = board.entries.groupby("problem")["best"].transform("sum")
     lines = []
@@ -53,7 +53,7 @@ def summary(board: Board) -> pd.DataFrame:
                 "within_1": (mine["ratio"] <= 1.01).mean(),
                 "within_5": (mine["ratio"] <= 1.05).mean(),
                 "overhead": mine.loc[solved, "overhead"].median(),
-                "seconds": mine["seconds"].median(),
+                "seconds": mine.loc[solved, "seconds"].median(),
             }
         )
     return pd.DataFrame(lines).set_index("strategy").loc[board.strategies]

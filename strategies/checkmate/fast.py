@@ -70,6 +70,7 @@ class FastSearch:
             the space has no schedule within the budget.
         every: a bound on every plan, in program order and with the default implementations, and
             ``bound_by``: how it was found; 0 where it was not asked for.
+        has_one_way: has every op a single implementation?
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class FastSearch:
         self.best: Schedule[Space] | None = None
         self.bounds: dict[str, float] = {}
         self.every, self.bound_by = 0.0, ""
+        self.has_one_way = {len(op.implementations) for op in problem.graph.ops} == {1}
         self._wants_moments = False
         self._linear_bounds: dict[str, float] = {}
         self._nodes = 0
@@ -127,21 +129,32 @@ class FastSearch:
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""
         linear = next(iter(self._linear_bounds.values()), 0.0)
-        is_bounded = 0 < linear < inf
+        schedule = self.best if 0 < linear < inf else None
         empty = [space for space, bound in self.bounds.items() if bound == inf]
+        every = {"any": self.every} if self.has_one_way else {}
         return {
             **({"no_plan_in": empty} if empty else {}),
             **self._largest,
             **self._programs,
             "nodes": self._nodes,
-            **self.progress.details(),
+            **(self._outside() if self.is_outside else self.progress.details()),
             "bounds": {
-                space: bound
-                for space, bound in {**self.bounds, "any": self.every}.items()
-                if 0 < bound < inf
+                space: bound for space, bound in {**self.bounds, **every}.items() if 0 < bound < inf
             },
-            "integrality_gap": self.progress.cost / linear if is_bounded else None,
+            "integrality_gap": None if schedule is None else schedule.cost / linear,
         }
+
+    @property
+    def is_outside(self) -> bool:
+        """Is the incumbent no schedule of (9)?"""
+        return self.best is None or self.best.cost > self.progress.cost
+
+    def _outside(self) -> dict[str, Any]:
+        """What the search found, without the bounds that are of schedules only."""
+        found = self.progress.incumbents
+        incumbents = [(at, cost, min(bound, self.every)) for at, cost, bound in found]
+        unknown = {"seconds_to_gap_5": None, "seconds_to_gap_2": None}
+        return {**self.progress.details(), "incumbents": incumbents, **unknown}
 
     def improve(self, space: Space, deadline: float) -> None:
         """Look for schedules and bounds in a space until the gap to its bound is closed."""

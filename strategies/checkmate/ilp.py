@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import ClassVar, Literal
 
@@ -62,7 +62,8 @@ class CheckmateIlp:
 
     def warm_up(self) -> None:
         """Compile the kernels, however long that takes."""
-        self._fast(Problem(unit_chain(6), None, 3600.0), 4, perf_counter())
+        beside = replace(self, threads=2)  # with one, search has a share of the time for itself
+        beside._fast(Problem(unit_chain(6), None, 3600.0), 4, perf_counter())
         intervals.warm_up()
 
     def plan(self, problem: Problem) -> Solution:
@@ -166,12 +167,11 @@ def _named_bound(search: FastSearch, graph: Graph) -> tuple[float, BoundOf]:
     is no schedule.
     """
     least, reduced = cost_of_once(graph), search.bounds.get("F", 0.0)
-    has_one_way = {len(op.implementations) for op in graph.ops} == {1}
-    if search.best is None or search.best.cost > search.progress.cost:
-        return max(least, search.every if has_one_way else 0.0), "any"
+    if search.best is None or search.is_outside:
+        return max(least, search.every if search.has_one_way else 0.0), "any"
     full = max(least, search.every, search.bounds.get("9", 0.0))
     says_more = full >= reduced * (1 - EXACT_TOLERANCE) or search.progress.closed(full)
     if not says_more and search.best.cost >= reduced:
         return reduced, "F"
-    of_every_plan = full <= least or (has_one_way and full <= search.every)
+    of_every_plan = full <= least or (search.has_one_way and full <= search.every)
     return full, "any" if of_every_plan else "9"

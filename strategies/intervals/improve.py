@@ -85,9 +85,16 @@ class Improver:
     def take_warm_starts(self) -> None:
         """Take the plans that there are already."""
         for plan in self.problem.warm_starts:
-            state = start(self.net, self.resident)
-            follow(self.net, state, recomputations(self.graph, plan))
-            self.see(state)
+            self._take(plan)
+
+    def _take(self, plan: Plan) -> State:
+        """See a plan, as a schedule and as it is: it may be leaner than every schedule."""
+        state = start(self.net, self.resident)
+        follow(self.net, state, recomputations(self.graph, plan))
+        self.see(state)
+        if not self.net.most:
+            self._offer(plan)
+        return state
 
     def take_known(self) -> Iterator[None]:
         """Take what cheaper strategies know, as it is or repaired."""
@@ -98,13 +105,10 @@ class Improver:
             except RematbenchError:
                 continue
             assert plan is not None
-            self._offer(plan)
-            state = start(self.net, self.resident)
-            follow(self.net, state, recomputations(self.graph, plan))
+            state = self._take(plan)
             if peak(state) > self.budget:
                 self.mend(state)
             else:
-                self.see(state)
                 self.sweep(state)
             yield
 
@@ -154,14 +158,18 @@ class Improver:
         self.progress.see(highest)
         if highest > self.budget or state.cost[0] >= self._cost * (1 - 1e-12):
             return
-        self._offer(plan_of(self.graph, state))
+        plan = plan_of(self.graph, state)
+        if self._offer(plan):
+            self._rows = recomputations(self.graph, plan)
 
-    def _offer(self, plan: Plan) -> None:
+    def _offer(self, plan: Plan) -> bool:
         trace = simulate(self.graph, plan)
         self.progress.see(trace.peak_bytes)
-        if trace.peak_bytes <= self.budget and self.progress.offer(trace.cost, plan):
-            self._cost = trace.cost
-            self._rows = recomputations(self.graph, plan)
+        fits = trace.peak_bytes <= self.budget
+        if not fits or not self.progress.offer(trace.cost, plan):
+            return False
+        self._cost = trace.cost
+        return True
 
     def _seen(self, rows: IntArray) -> None:
         """The best schedule of a kernel, as rows."""
@@ -173,15 +181,18 @@ class Improver:
         """Annealing, again and again and longer each time; beside local search in large graphs."""
         seconds, number = max(1.0, RESTART * self.problem.time_limit), 0
         only_this = bool(self.net.most) or self.graph.loss_index is None
+        pays = True  # in large graphs mostly not
         while True:
-            hard = self._rows is not None and (len(self.net.cost) > LARGE or number % 2 == 1)
+            hard = self._rows is not None and (number % 2 == 1 or not pays)
             hard = hard and not self.net.most  # few of its moves are left
             if self._rows is None and number == 2 and only_this:
                 self.drop_greedily(start(self.net, self.resident))
+            before = self._cost
             if hard:
                 yield from self.hard(seconds)
             else:
                 yield from self.soft(seconds, self._leanest)
+                pays = len(self.net.cost) <= LARGE or self._cost < before
             seconds, number = seconds * 1.5, number + 1
 
     def _begin(self) -> State:

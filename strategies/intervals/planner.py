@@ -201,11 +201,9 @@ class IntervalSearch(Improver):
             yield from self.soft(min(1.0, 0.05 * self.problem.time_limit))
         if self.graph.loss_index is None and len(self.net.cost) <= LARGE:
             return  # without a loss there is no one moment that all must pass: anneal
-        for closed in (False, True) if self.by_blocks else (False,):
-            self._closed = closed
+        if not self.by_blocks:
             yield from self._shares()
-            if self.found:
-                break
+        yield from self._shares_of_blocks()
         yield from self._cut(empty)
         if not self.found:
             yield from self.take_known()
@@ -217,6 +215,15 @@ class IntervalSearch(Improver):
         if not self.found:
             self.drop_greedily(empty)
             yield
+
+    def _shares_of_blocks(self) -> Iterator[None]:
+        """The same by blocks, which takes no time; closed ones where open ones do not fit."""
+        by_blocks, self.by_blocks = self.by_blocks, True
+        for self._closed in (False, True):
+            if self._closed and self.found:
+                break
+            yield from self._shares()
+        self.by_blocks = by_blocks
 
     def _shares(self) -> Iterator[None]:
         """The largest share of the budget for which what the program keeps fits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paths import violated_paths
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
 from rematbench.strategies.dtr.planner import Dtr
+from rematbench.strategies.hierarchical import Hierarchical
 from rematbench.strategies.scheduling.local_search import repair
 from rematbench.strategies.scheduling.space import Schedule, Space
 
@@ -119,18 +121,67 @@ def test_the_way_of_larger_graphs(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     no_schedule(graph, leanest - 1)
 
 
-def test_a_plan_leaner_than_every_schedule() -> None:
-    """c needs a and b at once, each of which is leanest when r is computed for it alone."""
-    sizes = {"r": 100, "p": 100, "q": 100, "a": 20, "b": 20, "big": 215, "w": 1, "c": 1}
-    reads = {"r": "x", "p": "r", "q": "p", "a": "q", "b": "r", "big": "x", "w": ["big"], "c": "abw"}
+def twice(dear: float = 0) -> Graph:
+    """c needs a and b at once, each of which is leanest when r is computed for it alone.
+
+    Args:
+        dear: cost of one more op that c reads, and that schedules of (9) may have to repeat.
+    """
+    sizes = {"r": 100, "p": 100, "q": 100, "a": 20, "b": 20, "e": 20, "big": 215, "w": 1, "c": 1}
+    reads = {"r": "x", "p": "r", "q": "p", "a": "q", "b": "r", "e": "x", "big": "x", "w": ["big"]}
+    reads["c"] = "abwe"
+    if not dear:
+        sizes.pop("e")
+        reads["c"] = "abw"
     values = Value("x", 1, resident=True), *(Value(name, size) for name, size in sizes.items())
-    ops = tuple(simple_op(name, Phase.FORWARD, reads[name], [name], 1) for name in sizes)
-    graph = Graph("twice", values, ops, ("c",))
+    ops = tuple(
+        simple_op(name, Phase.FORWARD, reads[name], [name], dear if name == "e" else 1)
+        for name in sizes
+    )
+    return Graph("twice", values, ops, ("c",))
+
+
+def test_a_plan_leaner_than_every_schedule() -> None:
+    graph = twice()
     assert cost_or_none(graph, 231) is None
     solution = solved(graph, 231)
     assert cost_of(graph, solution) == 15
     assert (solution.bound, solution.bound_of) == (8, "any")
     assert solution.details["no_plan_in"] == ["9"]
+
+
+def test_a_plan_cheaper_than_every_schedule() -> None:
+    """(9) repeats e; nothing that is proven of its schedules is said of this plan."""
+    graph, budget = twice(100), 240
+    assert cost_or_none(graph, budget) == 211
+    solution = solved(graph, budget)
+    assert cost_of(graph, solution) == 115
+    assert solution.bound_of == "any"
+    assert solution.details["seconds_to_gap_5"] is None
+    assert all(bound <= 115 for _, _, bound in solution.details["incumbents"])
+    ratio = solution.details["integrality_gap"]
+    assert ratio is None or ratio >= 1
+    given = Problem(graph, budget, time_limit=2, warm_starts=(solution.plan,))
+    assert cost_of(graph, Hierarchical().plan(given)) == 115
+
+
+def test_a_bound_of_every_plan_is_none_where_ops_have_other_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast, "COLUMNS", (1, 1, 1))  # so that the fullest moments are looked at
+    chain = unit_chain(8)
+    ops = tuple(
+        replace(
+            op,
+            implementations=(
+                *op.implementations,
+                replace(op.implementations[0], name="2", cost=0.5),
+            ),
+        )
+        for op in chain.ops
+    )
+    solution = solved(replace(chain, ops=ops), 6)
+    assert "any" not in solution.details["bounds"]
 
 
 def test_memory_has_its_price_at_the_fullest_moment(monkeypatch: pytest.MonkeyPatch) -> None:

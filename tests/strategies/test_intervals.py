@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from math import inf
 from time import perf_counter
 
@@ -20,6 +21,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem
 from rematbench.strategies.hierarchical import BlockSearch, Hierarchical
+from rematbench.strategies.intervals import improve
 from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import find, insert, prune, remove, resume
 from rematbench.strategies.intervals.improve import Improver
@@ -216,6 +218,50 @@ def test_annealing_makes_a_lean_schedule_fit() -> None:
     same_as_simulated(graph, net, found)
     assert peak(found) <= budget
     assert softened(start(net, 0), net, budget) is None
+
+
+def test_large_graphs_are_annealed_as_long_as_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside local search, which alone comes to rest far above the optimum of a wide graph."""
+    monkeypatch.setattr(improve, "LARGE", 0)
+    tried: list[str] = []
+
+    def soft(self: Improver, *arguments: object) -> Iterator[None]:
+        tried.append("soft")
+        if len(tried) == 1:
+            self._cost -= 1
+        yield
+
+    def hard(self: Improver, *arguments: object) -> Iterator[None]:
+        tried.append("hard")
+        yield
+
+    monkeypatch.setattr(Improver, "soft", soft)
+    monkeypatch.setattr(Improver, "hard", hard)
+    graph = unit_chain(8)
+    improver = Improver(Problem(graph, 100, time_limit=1), 100, perf_counter(), 0.0)
+    improver.see(start(improver.net, 0))
+    assert [None for _ in islice(improver.anneal(), 6)]
+    assert tried == ["soft", "hard", "soft", "hard", "hard", "hard"]
+
+
+def test_blocks_say_what_to_keep_beside_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed ones only where open ones do not fit; afterwards all is as it was."""
+    tried: list[tuple[bool, bool]] = []
+
+    def shares(self: IntervalSearch) -> Iterator[None]:
+        tried.append((self.by_blocks, self._closed))
+        yield
+
+    monkeypatch.setattr(IntervalSearch, "_shares", shares)
+    graph = with_backward(random_graph(12, 1))
+    budget = int(0.9 * simulate(graph, program_order(graph)).peak_bytes)
+    search = IntervalSearch(Problem(graph, budget, time_limit=1), budget, perf_counter(), 0.0)
+    monkeypatch.setattr(IntervalSearch, "soft", lambda *arguments: iter(()))
+    for _ in search.first(start(search.net, search.resident)):
+        pass
+    assert tried[:2] == [(False, False), (True, False)]
+    assert tried[2:] in ([], [(True, True)])
+    assert not search.by_blocks
 
 
 def annealed(seed: int) -> tuple[float, list[list[int]]]:

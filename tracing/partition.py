@@ -52,13 +52,15 @@ def knapsack_solver(recomputed: Collection[str], known: Collection[str]) -> Any:
         def __call__(
             self, memory: Any, joint_graph: Any, max_memory: Any, node_info: Any, asked: Any
         ) -> tuple[list[int], list[int]]:
-            foreign = [node.name for node in asked if node.name not in names]
-            if foreign:
-                raise ExecutionError(
-                    f"the partitioner asks about {foreign[0]}, which the captured graph does not "
-                    "have: torch.compile traced another model, batch or mode"
-                )
-            recompute = [i for i, node in enumerate(asked) if node.name in again]
+            foreign = [node for node in asked if node.name not in names]
+            for node in foreign:
+                if not getattr(node.target, "is_view", False):  # which costs nothing again
+                    raise ExecutionError(
+                        f"the partitioner asks about {node.name}, which the captured graph does "
+                        "not have: torch.compile traced another model, batch or mode"
+                    )
+            free = again | {node.name for node in foreign}
+            recompute = [i for i, node in enumerate(asked) if node.name in free]
             return [i for i in range(len(asked)) if i not in set(recompute)], recompute
 
         def uuid(self) -> None:

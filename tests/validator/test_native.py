@@ -157,6 +157,17 @@ def test_another_model_in_the_partitioner_is_noticed() -> None:
         solver([1.0], None, 1.0, None, [node])
 
 
+@needs_hook
+def test_views_that_the_partitioner_asks_about_are_made_again() -> None:
+    """A captured graph has none; the cross-modal network's ``diagonal`` is such a one."""
+    joint = torch.fx.Graph()
+    x = joint.placeholder("x")
+    diagonal = joint.call_function(torch.ops.aten.diagonal.default, (x,))
+    product = joint.call_function(torch.ops.aten.mm.default, (x, x), name="mm")
+    solver = knapsack_solver([], ["mm"])
+    assert solver([1.0, 1.0], None, 1.0, None, [diagonal, product]) == ([1], [0])
+
+
 def test_no_hook_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._inductor.custom_graph_pass as module
 

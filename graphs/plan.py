@@ -253,3 +253,16 @@ def program_order(graph: Graph) -> Plan:
     """Checkpoint-all: each needed op once, in program order, values freed after their last read."""
     computes = graph.tables.op_first[:-1][graph.needed_ops()]
     return Plan.from_codes(graph, with_frees(graph, computes), strategy="checkpoint_all")
+
+
+def in_program_order(graph: Graph, plan: Plan) -> bool:
+    """Do a plan's first computes follow program order?
+
+    >>> from rematbench.graphs.synthetic import unit_chain
+    >>> graph = unit_chain(2)
+    >>> in_program_order(graph, program_order(graph))
+    True
+    """
+    codes = plan.codes(graph)
+    _, first = np.unique(graph.tables.op_of[codes[codes >= 0]], return_index=True)
+    return bool((np.diff(first) > 0).all())

@@ -74,6 +74,9 @@ class Job(TypedDict, total=False):
     resident_bytes: Annotated[int, Means("live from start to end", "bytes")]
     optimizer: Annotated[str, Means("whose state is resident, where one was asked for")]
     master_weights: Annotated[bool, Means("were they asked for (or not)?")]
+    in_program_order: Annotated[
+        bool, Means("do the plan's first computes follow it? Bounds of `any` are of such plans")
+    ]
     plan_hash: Annotated[
         str, Means("of the plan's statements and its graph: equal where both are", source="planned")
     ]

@@ -30,7 +30,7 @@ from rematbench.graphs.errors import (
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph, Phase
-from rematbench.graphs.plan import Compute, Plan, program_order
+from rematbench.graphs.plan import Compute, Plan, in_program_order, program_order
 from rematbench.graphs.planning import PlannedRun
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.parts import memory_parts
@@ -204,6 +204,7 @@ def _planned(
         check_draws(graph, plan, captured.random_ops)
     _judge(row, solution, trace)
     row["extra"]["plan_hash"] = plan.hash(graph)
+    row["extra"]["in_program_order"] = in_program_order(graph, plan)
     known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
     row["extra"]["memory"] = memory_parts(graph, trace, *known)
     if settings.allocator == "cuda":

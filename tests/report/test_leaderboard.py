@@ -122,6 +122,19 @@ def test_a_bound_of_checkmates_schedules_is_none_of_other_plans() -> None:
     }
 
 
+def test_a_plan_that_puts_an_op_off_may_undercut_the_bound() -> None:
+    """XLA's pass may; bounds are of plans in program order, and then prove nothing."""
+    proven = entry("resnet50", 0.7, "checkmate_ilp", 100.0) | {"bound": 100.0, "bound_of": "any"}
+    moved = entry("resnet50", 0.7, "xla_remat", 90.0, extra={"in_program_order": False})
+    field = board([proven, moved])
+    assert field.entries.set_index("strategy")["best"].to_dict() == {
+        "checkmate_ilp": False,
+        "xla_remat": True,
+    }
+    assert not field.notes
+    assert field.problems["gap"].isna().all()
+
+
 def test_who_prepares_a_network_once_takes_as_long_as_its_slowest() -> None:
     rows = [
         entry("unet", at, "torch_budget", 120.0, plan_seconds=s) for at, s in ((0.7, 9), (0.5, 0))

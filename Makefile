@@ -91,6 +91,8 @@ leaderboard-page: $(READY)
 	  $(BOARD)/measured.csv.gz > docs/leaderboard.md
 	$(BIN)/python -m rematbench.report.leaderboard.quote $(BOARD)/quick.csv.gz \
 	  "The leaderboard's quick profile" > docs/leaderboard-quick.md
+	@echo "README's table:"
+	@$(BIN)/python -m rematbench.report.leaderboard.quote '$(BOARD)/full-*.csv.gz' --table
 
 benchmark-%: $(TOOLS)
 	$(BIN)/python -m benchmarks --again $*

@@ -82,6 +82,19 @@ def test_findings_have_a_number_or_are_left_out(field: Board) -> None:
     assert not any("every_layer" in text for text in told.values())
 
 
+def test_findings_leave_out_who_solves_programs_or_runs_other_ops() -> None:
+    """hierarchical solves blocks; Gist is lossy, and its cheap plan is none of the captured ops."""
+    rows = [
+        entry("unet", 0.7, "checkmate_ilp", 100.0, bound=100.0, bound_of="any", plan_seconds=20.0),
+        entry("unet", 0.7, "hierarchical", 100.0, plan_seconds=20.0),
+        entry("unet", 0.7, "dtr", 120.0),
+        entry("unet", 0.7, "gist", 90.0),
+    ]
+    told = " ".join(text for text, _ in sentences(board(rows)))
+    assert "equals the optimum on 0% of the problems" in told
+    assert "within 5 % of the best cost on 0% of the problems" in told
+
+
 def test_what_is_doubled_missing_or_failed_is_named() -> None:
     again = entry("unet", 0.7, "dtr", 145.0, utc="2026-01-02T00:00:00Z")
     broken = entry("vgg16", 0.7, "dtr", None, status="failed", reason="no such thing")
@@ -219,6 +232,11 @@ def test_the_modelled_order_beside_the_measured_one() -> None:
     assert line["peak_error"] == pytest.approx(0.01)
 
 
+def test_rows_at_a_budget_in_bytes_are_no_problem_of_the_field() -> None:
+    row = executed("a", 110.0, 0.2, "5") | {"budget_fraction": None}
+    assert survival([*MEASURED, row]).equals(survival(MEASURED))
+
+
 def test_two_plans_have_no_ranking() -> None:
     assert survival(MEASURED[:2]).empty
 
@@ -256,8 +274,9 @@ def test_the_document() -> None:
     assert "survive" not in document(ROWS, (), "rows.csv.gz")
 
 
-def test_monet_stands_beside_the_winners() -> None:
-    rows = [*ROWS, entry("resnet50", 0.7, "monet", 90.0), entry("resnet50", 0.7, "gist", 80.0)]
+def test_monet_and_who_sees_no_workspaces_stand_beside_the_winners() -> None:
+    others = {"monet": 90.0, "gist": 80.0, "checkmate_d": 99.0}
+    rows = [*ROWS, *(entry("resnet50", 0.7, *each) for each in others.items())]
     line = tables.winners(board(rows)).set_index(["family", "fraction"]).loc[("CNN", 0.7)]
     assert line["best"] == "checkmate_ilp, dtr"
     assert line["monet_overhead"] == pytest.approx(-0.1)

@@ -62,6 +62,7 @@ class Job(TypedDict, total=False):
 
     accounting: Annotated[str, Means("what is resident: full, activations or checkmate")]
     time_limit: Annotated[float, Means("that the planner had", "seconds")]
+    preset: Annotated[str, Means("the machine that costmodel=roofline modelled")]
     length: Annotated[int, Means("layers of a chain")]
     lengths: Annotated[list[int], Means("of the branches of a join")]
     options: Annotated[dict[str, Any], Means("of the model, where they were given")]

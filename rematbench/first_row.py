@@ -34,6 +34,7 @@ def first_row(settings: Settings) -> Row:
             **settings.mark,
             "accounting": settings.accounting,
             "time_limit": settings.time_limit,
+            **_modelled(settings),
             **_optimizer(settings),
             **details,
         },
@@ -44,6 +45,11 @@ def _libraries(settings: Settings) -> tuple[str, ...]:
     """The package that the model is from, where it is not ours."""
     kind = str(settings.model["kind"])
     return (kind,) if kind in LIBRARIES else ()
+
+
+def _modelled(settings: Settings) -> Extra:
+    """The machine whose times the costs are, where they are modelled."""
+    return {"preset": settings.preset} if settings.costmodel == "roofline" else {}
 
 
 def _optimizer(settings: Settings) -> Extra:

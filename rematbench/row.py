@@ -188,6 +188,12 @@ def means() -> dict[str, Means]:
     return {column: hints[column].__metadata__[0] for column in COLUMNS if column != "extra"}
 
 
+def costs_of(row: Row) -> str | None:
+    """The cost model, and the machine that it modelled where the row knows: ``roofline h100``."""
+    preset = row["extra"].get("preset")
+    return f"{row['costmodel']} {preset}" if preset else row["costmodel"]
+
+
 def columns_of(*types: object) -> frozenset[str]:
     """The columns of some types: Text, Whole, Number, Flag."""
     hints = get_type_hints(Row)

@@ -64,9 +64,14 @@ def _tell(problems: Sequence[Problem]) -> None:
 
 def _told_costs(rows: Sequence[Row]) -> str:
     """Where costs come from, in words."""
-    models = sorted({str(row["costmodel"]) for row in rows if row["costmodel"]})
     kinds = {"roofline": "modelled by a roofline", "profiled": "profiled, op by op"}
-    return " or ".join(kinds.get(name, f"of the cost model {name}") for name in models)
+    told = {
+        kinds.get(name, f"of the cost model {name}") + (f" ({preset})" if preset else "")
+        for row in rows
+        if (name := row["costmodel"])
+        for preset in [row["extra"].get("preset")]
+    }
+    return " or ".join(sorted(told))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from rematbench.extra import Source
 from rematbench.report.collect import Record
 from rematbench.report.style import hex_colour, order, symbol
-from rematbench.row import COLUMNS, STATUSES, Row, cells, means
+from rematbench.row import COLUMNS, STATUSES, Row, cells, costs_of, means
 
 _MEANS = means()
 _TEXT_LIMIT = 600  # of a cell on the main page; the CSV and the row's own page have all of it
@@ -78,7 +78,7 @@ def _problem(row: Row) -> tuple[Any, ...]:
     graph = f"of {row['ops']} ops" if profiled else row["graph_hash"]
     sizes = (row["batch_size"], row["resolution"], extra.get("length"), extra.get("lengths"))
     texts = tuple(None if size is None else str(size) for size in sizes)
-    return (row["model"], *texts, row["costmodel"], extra.get("accounting"), graph)
+    return (row["model"], *texts, costs_of(row), extra.get("accounting"), graph)
 
 
 def _label(key: tuple[Any, ...]) -> str:

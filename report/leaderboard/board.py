@@ -13,7 +13,7 @@ import pandas as pd
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.leaderboard.families import family
-from rematbench.row import Row, sure
+from rematbench.row import Row, costs_of, sure
 
 TIE = 1e-6
 """Costs that differ by less, relatively, are equal: no order by name decides between them."""
@@ -26,8 +26,8 @@ PREPARED = ("torch_budget", "torch_knapsack")
 _BOUNDS = {"any": ("any",), "9": ("any", "9"), "F": ("any", "9", "F")}
 _GIVEN = ("length", "lengths", "optimizer", "master_weights")
 _COLUMNS = (
-    *("problem", "model", "family", "fraction", "strategy", "status"),
-    *("cost", "overhead", "seconds", "moved", "below", *_BOUNDS),
+    *("problem", "network", "brief", "model", "family", "fraction", "strategy", "status"),
+    *("base", "cost", "overhead", "seconds", "moved", "below", *_BOUNDS),
 )
 
 
@@ -36,10 +36,11 @@ class Board:
     """A line per problem and strategy.
 
     Attributes:
-        entries: ``problem`` (network, batch, budget), ``model``, ``family``, ``fraction`` (of
-            checkpoint-all's peak), ``strategy``, ``status``; ``overhead`` (ratio; infinite where
-            there is no plan), ``seconds`` of planning (of :data:`PREPARED` the network's slowest,
-            which prepared the others), ``ratio`` (cost / best known cost of the
+        entries: ``problem`` (``network`` and budget), ``network`` (model, batch, size, costs),
+            ``model`` (with what tells it apart where it stands there more than once), ``family``,
+            ``fraction`` (of checkpoint-all's peak), ``strategy``, ``status``; ``overhead`` (ratio;
+            infinite where there is no plan), ``seconds`` of planning (of :data:`PREPARED` the
+            network's slowest, which prepared the others), ``ratio`` (cost / best known cost of the
             problem; infinite where there is no plan), ``best`` (is it one of the best?), ``gap``
             (of the problem: how far the best known plan may be from optimal; missing: nothing is
             proven), ``gap_in_F`` (the same, from the best plan that computes again in the backward
@@ -86,9 +87,10 @@ def board(rows: Iterable[Row]) -> Board:
         raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
     notes: list[str] = []
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
-    notes += [*_lacking(entries), *_commits(asked)]
+    notes += [*_lacking(entries), *_unequal(entries), *_commits(asked)]
     entries["other"] = entries["strategy"].isin(OTHER_GAMES)
-    slowest = entries.groupby(["model", "strategy"])["seconds"].transform("max")
+    entries["model"] = _labels(entries)
+    slowest = entries.groupby(["network", "strategy"])["seconds"].transform("max")
     entries["seconds"] = slowest.where(entries["strategy"].isin(PREPARED), entries["seconds"])
     undercut = _undercutting(entries) & ~entries["moved"].astype(bool)
     notes += [
@@ -101,20 +103,19 @@ def board(rows: Iterable[Row]) -> Board:
 
 
 def problem(row: Row) -> str:
-    """What names a problem on the page."""
+    """What names a problem on the page: a network at a budget."""
+    return f"{_network(row)} at {row['budget_fraction']:g}"
+
+
+def _network(row: Row) -> str:
     extra: Mapping[str, Any] = row["extra"]
     size = f", {row['resolution']} px" if row["resolution"] else ""
     given = {**extra.get("options", {}), **{k: extra[k] for k in _GIVEN if k in extra}}
     size += "".join(f", {key}={value}" for key, value in given.items())
     kind = extra.get("dtype")
     kind = f", {kind}" if kind and kind != "float32" else ""
-    preset = extra.get("preset")
-    costs = f"{row['costmodel']} {preset}" if preset else str(row["costmodel"])
     where = "" if extra.get("accounting", "full") == "full" else f", {extra['accounting']}"
-    return (
-        f"{row['model']}, batch {row['batch_size']}{size}{kind} ({costs}{where}) "
-        f"at {row['budget_fraction']:g}"
-    )
+    return f"{row['model']}, batch {row['batch_size']}{size}{kind} ({costs_of(row)}{where})"
 
 
 def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:
@@ -160,16 +161,39 @@ def _lacking(entries: pd.DataFrame) -> list[str]:
     ]
 
 
+def _labels(entries: pd.DataFrame) -> pd.Series:
+    """The shortest name of each line's network that no other network has."""
+    found = entries["network"]
+    for shorter in ("brief", "model"):
+        alone = found.groupby(entries[shorter]).transform("nunique") == 1
+        found = entries[shorter].where(alone, found)
+    return found
+
+
+def _unequal(entries: pd.DataFrame) -> list[str]:
+    """Problems whose rows disagree on what checkpoint-all costs."""
+    ends = entries["base"].astype(float).groupby(entries["problem"], sort=False).agg(["min", "max"])
+    found = ends.index[ends["max"] > ends["min"] * (1 + TIE)]
+    return [
+        f"{name}: by its rows checkpoint-all costs {low:.6g} to {high:.6g}; they are of different "
+        "graphs or machines, and their costs do not compare"
+        for name, low, high in ends.loc[found].itertuples()
+    ]
+
+
 def _entry(row: Row) -> tuple[object, ...]:
     ok = row["status"] == "ok"
     floor = row["extra"].get("once_floor_bytes")
     return (
         problem(row),
+        _network(row),
+        f"{row['model']}, batch {row['batch_size']} ({costs_of(row)})",
         row["model"],
         family(row["model"]),
         row["budget_fraction"],
         row["strategy"],
         row["status"],
+        row["checkpoint_all_cost"],
         sure(row["cost"]) if ok else np.inf,
         sure(row["overhead"]) if ok else np.inf,
         row["plan_seconds"],
@@ -206,7 +230,7 @@ def _compared(entries: pd.DataFrame) -> pd.DataFrame:
         for each in (bound, _highest(entries, "F"))
     )
     ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
-    return entries.drop(columns=[*_BOUNDS, "moved"]).assign(
+    return entries.drop(columns=[*_BOUNDS, "base", "brief", "moved"]).assign(
         ratio=ratio,
         best=(ratio <= 1 + TIE) & ~entries["other"],
         gap=gap,

@@ -28,10 +28,11 @@ _MOST = 3  # names in a cell
 _OF = ("best", "quick")
 _HEAD = """# {title}
 
-What the committed rows say. Costs are **modelled** (an H100's roofline); nothing in the first
-three tables was measured. A planner had 20 s (`profile=quick`: 3 s) and one thread. Overheads are
-over *checkpoint-all*, ordinary training that recomputes nothing, and budgets are fractions of its
-peak. Rows name the commit that made them: {commits}. This page is made from them by
+What the committed rows say. Costs are **modelled** (the roofline of an H100, or of a V100 where a
+name says so); nothing in the first three tables was measured. A planner had 20 s
+(`profile=quick`: 3 s) and one thread. Overheads are over *checkpoint-all*, ordinary training that
+recomputes nothing, and budgets are fractions of its peak. Rows name the commit that made them:
+{commits}. This page is made from them by
 `python -m rematbench.report.leaderboard.quote`, and a test holds it against them; the page with
 figures, filters and every strategy's curves is `rematbench-report {places} --leaderboard`.
 
@@ -143,14 +144,18 @@ def document(
 
 def _summed(executed: Sequence[Row]) -> dict[str, object]:
     found = survival(executed)
-    low = found.loc[found["rank_correlation"] < 0.5, "problem"].str.replace(
-        r", .* at", " at", regex=True
-    )
+    low = _brief(found["problem"])[found["rank_correlation"] < 0.5]
     return {
         "problems": len(found),
         "median": found["rank_correlation"].median(),
         "low": ", ".join(low) or "none",
     }
+
+
+def _brief(problems: pd.Series) -> pd.Series:
+    """Names without sizes and options, where that tells them apart."""
+    short = problems.str.replace(r", .* at", " at", regex=True)
+    return short.where(~short.duplicated(keep=False), problems)
 
 
 def _summary(field: Board) -> str:
@@ -183,9 +188,10 @@ def _gaps(field: Board) -> str:
 
 
 def _survival(executed: Sequence[Row]) -> str:
+    found = survival(executed)
     lines = [
         [
-            row["problem"],
+            name,
             row["plans"],
             f"{row['rank_correlation']:.2f}",
             _names(row["modelled_best"]),
@@ -193,7 +199,7 @@ def _survival(executed: Sequence[Row]) -> str:
             f"{100 * row['best_overhead']:+.0f} %",
             _share(row["peak_error"]),
         ]
-        for row in survival(executed).to_dict("records")
+        for name, row in zip(_brief(found["problem"]), found.to_dict("records"), strict=True)
     ]
     head = ["problem", "plans", "rank correlation", "cheapest by the model"]
     return _table([*head, "measured overhead", "of the quickest plan", "peak error"], lines)

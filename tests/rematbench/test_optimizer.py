@@ -206,6 +206,12 @@ def test_what_cannot_be_counted(given: tuple, says: str) -> None:
         check_optimizer(name, master, captured=captured, accounting=accounting)
 
 
+def test_a_row_names_the_machine_that_was_modelled(settings: Settings) -> None:
+    modelled = replace(settings, costmodel="roofline", preset="a100")
+    assert first_row(modelled)["extra"]["preset"] == "a100"
+    assert "preset" not in first_row(settings)["extra"]  # flops are no machine's
+
+
 def test_a_row_names_the_version_of_its_models_library(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

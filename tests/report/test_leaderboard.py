@@ -161,6 +161,42 @@ def test_problems_that_differ_have_names_that_differ() -> None:
     assert len(board(rows).problems) == 5
 
 
+def test_a_model_on_two_machines_is_two_networks() -> None:
+    """Nothing is merged by the model's name: neither budgets met nor a partitioner's seconds."""
+    given = [(0.5, "h100", 4, 9.0), (0.7, "v100", 4, 0.0), (0.7, "v100", 8, 1.0)]
+    rows = [
+        entry(
+            *("unet", at, "torch_budget", 110.0),
+            **{"extra": {"preset": preset}, "batch_size": batch, "plan_seconds": seconds},
+        )
+        for at, preset, batch, seconds in given
+    ]
+    rows += [entry("vgg16", 0.7, "torch_budget", 120.0)]
+    rows += [rows[-1] | {"budget_fraction": 0.5, "extra": {"options": {"width": 8}}}]
+    field = board(rows)
+    names = [
+        "unet, batch 4 (roofline h100)",
+        "unet, batch 4 (roofline v100)",
+        "unet, batch 8 (roofline v100)",
+        "vgg16, batch 4 (roofline)",
+        "vgg16, batch 4, width=8 (roofline)",
+    ]
+    assert tables.smallest_budgets(field)["torch_budget"].to_dict() == dict(
+        zip(names, [0.5, 0.7, 0.7, 0.7, 0.5], strict=True)
+    )
+    assert field.entries["seconds"].tolist()[:3] == [9.0, 0.0, 1.0]
+    assert field.notes == ()
+    (alone,) = board(rows[:1]).problems["model"]
+    assert alone == "unet"
+
+
+def test_rows_that_disagree_on_checkpoint_all_are_named() -> None:
+    """They were planned on different graphs, or machines that the rows do not tell apart."""
+    rows = [entry("unet", 0.7, "a", 110.0), entry("unet", 0.7, "b", 110.0, checkpoint_all_cost=99)]
+    (note,) = board(rows).notes
+    assert note.startswith("unet, batch 4 (roofline) at 0.7: by its rows checkpoint-all costs 99")
+
+
 def test_commits_are_named_where_they_are_several() -> None:
     rows = [entry("unet", 0.7, name, 110.0, commit=name * 12) for name in "ab"]
     assert board(rows).notes == ("rows are of 2 commits: aaaaaaa (1), bbbbbbb (1)",)

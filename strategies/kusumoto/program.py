@@ -9,7 +9,7 @@ and gradients of L' less L, and what its readers need.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,6 +26,8 @@ _MOST = 20_000_000
 # Steps of the grid per node: of a table, and of fronts, which hold few of them.
 _GRID = 5
 _FINE_GRID = 20
+# Pairs of sets times the length of fronts: some seconds. Above 1,000 sets the grid is coarser.
+_WORK = 2e10
 _NONE = np.iinfo(np.int64).max
 
 
@@ -55,7 +57,7 @@ def solve(
 
     ``time`` takes the least overhead, ``memory`` the most (coarse blocks, on which freeing early
     saves most), ``least_cached`` the least cache. Where costs are no small whole numbers the
-    latter two round them up, to a grid of five steps per node.
+    latter two round them up, to a grid of five steps per node; ``time`` rounds them to the nearest.
 
     Args:
         most: trade-offs of overhead and cache to keep for ``time``; beyond, costs are rounded too.
@@ -67,12 +69,10 @@ def solve(
     total = float(family.cost[-1])
     exact = objective != "time" and bool((family.node_cost == np.rint(family.node_cost)).all())
     exact &= total <= _WIDEST and (total + 1) * len(family) <= _MOST
-    grid = _FINE_GRID if objective == "time" else _GRID
-    used = family if exact else family_of(_rounded(graph, grid), family.sets)
     if objective == "time":
-        path = _by_fronts(used, budget, _MOST)
-        assert path is not None, "a grid has few trade-offs"
+        path = _by_grids(graph, family, budget)
     else:
+        used = family if exact else family_of(_rounded(graph, _GRID, math.ceil), family.sets)
         path = _by_table(used, budget, objective == "memory")
     return _canonical(graph, family, path, exact)
 
@@ -125,10 +125,10 @@ def _canonical(graph: Dag, family: Family, path: list[int], exact: bool) -> Cano
     return Canonical(sets, overhead, formula_peak(sets, family), size, exact)
 
 
-def _rounded(graph: Dag, grid: int) -> Dag:
-    """Costs rounded up to whole steps of a grid; their sum is at most grid + 1 per node."""
+def _rounded(graph: Dag, grid: float, whole: Callable[[float], int]) -> Dag:
+    """Costs as whole steps of a grid, which has ``grid`` per node."""
     step = sum(graph.cost) / (grid * len(graph)) or 1.0
-    return replace(graph, cost=tuple(float(math.ceil(c / step)) for c in graph.cost))
+    return replace(graph, cost=tuple(float(whole(c / step)) for c in graph.cost))
 
 
 def _arrays(family: Family) -> tuple[Any, ...]:
@@ -156,6 +156,15 @@ def _by_fronts(family: Family, budget: int, most: int) -> list[int] | None:
         path.append(int(owner[entry]))
         entry = int(parent[entry])
     return path[::-1]
+
+
+def _by_grids(graph: Dag, family: Family, budget: int) -> list[int]:
+    """The path of least rounded overhead, by the finest grid that has few enough trade-offs."""
+    grid, path = min(_FINE_GRID, _WORK / len(family) ** 3), None
+    while path is None:  # at the latest where all costs are rounded to zero
+        path = _by_fronts(family_of(_rounded(graph, grid, round), family.sets), budget, _MOST)
+        grid /= 2
+    return path
 
 
 def _by_table(family: Family, budget: int, most: bool) -> list[int]:

@@ -147,6 +147,26 @@ def test_by_hand() -> None:
     assert best(4, [(2, 3), (0, 1), (1, 3), (0, 1)], 5, "exact") == 1
 
 
+def test_a_grid_is_coarser_where_trade_offs_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 40
+    random = np.random.default_rng(1)
+    edges = [(v, v + 1) for v in range(n - 1)]
+    sizes = random.integers(1, 1000, n).tolist()
+    graph = dag(n, edges, sizes, random.random(n).tolist())
+    family = family_of(graph, ancestor_sets(graph))
+    budget = 2 * smallest_budget(family)
+    found = {}
+    for most in (20_000_000, 2000, 50):
+        monkeypatch.setattr("rematbench.strategies.kusumoto.program._MOST", most)
+        coarse = solve(graph, family, budget, "time", most=0)
+        assert coarse is not None
+        assert coarse.peak <= budget
+        found[most] = coarse.overhead
+    exact = solve(graph, family, budget, "time")
+    assert exact is not None
+    assert exact.overhead <= found[20_000_000] < found[50]
+
+
 def test_costs_may_be_any_numbers() -> None:
     edges, sizes = [(0, 1), (1, 2), (2, 3)], [5, 1, 5, 1]
     for budget in range(10, 26):

@@ -112,7 +112,7 @@ def _tables(field: Board) -> Sequence[Table]:
             "winners",
             "Which strategy should I use?",
             "By kind of network and budget (a fraction of the peak of training that recomputes "
-            "nothing): the strategies that solve most problems at the lowest mean overhead, of all "
+            "nothing): the strategies with the lowest median overhead (no plan: infinite), of all "
             "and of those made in a second. Names within 0.1 points share the place. Beside "
             "them monet, which may choose other implementations of ops, and so be cheaper; "
             "checkmate_d, which is checkmate_ilp blind to workspaces, is left out.",

@@ -40,8 +40,8 @@ Networks, {count} of them: {networks}.
 
 ![Performance profiles](../{picture})"""
 _BESIDE = (
-    "Named are the strategies that solve most of these problems, and of those the ones with the "
-    "lowest mean overhead; names within 0.1 points share the place. `monet` may choose other, "
+    "Named are the strategies with the lowest median overhead, a problem without a plan being "
+    "infinitely dear; names within 0.1 points share the place. `monet` may choose other, "
     "faster implementations of ops than those that PyTorch takes, with rounding of its own: a "
     "negative overhead is faster than ordinary training. `checkmate_d` is left out: it is "
     "`checkmate_ilp`, blind to workspaces."

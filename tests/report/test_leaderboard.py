@@ -72,6 +72,22 @@ def test_who_wins_where(field: Board) -> None:
     assert found.loc[("U-shaped", 0.5), "quick"] == ""
 
 
+def test_who_fails_on_half_of_the_problems_wins_nothing() -> None:
+    """The lowest median, a problem without a plan being infinitely dear: not who solves most."""
+    costs = {"dear": (130, 140, 150), "cheap": (101, 103, None), "rare": (100, None, None)}
+    rows = [
+        entry(name, 0.7, strategy, cost)
+        for strategy, given in costs.items()
+        for name, cost in zip(("resnet50", "vgg16", "vgg19"), given, strict=True)
+    ]
+    (line,) = tables.winners(board(rows)).to_dict("records")
+    assert (line["best"], line["best_overhead"]) == ("cheap", pytest.approx(0.03))
+    (line,) = tables.winners(board([row for row in rows if row["strategy"] == "rare"])).to_dict(
+        "records"
+    )
+    assert (line["best"], line["problems"]) == ("", 3)
+
+
 def test_findings_have_a_number_or_are_left_out(field: Board) -> None:
     told = {query: text for text, query in sentences(field)}
     assert all(query in {finding.query for finding in FINDINGS} for query in told)

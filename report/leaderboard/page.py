@@ -12,6 +12,7 @@ import matplotlib as mpl
 import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
+from pandas.api.types import is_numeric_dtype
 
 from rematbench.graphs.files import write_bytes
 from rematbench.provenance import now
@@ -50,10 +51,13 @@ class Table:
     strategies: Sequence[str] = ()
 
     @property
-    def head(self) -> list[str]:
-        """Names of columns, in words."""
-        names = [str(column) for column in self.frame.columns]
-        return [name if name in self.strategies else name.replace("_", " ") for name in names]
+    def head(self) -> list[tuple[str, bool]]:
+        """Names of columns, in words; and are there numbers below?"""
+        return [
+            (name if name in self.strategies else name.replace("_", " "), is_numeric_dtype(kind))
+            for name, kind in self.frame.dtypes.items()
+            if isinstance(name, str)
+        ]
 
     @property
     def lines(self) -> list[list[tuple[str, str | None]]]:

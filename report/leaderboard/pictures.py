@@ -18,6 +18,7 @@ from rematbench.report.style import colour, dashes, marker
 FACTORS = np.concatenate([[1.0], 1 + np.geomspace(0.001, 1.0, 120)])
 """Of the best known cost."""
 _NAMED = 12  # curves in a picture's legend; the table has all
+_UNNAMED = 0.03  # a share below which points lie upon each other
 
 
 def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
@@ -59,12 +60,19 @@ def time_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
     data = summary(board)[["seconds", "within_1", "solved"]].dropna()
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    for name, line in data.iterrows():
-        seconds = max(line["seconds"], 1e-3)
-        axes.plot(seconds, line["within_1"], marker(str(name)), color=colour(str(name)))
+    named: list[tuple[float, float]] = []
+    for name, line in data.sort_values("within_1", ascending=False, kind="stable").iterrows():
+        place = max(line["seconds"], 1e-3), line["within_1"]
+        axes.plot(*place, marker(str(name)), color=colour(str(name)))
+        if place[1] < _UNNAMED:
+            continue
+        near = sum(abs(np.log10(place[0] / x)) < 0.6 and abs(place[1] - y) < 0.03 for x, y in named)
+        left = place[0] > 1  # where there is room inside the frame
         axes.annotate(
-            str(name), (seconds, line["within_1"]), (4, 3), textcoords="offset points", fontsize=6
+            *(str(name), place, (-5 if left else 5, 2 - 8 * near)),
+            **{"textcoords": "offset points", "fontsize": 6, "ha": "right" if left else "left"},
         )
+        named.append(place)
     axes.set_xscale("log")
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_xlabel("planning time, median (seconds)")

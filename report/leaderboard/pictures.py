@@ -69,8 +69,12 @@ def time_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
         near = sum(abs(np.log10(place[0] / x)) < 0.6 and abs(place[1] - y) < 0.03 for x, y in named)
         left = place[0] > 1  # where there is room inside the frame
         axes.annotate(
-            *(str(name), place, (-5 if left else 5, 2 - 8 * near)),
-            **{"textcoords": "offset points", "fontsize": 6, "ha": "right" if left else "left"},
+            str(name),
+            place,
+            (-5 if left else 5, 2 - 8 * near),
+            textcoords="offset points",
+            fontsize=6,
+            ha="right" if left else "left",
         )
         named.append(place)
     axes.set_xscale("log")

@@ -33,10 +33,12 @@ _NOTHING: Set[int] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """What an operator's schema tells: may it return new storages, does it draw random numbers,
-    does it write to an argument, does it reshape one in place?"""
+    """What an operator's schema tells: may it return new storages, is one new tensor all that it
+    returns, does it draw random numbers, does it write to an argument, does it reshape one in
+    place?"""
 
     makes_new: bool
+    makes_one: bool
     random: bool
     writes: bool
     reshapes: bool
@@ -45,8 +47,10 @@ class _Schema:
 @functools.cache
 def _schema_of(func: Any) -> _Schema:
     returns = func._schema.returns
+    new = [value.alias_info is None and "Tensor" in str(value.type) for value in returns]
     return _Schema(
-        any(value.alias_info is None and "Tensor" in str(value.type) for value in returns),
+        any(new),
+        new == [True] and str(returns[0].type) == "Tensor" and not may_write(func),
         torch.Tag.nondeterministic_seeded in func.tags,
         may_write(func),
         torch.Tag.inplace_view in func.tags,
@@ -82,6 +86,9 @@ class FirstCall:
         *("changed", "kept", "key", "memory", "op", "outer", "position", "returned", "schema"),
         *("session", "storages"),
     )
+    returned: dict[int, Tensor]
+    storages: dict[int, Buffer | None]
+    position: int
 
     def __init__(
         self, session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -99,9 +106,6 @@ class FirstCall:
         if schema.writes:
             changed = [at.cell for tensor, at in self.outer if id(tensor) in self.changed]
             op.written = tuple(dict.fromkeys(changed))
-        self.returned: dict[int, Tensor] = {}  # by what it sees, arguments that it may return
-        self.storages: dict[int, Buffer | None] = {}  # None: a constant's
-        self.position = -1  # among the tensors that the operator returned
         if schema.reshapes and any(isinstance(tensor, Remat) for tensor, _ in self.outer):
             raise ExecutionError(f"{func} changes a tensor's shape in place; use its other form")
 
@@ -159,16 +163,31 @@ class FirstCall:
     def _execute(self) -> Any:
         op = self.op
         args, kwargs = fill(op.args, Cell.at), fill(op.kwargs, Cell.at)
-        for tensor, at in self.outer:
-            self.storages[at.cell.key] = tensor.buffer if tensor.__class__ is Remat else None
-            if self.schema.writes:
-                self.returned[id(at.cell.at(at.geometry))] = tensor
+        if not self.schema.makes_one:
+            self._remember_arguments()
         self._prepare()
         out = self.session.engine.execute(op, args, kwargs)
+        if self.schema.makes_one:
+            key = storage_key(out)
+            given = [at.cell.key for _, at in self.outer]
+            if out.device.type == self.session.device and key not in given:
+                geometry = geometry_of(out)
+                return Remat.wrap(self._new_buffer(out, key, geometry, 0), geometry)
+            self._remember_arguments()
         result = self._wrap(out) if isinstance(out, Tensor) else mapped(out, self._wrap)
         if op.written:
             self._pass_on()
         return result
+
+    def _remember_arguments(self) -> None:
+        """What tells new storages of its results from those of its arguments."""
+        self.returned = {}  # by what the operator sees, arguments that it may return
+        self.storages = {}  # None: a constant's
+        self.position = -1  # among the tensors that the operator returned
+        for tensor, at in self.outer:
+            self.storages[at.cell.key] = tensor.buffer if tensor.__class__ is Remat else None
+            if self.schema.writes:
+                self.returned[id(at.cell.at(at.geometry))] = tensor
 
     def _buffers(self) -> dict[Cell, Buffer]:
         """Those of its arguments' cells that have one."""
@@ -249,17 +268,17 @@ class FirstCall:
             return item
         key, geometry = storage_key(item), geometry_of(item)
         if key not in self.storages:
-            self.storages[key] = self._new_buffer(item, geometry)
+            self.storages[key] = self._new_buffer(item, key, geometry, self.position)
         buffer = self.storages[key]
         return item if buffer is None else Remat.wrap(buffer, geometry)
 
-    def _new_buffer(self, item: Tensor, geometry: Geometry) -> Buffer:
+    def _new_buffer(self, item: Tensor, key: int, geometry: Geometry, position: int) -> Buffer:
         op, session = self.op, self.session
         size = rounded(item.untyped_storage().nbytes(), session.device)
         kept = self.kept or size <= (512 if session.device == "cuda" else _SMALL)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
-            op.made.append((self.position, weakref.ref(cell)))
-        self.memory.hold(cell, item)
+            op.made.append((position, weakref.ref(cell)))
+        self.memory.hold(cell, item, key)
         cell.views[geometry] = item
         return session.new_buffer(cell, item.device)

@@ -198,9 +198,9 @@ class CellPool:
         self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
         self._open = np.zeros(256, dtype=bool)
 
-    def hold(self, cell: Cell, data: Tensor) -> None:
-        """``cell`` becomes resident in the storage of ``data``."""
-        cell.data, cell.key = data, storage_key(data)
+    def hold(self, cell: Cell, data: Tensor, key: int | None = None) -> None:
+        """``cell`` becomes resident in the storage of ``data``, whose identity ``key`` is."""
+        cell.data, cell.key = data, storage_key(data) if key is None else key
         self.live += cell.bytes
         self.peak = max(self.peak, self.live)
         self._enter(cell)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -32,19 +34,18 @@ class OutOfBudget(ExecutionError):
         self.budget_bytes, self.needed_bytes = budget_bytes, needed_bytes
 
 
-class BelowAutograd:
-    """Operators inside see neither autograd nor any dispatch mode."""
-
-    __slots__ = ("autograd", "modes")
-
-    def __enter__(self) -> None:
-        self.modes = torch._C._DisableTorchDispatch()
-        self.autograd = torch._C._AutoDispatchBelowAutograd()
-        self.autograd.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.autograd.__exit__(None, None, None)
-        del self.modes
+_ABOVE = reduce(
+    or_,
+    (
+        torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+        for name in (
+            *("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor"),
+            *("Python", "PythonTLSSnapshot", "PreDispatch"),
+        )
+    ),
+)
+below_autograd = partial(torch._C._ExcludeDispatchKeyGuard, _ABOVE)
+"""``with below_autograd():`` operators inside see neither autograd nor any dispatch mode."""
 
 
 PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype})
@@ -149,7 +150,10 @@ class Engine:
         Raises:
             OutOfBudget: they do not fit together.
         """
-        if all(cell.data is not None for cell in cells):  # mostly
+        for cell in cells:
+            if cell.data is None:
+                break
+        else:  # mostly
             for cell in cells:
                 self.memory.lock(cell)
             return
@@ -211,7 +215,7 @@ class Engine:
             return copies.get(cell, cell).at(geometry)
 
         args, kwargs = fill(op.args, tensor_at), fill(op.kwargs, tensor_at)
-        with _replayed(op):
+        with _replayed(op) if op.random else nullcontext():
             out, seconds = run(op.function, args, kwargs, op.profile, self.device)
         self._account(start, op)
         self.repeats += 1

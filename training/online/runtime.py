@@ -29,7 +29,7 @@ from rematbench.tracing.storages import geometry_of
 from rematbench.training.online.calls import FirstCall, Session
 from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
-from rematbench.training.online.engine import BelowAutograd, Engine, OutOfBudget
+from rematbench.training.online.engine import Engine, OutOfBudget, below_autograd
 from rematbench.training.online.profiles import SHARED, Profiles, stand_in
 from rematbench.training.online.tensor import Buffer, Remat, ordinary
 
@@ -184,7 +184,7 @@ class DtrRuntime(TorchDispatchMode):
         """Run one operator below autograd; returns what autograd shall see of its result."""
         began = time.perf_counter()
         try:
-            with BelowAutograd():
+            with below_autograd():
                 if func in _SAME:
                     tensor = args[0]
                     if isinstance(tensor, Remat):
@@ -235,7 +235,7 @@ class DtrRuntime(TorchDispatchMode):
         if not isinstance(gradient, Remat):
             return
         began = time.perf_counter()
-        with BelowAutograd():
+        with below_autograd():
             cell = gradient.buffer.cell
             self.engine.acquire((cell,))
             self.memory.keep(cell)
@@ -247,7 +247,7 @@ class DtrRuntime(TorchDispatchMode):
 
     def _settle(self) -> None:
         """Bring back what is still alive, for good."""
-        with BelowAutograd():
+        with below_autograd():
             for buffer in self._alive():
                 cell = buffer.cell
                 self.engine.acquire((cell,))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError
-from rematbench.row import Row, cells, read_row
+from rematbench.row import Row, cells, costs_of, read_row
 from rematbench.settings import Settings
 
 SWEEP = "sweep"
-_SAME = ("model", "batch_size", "resolution", "strategy", "costmodel", "threads")
+_SAME = ("model", "batch_size", "resolution", "strategy", "threads")
 
 
 def with_known_plans(settings: Settings, folder: Path) -> Settings:
@@ -51,4 +51,5 @@ def _is_same(ours: Row, theirs: Row) -> bool:
     same = all(cells(theirs)[column] == cells(ours)[column] for column in _SAME)
     extra = (row["extra"] for row in (ours, theirs))
     details = [(each.get("accounting"), each.get("options")) for each in extra]
-    return same and details[0] == details[1] and theirs["status"] == "ok"
+    same &= costs_of(ours) == costs_of(theirs) and details[0] == details[1]
+    return same and theirs["status"] == "ok"

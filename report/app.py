@@ -65,12 +65,11 @@ def _tell(problems: Sequence[Problem]) -> None:
 def _told_costs(rows: Sequence[Row]) -> str:
     """Where costs come from, in words."""
     kinds = {"roofline": "modelled by a roofline", "profiled": "profiled, op by op"}
-    told = {
-        kinds.get(name, f"of the cost model {name}") + (f" ({preset})" if preset else "")
-        for row in rows
-        if (name := row["costmodel"])
-        for preset in [row["extra"].get("preset")]
-    }
+    told = set()
+    for name, preset in {(row["costmodel"], row["extra"].get("preset")) for row in rows}:
+        if name:
+            machine = f" ({preset})" if preset else ""
+            told.add(kinds.get(name, f"of the cost model {name}") + machine)
     return " or ".join(sorted(told))
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.leaderboard.families import family
-from rematbench.row import Row, costs_of, sure
+from rematbench.row import Row, cells, costs_of, sure
 
 TIE = 1e-6
 """Costs that differ by less, relatively, are equal: no order by name decides between them."""
@@ -82,10 +82,16 @@ def board(rows: Iterable[Row]) -> Board:
     Raises:
         ConfigError: no row has a budget that is a fraction below 1.
     """
-    asked = [row for row in rows if (row["budget_fraction"] or 1.0) < 1.0]
+    below = [row for row in rows if (row["budget_fraction"] or 1.0) < 1.0]
+    asked = _with_machines([row for row in below if row["costmodel"]])
     if not asked:
         raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
-    notes: list[str] = []
+    notes = [
+        f"{row['strategy']} on {row['model']} at {sure(row['budget_fraction']):g}: never ran "
+        f"({row['reason']})"
+        for row in below
+        if not row["costmodel"]
+    ]
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
     notes += [*_lacking(entries), *_unequal(entries), *_commits(asked)]
     entries["other"] = entries["strategy"].isin(OTHER_GAMES)
@@ -116,6 +122,25 @@ def _network(row: Row) -> str:
     kind = f", {kind}" if kind and kind != "float32" else ""
     where = "" if extra.get("accounting", "full") == "full" else f", {extra['accounting']}"
     return f"{row['model']}, batch {row['batch_size']}{size}{kind} ({costs_of(row)}{where})"
+
+
+def _with_machines(rows: Sequence[Row]) -> list[Row]:
+    """Modelled rows that name no machine, as older ones do, with that of rows like them."""
+    known: dict[tuple[object, ...], set[str]] = {}
+    for row in rows:
+        if "preset" in row["extra"]:
+            known.setdefault(_kind(row), set()).add(row["extra"]["preset"])
+    found = []
+    for row in rows:
+        machines = known.get(_kind(row), set())
+        if "preset" not in row["extra"] and len(machines) == 1:
+            row = row | {"extra": row["extra"] | {"preset": min(machines)}}
+        found.append(row)
+    return found
+
+
+def _kind(row: Row) -> tuple[object, ...]:
+    return tuple(cells(row)[key] for key in ("model", "batch_size", "resolution", "costmodel"))
 
 
 def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:

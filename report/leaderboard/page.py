@@ -53,10 +53,10 @@ class Table:
     @property
     def head(self) -> list[tuple[str, bool]]:
         """Names of columns, in words; and are there numbers below?"""
+        kinds = {str(name): is_numeric_dtype(kind) for name, kind in self.frame.dtypes.items()}
         return [
-            (name if name in self.strategies else name.replace("_", " "), is_numeric_dtype(kind))
-            for name, kind in self.frame.dtypes.items()
-            if isinstance(name, str)
+            (name if name in self.strategies else name.replace("_", " "), number)
+            for name, number in kinds.items()
         ]
 
     @property

@@ -66,7 +66,9 @@ def time_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
         axes.plot(*place, marker(str(name)), color=colour(str(name)))
         if place[1] < _UNNAMED:
             continue
-        near = sum(abs(np.log10(place[0] / x)) < 0.6 and abs(place[1] - y) < 0.03 for x, y in named)
+        near = sum(
+            abs(np.log10(place[0] / x)) < 0.6 and abs(place[1] - y) < _UNNAMED for x, y in named
+        )
         left = place[0] > 1  # where there is room inside the frame
         axes.annotate(
             str(name),

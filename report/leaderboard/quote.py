@@ -21,15 +21,15 @@ from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.tables import AT, gaps, summary, winners
-from rematbench.row import Row
+from rematbench.row import Row, costs_of
 
 _KINDS = {"CNN": "convolutional", "joins": "several towers"}
 _MOST = 3  # names in a cell
 _OF = ("best", "quick")
 _HEAD = """# {title}
 
-What the committed rows say. Costs are **modelled** (the roofline of an H100, or of a V100 where a
-name says so); nothing in the first three tables was measured. A planner had 20 s
+What the committed rows say. Costs are **modelled** ({costs}); nothing in the first three tables was
+measured. A planner had 20 s
 (`profile=quick`: 3 s) and one thread. Overheads are over *checkpoint-all*, ordinary training that
 recomputes nothing, and budgets are fractions of its peak. Rows name the commit that made them:
 {commits}. This page is made from them by
@@ -47,7 +47,7 @@ _BESIDE = (
     "`checkmate_ilp`, blind to workspaces."
 )
 _MEASURED = (
-    "Executed on a CPU with eager training's gradients, planned by the H100's modelled costs; "
+    "Executed on a CPU with eager training's gradients, planned by modelled costs; "
     "equal plans count once. Over {problems} problems the rank correlation of modelled and "
     "measured overheads is {median:.2f} at the median, and below 0.5 on {low}. A roofline knows no "
     "workspaces: the peak error, the largest of simulated against measured, is what the CPU's "
@@ -115,6 +115,7 @@ def document(
             places=places,
             count=len(models),
             commits=", ".join(commits),
+            costs=" or ".join(sorted({costs_of(row) or "unknown" for row in rows})),
             networks=", ".join(f"`{name}`" for name in models),
             picture=re.sub(r"(-\*)?\.csv\.gz$", ".png", places),
         ),
@@ -144,7 +145,7 @@ def document(
 
 def _summed(executed: Sequence[Row]) -> dict[str, object]:
     found = survival(executed)
-    low = _brief(found["problem"])[found["rank_correlation"] < 0.5]
+    low = _shortened(found["problem"])[found["rank_correlation"] < 0.5]
     return {
         "problems": len(found),
         "median": found["rank_correlation"].median(),
@@ -152,7 +153,7 @@ def _summed(executed: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _brief(problems: pd.Series) -> pd.Series:
+def _shortened(problems: pd.Series) -> pd.Series:
     """Names without sizes and options, where that tells them apart."""
     short = problems.str.replace(r", .* at", " at", regex=True)
     return short.where(~short.duplicated(keep=False), problems)
@@ -199,7 +200,7 @@ def _survival(executed: Sequence[Row]) -> str:
             f"{100 * row['best_overhead']:+.0f} %",
             _share(row["peak_error"]),
         ]
-        for name, row in zip(_brief(found["problem"]), found.to_dict("records"), strict=True)
+        for name, row in zip(_shortened(found["problem"]), found.to_dict("records"), strict=True)
     ]
     head = ["problem", "plans", "rank correlation", "cheapest by the model"]
     return _table([*head, "measured overhead", "of the quickest plan", "peak error"], lines)

@@ -149,6 +149,7 @@ class _Search:
         self.found: dict[int, Canonical] = {}
         self.fits: dict[int, bool] = {}
         self.rounds = False
+        self.rounded: dict[float, Family] = {}
 
     def candidates(self) -> Iterator[tuple[int, Callable[[], Plan]]]:
         """(planning budget, plan), from the smallest budget on to where plans no longer fit."""
@@ -170,7 +171,7 @@ class _Search:
 
     def _tried(self, budget: int) -> tuple[int, Callable[[], Plan]]:
         steps = 0 if self.rounds else _STEPS
-        found = solve(self.net, self.family, budget, self.objective, steps)
+        found = solve(self.net, self.family, budget, self.objective, steps, self.rounded)
         assert found is not None, "no budget is below the smallest"
         self.rounds |= not found.exact
         self.found[budget] = found

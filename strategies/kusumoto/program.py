@@ -51,7 +51,12 @@ class Canonical:
 
 
 def solve(
-    graph: Dag, family: Family, budget: int, objective: Objective, most: int = _MOST
+    graph: Dag,
+    family: Family,
+    budget: int,
+    objective: Objective,
+    most: int = _MOST,
+    rounded: dict[float, Family] | None = None,
 ) -> Canonical | None:
     """The best sequence within the budget, or None.
 
@@ -61,19 +66,19 @@ def solve(
 
     Args:
         most: trade-offs of overhead and cache to keep for ``time``; beyond, costs are rounded too.
+        rounded: families of rounded costs by their grid, kept from one budget to the next.
     """
     if objective == "time":
         path = _by_fronts(family, budget, most)
-        if path is not None:
-            return _canonical(graph, family, path, True)
+        exact = path is not None
+        if path is None:
+            path = _by_grids(graph, family, budget, {} if rounded is None else rounded)
+        return _canonical(graph, family, path, exact)
     total = float(family.cost[-1])
-    exact = objective != "time" and bool((family.node_cost == np.rint(family.node_cost)).all())
+    exact = bool((family.node_cost == np.rint(family.node_cost)).all())
     exact &= total <= _WIDEST and (total + 1) * len(family) <= _MOST
-    if objective == "time":
-        path = _by_grids(graph, family, budget)
-    else:
-        used = family if exact else family_of(_rounded(graph, _GRID, math.ceil), family.sets)
-        path = _by_table(used, budget, objective == "memory")
+    used = family if exact else family_of(_rounded(graph, _GRID, math.ceil), family.sets)
+    path = _by_table(used, budget, objective == "memory")
     return _canonical(graph, family, path, exact)
 
 
@@ -158,11 +163,14 @@ def _by_fronts(family: Family, budget: int, most: int) -> list[int] | None:
     return path[::-1]
 
 
-def _by_grids(graph: Dag, family: Family, budget: int) -> list[int]:
+def _by_grids(graph: Dag, family: Family, budget: int, rounded: dict[float, Family]) -> list[int]:
     """The path of least rounded overhead, by the finest grid that has few enough trade-offs."""
-    grid, path = min(_FINE_GRID, _WORK / len(family) ** 3), None
+    finest = min(_FINE_GRID, _WORK / (len(family) ** 2 * len(graph)))
+    grid, path = min(rounded, default=finest), None
     while path is None:  # at the latest where all costs are rounded to zero
-        path = _by_fronts(family_of(_rounded(graph, grid, round), family.sets), budget, _MOST)
+        if grid not in rounded:
+            rounded[grid] = family_of(_rounded(graph, grid, round), family.sets)
+        path = _by_fronts(rounded[grid], budget, _MOST)
         grid /= 2
     return path
 

@@ -206,6 +206,25 @@ def test_a_model_on_two_machines_is_two_networks() -> None:
     assert alone == "unet"
 
 
+def test_jobs_that_never_ran_are_no_problems() -> None:
+    """What was wrong in their configuration is all that they know."""
+    never = entry("unet", 0.7, "mine", None, costmodel=None, status="failed", reason="no such key")
+    field = board([*ROWS, never])
+    assert len(field.problems) == len(board(ROWS).problems)
+    assert field.notes == ("mine on unet at 0.7: never ran (no such key)",)
+    assert field.entries["model"].unique().tolist() == ["resnet50", "unet"]
+
+
+def test_rows_without_a_machine_take_that_of_rows_like_them() -> None:
+    old = entry("unet", 0.7, "a", 110.0)
+    new = entry("unet", 0.7, "b", 120.0, extra={"preset": "h100"})
+    assert board([old, new]).problems["problem"].tolist() == [
+        "unet, batch 4 (roofline h100) at 0.7"
+    ]
+    other = entry("unet", 0.5, "b", 120.0, extra={"preset": "v100"})
+    assert len(board([old, new, other]).problems) == 3  # which of the two, nobody knows
+
+
 def test_rows_that_disagree_on_checkpoint_all_are_named() -> None:
     """They were planned on different graphs, or machines that the rows do not tell apart."""
     rows = [entry("unet", 0.7, "a", 110.0), entry("unet", 0.7, "b", 110.0, checkpoint_all_cost=99)]
@@ -354,7 +373,7 @@ def test_pages_say_what_the_committed_rows_say(
     measured = collect([HOUSE / executed]).rows if executed else ()
     assert (HOUSE / f"docs/{page}.md").read_text() == document(rows, measured, places, title)
     field = board(rows)
-    assert not [note for note in field.notes if "proven possible" in note]
+    assert not [note for note in field.notes if "proven possible" in note or "failed" in note]
     if executed:
         text = (HOUSE / "README.md").read_text()
         assert small_table(field) in text

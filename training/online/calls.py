@@ -168,11 +168,10 @@ class FirstCall:
         self._prepare()
         out = self.session.engine.execute(op, args, kwargs)
         if self.schema.makes_one:
-            key = storage_key(out)
-            given = [at.cell.key for _, at in self.outer]
-            if out.device.type == self.session.device and key not in given:
-                geometry = geometry_of(out)
-                return Remat.wrap(self._new_buffer(out, key, geometry, 0), geometry)
+            if isinstance(out, Tensor) and out.device.type == self.session.device:
+                key, geometry = storage_key(out), geometry_of(out)
+                if key not in [at.cell.key for _, at in self.outer]:
+                    return Remat.wrap(self._new_buffer(out, key, geometry, 0), geometry)
             self._remember_arguments()
         result = self._wrap(out) if isinstance(out, Tensor) else mapped(out, self._wrap)
         if op.written:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial, reduce
 from operator import or_
 from typing import Any
@@ -215,7 +215,7 @@ class Engine:
             return copies.get(cell, cell).at(geometry)
 
         args, kwargs = fill(op.args, tensor_at), fill(op.kwargs, tensor_at)
-        with _replayed(op) if op.random else nullcontext():
+        with _replayed(op):
             out, seconds = run(op.function, args, kwargs, op.profile, self.device)
         self._account(start, op)
         self.repeats += 1

@@ -18,6 +18,7 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.plugins import register_plugins
+from rematbench.report.collect import collect
 from rematbench.report.figures import NAMES
 from rematbench.report.leaderboard.families import family
 from rematbench.resolvers import field, register_resolvers
@@ -114,6 +115,24 @@ def test_the_leaderboards_budgets_are_above_the_floors() -> None:
         assert -0.001 < budgets[-1] - 1.2 * each["floor"] < 0.012, each  # rounded floors
         assert {*each.get("quick", ())} <= {*budgets}, each
         assert family(each["model"]) != "other", each
+
+
+def test_the_leaderboards_floors_are_those_of_its_rows() -> None:
+    """A part per problem: what the experiment has of each graph, and at what its rows were made."""
+    text = OmegaConf.load(HOUSE / "conf/experiment/leaderboard.yaml")
+    problems = OmegaConf.to_container(text["problems"])
+    for number, each in enumerate(problems, start=1):
+        rows = collect([HOUSE / f"runs/reference/leaderboard/full-{number:02}.csv.gz"]).rows
+        floors = [
+            row["extra"]["floor_bytes"] / row["checkpoint_all_peak_bytes"]
+            for row in rows
+            if row["checkpoint_all_peak_bytes"]
+        ]
+        assert max(floors) == pytest.approx(each["floor"], abs=6e-4), each  # monet's may be lower
+        assert {row["budget_fraction"] for row in rows} == set(each["budget"]), each
+        assert {row["model"] for row in rows} == {each["model"]}
+        preset = each.get("costmodel.preset", text["costmodel"]["preset"])
+        assert {row["extra"]["preset"] for row in rows} == {preset}, each
 
 
 @pytest.mark.parametrize("part", ["0/3", "4/3", "3", "a/b", ""])

@@ -28,13 +28,13 @@ _MOST = 3  # names in a cell
 _OF = ("best", "quick")
 _HEAD = """# {title}
 
-What the committed rows say. Costs are **modelled** ({costs}); nothing in the first three tables was
-measured. A planner had 20 s
-(`profile=quick`: 3 s) and one thread. Overheads are over *checkpoint-all*, ordinary training that
-recomputes nothing, and budgets are fractions of its peak. Rows name the commit that made them:
-{commits}. This page is made from them by
-`python -m rematbench.report.leaderboard.quote`, and a test holds it against them; the page with
-figures, filters and every strategy's curves is `rematbench-report {places} --leaderboard`.
+What the committed rows say. Costs are **modelled** ({costs}); nothing in the first three tables
+was measured. A planner had 20 s (`profile=quick`: 3 s) and one thread. Overheads are over
+*checkpoint-all*, ordinary training that recomputes nothing, and budgets are fractions of its peak.
+
+This page is made from the rows by `python -m rematbench.report.leaderboard.quote`, and a test holds
+it against them; the page with figures, filters and every strategy's curves is
+`rematbench-report {places} --leaderboard`. Rows name the commit that made them: {commits}.
 
 Networks, {count} of them: {networks}.
 

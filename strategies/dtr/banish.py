@@ -127,8 +127,10 @@ def try_banish(s: State, g: int) -> None:
         if s.flat[i] < s.now.tensors:
             _leave_parents(s, s.flat[i], g)
     storage.banished = 1
-    for i in range(storage.children, storage.children + storage.nchildren):
-        child = s.flat[i]
+    for i in range(storage.made, storage.made + storage.nmade):
+        if s.flat[i] >= s.now.tensors:
+            continue
+        child = s.tensors[s.flat[i]].storage
         if s.storages[child].banished == 0:
             _leave_child(s, child, g)
             if s.resident[child] != 0:

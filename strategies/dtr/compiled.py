@@ -33,7 +33,7 @@ OP = row_type(
 # cost: of the op, at the first of its outputs that view one storage; else 0.
 TENSOR = row_type("op storage bytes cost defined")
 STORAGE = row_type(
-    "bytes root views nviews parents children "  # fixed: sizes, and where rows begin
+    "bytes root views nviews made nmade parents children "  # fixed: sizes, and where rows begin
     "cost locks refs pinned last banished place "  # place: in the pool, or -1
     "nparents nchildren reads readers "  # how many so far; reads and readers count repeats
     "forward backward walked node waiting mark"  # of the heuristics, and of banishing
@@ -146,9 +146,11 @@ def _tensor_table(source: Resolved, semantics: Semantics) -> Table:
 
 
 def _storage_table(source: Resolved, semantics: Semantics, ops: Table, flat: list[int]) -> Table:
-    """Views, and the edges between different storages, each at its first op."""
+    """Views, the first tensor of each storage made from one, and the edges between different
+    storages, each at its first op."""
     count = len(source.storages)
     views: list[list[int]] = [[] for _ in range(count)]
+    made_from: list[dict[int, int]] = [{} for _ in range(count)]
     parents: list[dict[int, None]] = [{} for _ in range(count)]
     children: list[dict[int, None]] = [{} for _ in range(count)]
     for number, op in enumerate(source.ops):
@@ -162,11 +164,15 @@ def _storage_table(source: Resolved, semantics: Semantics, ops: Table, flat: lis
         ops[number]["nedges"] = (len(flat) - ops[number]["edges"]) // 2
         for t in op.outputs:
             views[source.tensors[t].storage].append(t)
+            for a in op.arguments:
+                made_from[source.tensors[a].storage].setdefault(source.tensors[t].storage, t)
     table = np.zeros(count, dtype=STORAGE)
     table["bytes"] = [storage.bytes for storage in source.storages]
     table["root"] = [storage.root for storage in source.storages]
-    table["nviews"] = [len(row) for row in views]
-    for name, rows in (("views", views), ("parents", parents), ("children", children)):
+    made = [[t for s, t in row.items() if s != own] for own, row in enumerate(made_from)]
+    table["nviews"], table["nmade"] = (list(map(len, rows)) for rows in (views, made))
+    every = {"views": views, "made": made, "parents": parents, "children": children}
+    for name, rows in every.items():
         for number, row in enumerate(rows):
             table[number][name] = len(flat)
             flat += row

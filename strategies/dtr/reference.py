@@ -135,8 +135,10 @@ class Machine:
             storage.reads += len(parents)
             for parent in parents:
                 parent.readers += 1
-                if parent is not storage and (of_root or not semantics.root_dependencies):
-                    storage.parents[parent] = parent.children[storage] = None
+                if parent is not storage:
+                    parent.made[storage] = None
+                    if of_root or not semantics.root_dependencies:
+                        storage.parents[parent] = parent.children[storage] = None
             if of_root:
                 self.neighbours.created(storage)
             if self.banishing:
@@ -297,7 +299,7 @@ class Machine:
                     self.storage(a).waiting.discard(t)
                     self.storage(a).readers -= 1
         storage.banished = True
-        for child in storage.children:
+        for child in storage.made:
             if child.banished:
                 continue
             sources = [self.storage(a) for t in child.tensors for a in self.op(t).arguments]

@@ -30,6 +30,7 @@ class StorageState:
         tensors: all that view it, so far.
         cost, last: section 4.2's cost(S) and last_access(S).
         reads, readers: edges to parents and from children, with repeats.
+        made: storages that an op made from it, whatever section 4.2 says of dependencies.
         waiting: undefined tensors that are made from it, when banishing.
     """
 
@@ -47,6 +48,7 @@ class StorageState:
     readers: int = 0
     parents: dict[StorageState, None] = field(default_factory=dict)
     children: dict[StorageState, None] = field(default_factory=dict)
+    made: dict[StorageState, None] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     forward: Region = field(default_factory=Region)
     backward: Region = field(default_factory=Region)

@@ -32,7 +32,7 @@ from rematbench.strategies.dtr.rules import (
 from rematbench.strategies.dtr.runtime import baseline_peak, play
 from rematbench.strategies.dtr.scores import ratio
 from rematbench.streams.convert import stream_of_graph
-from rematbench.streams.events import Call, Constant, EventStream, Release, Result
+from rematbench.streams.events import Annotate, Call, Constant, EventStream, Release, Result
 from rematbench.streams.eviction import HEURISTICS, Heuristic
 from rematbench.streams.ids import StepKind
 from rematbench.streams.log import read_log
@@ -149,6 +149,27 @@ def test_random_streams(
     same(run, play_slowly(compiled, budget, rules))
     assert run.peak_bytes <= budget
     replay(compiled, run, budget)
+
+
+def test_a_view_needs_what_its_op_read() -> None:
+    """Banishing pins all that was made from a storage, where deps(S) are of the root's op alone."""
+    made = [Call("op", ("w0",), (Result(f"t{i}", 0),), 0, i // 12) for i in range(2, 13)]
+    events = [
+        *(Constant("w0", 0), Constant("w1", 0)),
+        Call("op", ("w0",), (Result("t0", 1),), 0),
+        Call("op", ("w0", "w1", "t0"), (Result("t1", 0, 2),), 0),
+        *made[:2],
+        *(Release("w1"), Release("t0")),
+        *made[2:],
+        Annotate("BACKWARD"),
+    ]
+    rules = Rules(HEURISTICS["full"], "banish", thrash_limit=3.0)
+    for semantics in SEMANTICS.values():
+        compiled = compile_stream(EventStream(tuple(events), "views"), semantics)
+        for budget in (0, 1, 2):
+            run = play(compiled, budget, rules)
+            same(run, play_slowly(compiled, budget, rules))
+            replay(compiled, run, budget)
 
 
 def replay(compiled: CompiledStream, run: Run, budget: int) -> None:

@@ -163,19 +163,22 @@ def _storage_table(source: Resolved, semantics: Semantics, ops: Table, flat: lis
                     flat += [parent, child]
         ops[number]["nedges"] = (len(flat) - ops[number]["edges"]) // 2
         for t in op.outputs:
-            views[source.tensors[t].storage].append(t)
-            for a in op.arguments:
-                made_from[source.tensors[a].storage].setdefault(source.tensors[t].storage, t)
+            own = source.tensors[t].storage
+            views[own].append(t)
+            for parent in {source.tensors[a].storage for a in op.arguments} - {own}:
+                made_from[parent].setdefault(own, t)
     table = np.zeros(count, dtype=STORAGE)
     table["bytes"] = [storage.bytes for storage in source.storages]
     table["root"] = [storage.root for storage in source.storages]
-    made = [[t for s, t in row.items() if s != own] for own, row in enumerate(made_from)]
-    table["nviews"], table["nmade"] = (list(map(len, rows)) for rows in (views, made))
-    every = {"views": views, "made": made, "parents": parents, "children": children}
-    for name, rows in every.items():
+    table["nviews"] = [len(row) for row in views]
+    table["nmade"] = [len(row) for row in made_from]
+    for name, rows in (("views", views), ("parents", parents), ("children", children)):
         for number, row in enumerate(rows):
             table[number][name] = len(flat)
             flat += row
+    for number, firsts in enumerate(made_from):
+        table[number]["made"] = len(flat)
+        flat += firsts.values()
     return table
 
 

@@ -23,7 +23,10 @@ def roofline(captured: Captured, preset: str) -> Graph:
         for way in op.implementations:
             workspace = estimated_workspace(op, way)
             computing = (arithmetic(captured, op.name, way.name) or 0.0) / machine.flops
-            # A workspace is written and read once.
-            moved = bytes_moved(captured, captured.code[op.name][way.name][0]) + 2 * workspace
+            traits = captured.traits.get((op.name, way.name))
+            passes = 1 if traits is None else traits.passes
+            # A workspace is written and read once per pass.
+            moved = bytes_moved(captured, captured.code[op.name][way.name][0])
+            moved += 2 * workspace * passes
             costs[op.name, way.name] = (max(computing, moved / machine.bandwidth), workspace)
     return with_costs(captured.graph, costs, "second")

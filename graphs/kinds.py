@@ -24,7 +24,8 @@ class Kind(StrEnum):
     - ``output``: ... the forward op's output, perhaps with a few side bits;
     - ``intermediate``: ... a mask or index that an optional op makes;
     - ``shape``: ... neither, since only a shape was needed;
-    - ``replay``: ... nothing: a random mask is drawn again from its seed;
+    - ``part``: a sum of gradients that reads a copy of the part of one that it needs;
+    - ``replay``: a backward op that reads nothing: a random mask is drawn again from its seed;
     - ``inplace``: takes over the storage of one of its reads;
     - ``statistics``: recomputes a batch norm by its saved statistics;
     - ``encoded``: reads a lossless encoding (Gist's sparse storage);
@@ -37,6 +38,7 @@ class Kind(StrEnum):
     OUTPUT = "output"
     INTERMEDIATE = "intermediate"
     SHAPE = "shape"
+    PART = "part"
     REPLAY = "replay"
     INPLACE = "inplace"
     STATISTICS = "statistics"
@@ -65,6 +67,7 @@ class ImplementationTraits:
         flops: floating-point operations, or None: bound by memory.
         replays: the random op whose draws it repeats, or None.
         runs_default: it decodes, and then runs the default implementation.
+        passes: how often it fills its workspace: once per chunk of the batch.
         density: of an op that encodes sparsely: the share of its input's entries that are not
             zero, as measured.
         float64: given float64 instead of the captured types, it computes in float64; else it does
@@ -75,6 +78,7 @@ class ImplementationTraits:
     flops: float | None = None
     replays: str | None = None
     runs_default: bool = False
+    passes: int = 1
     density: float = 1.0
     float64: bool = True
 

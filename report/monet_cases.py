@@ -122,6 +122,7 @@ _SHOWN = {
     "im2col_image": "im2col, image by image",
     "fft": "FFT",
     "winograd": "Winograd F(2 x 2)",
+    "winograd_image": "Winograd, image by image",
 }
 
 

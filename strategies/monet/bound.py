@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +24,9 @@ linear programs prove theirs by their multipliers."""
 
 FINE_ROWS, FINE_COLUMNS, MOST_MOMENTS = 600, 3000, 12
 """Size of a fine model: moments, and heavy ops, times forward ops; and the most moments."""
+Grain = Literal["coarse", "medium", "heavy", "fine"]
+HEAVY: dict[Grain, int] = {"coarse": 0, "medium": 4, "heavy": 10}
+"""Heavy ops of the models of one moment: few enough for the second to be solved in seconds."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,16 @@ class Advice:
     stored: FloatArray
 
 
-def fine_moments(ways: Ways) -> tuple[list[int], list[int]]:
-    """Moments, evenly spread over the steps, and the heaviest forward ops, for a fine model."""
+def fine_moments(ways: Ways, grain: Grain) -> tuple[list[int], list[int]]:
+    """Moments, evenly spread over the steps, and the heaviest forward ops, for a model."""
     tables, loss = ways.graph.tables, ways.graph.loss_index
     assert loss is not None
     forward = np.flatnonzero(ways.surely_needed[:loss]).tolist()
     count = len(forward) + 1
-    moments = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
-    heavy = min(FINE_COLUMNS // count, count)
+    moments, heavy = 1, HEAVY.get(grain, 0)
+    if grain == "fine":
+        moments = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
+        heavy = min(FINE_COLUMNS // count, count)
     size = np.where(tables.resident, 0, tables.value_bytes)
 
     def least(op: int) -> int:
@@ -67,7 +73,8 @@ class Bound:
         ways: the allowed ways.
         budget: in bytes.
         seed: of HiGHS.
-        fine: of many moments, and heavy forward ops; otherwise of one, the loss.
+        grain: ``coarse``, of one moment, the loss; ``medium`` and ``heavy``, with a few heavy
+            forward ops; ``fine``, of many moments and heavy forward ops.
 
     Attributes:
         best: the best bound so far, in the graph's cost unit; infinite if there is no plan.
@@ -75,9 +82,9 @@ class Bound:
         nodes: of the branch-and-bound tree.
     """
 
-    def __init__(self, ways: Ways, budget: int, seed: int, fine: bool = False) -> None:
+    def __init__(self, ways: Ways, budget: int, seed: int, grain: Grain = "coarse") -> None:
         started = perf_counter()
-        moments, heavy = fine_moments(ways) if fine else ((0,), ())
+        moments, heavy = fine_moments(ways, grain)
         self.model = BoundModel(ways, budget, moments, heavy)
         self.build_seconds = perf_counter() - started
         self.seed, self.best, self.nodes = seed, 0.0, 0

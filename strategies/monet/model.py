@@ -7,7 +7,7 @@ What runs between a moment and the next is a stage. Of each plan it says:
 - ``recomputed[k, x]``: is forward op x computed in stage k?
 - ``live_through[k, v]``: is v live all through stage k, and stored after it?
 - ``repeated[x]``: is op x computed more than once; a needed forward op, before the loss?
-- ``computed[x]``: is optional forward op x computed before the loss?
+- ``computed[x]``: is optional op x computed at all; a forward one, before the loss?
 - ``way[i]``: does the first compute of its op use implementation i, in its place?
 - ``deferred[x]``: is op x, which makes only outputs, first computed later than in its place?
 
@@ -25,6 +25,7 @@ while something is computed again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -78,6 +79,8 @@ class BoundModel(Moments):
             for v in self._may_read(op):
                 writer = int(self.tables.writer[v])
                 if writer >= self.loss:
+                    if not self.needed[writer]:
+                        self.program.at_most(self._reading(op, v), [self.computed[writer]])
                     continue
                 stored = self.stored[stage, v]
                 again = -1 if self._is_moment(op) else self.recomputed[stage, writer]
@@ -181,6 +184,36 @@ class BoundModel(Moments):
             else:
                 yield self._gradients(len(steps), lambda _: False)
 
+    @cached_property
+    def _waiting(self) -> dict[int, tuple[int, float, list[Term]]]:
+        """What the last op that may read a value finds of it, or of a copy of it.
+
+        Per value made since the loss that not all ways of that op read: the op's step, the bytes
+        that each way reads of either at least, and columns with what they read beyond that.
+        """
+        found = {}
+        copies: dict[int, list[int]] = {v: [] for v in self._later}
+        for op in self.ways.optional_later:
+            for v in self._always[op] & copies.keys():
+                copies[v] += self._weighty(self.tables.writes[op])
+        for v in self._later:
+            either = [v, *copies[v]]
+            readers = {op for u in either for op in self._readers.get(u, []) if op in self._time}
+            if not readers or any(self.deferred[op] >= 0 for op in readers):
+                continue
+            last = max(readers, key=self._time.__getitem__)
+            if v in self._always[last]:
+                continue
+            sizes = {
+                way: max((float(self.size[u]) for u in either if u in self._reads_of[way]), default=0.0)
+                for way in self.ways.first_ways(last)
+            }
+            least = min(sizes.values())
+            least = min(least, float(self.size[v]))
+            more = [(self.way[w], min(s, float(self.size[v])) - least) for w, s in sizes.items()]
+            found[v] = self._time[last], least, [(w, s) for w, s in more if s]
+        return found
+
     def _gradients(
         self, number: int, read_here: Callable[[int], bool], running: int = -1
     ) -> tuple[float, list[Term]]:
@@ -200,6 +233,10 @@ class BoundModel(Moments):
             reads = read_here(v)
             later = any(self._time[op] > number for op in self._sure_readers.get(v, []))
             if not (reads or later or self.is_output[v]):
+                last, least, more = self._waiting.get(v, (-1, 0.0, []))
+                if last > number:  # it, or a copy of it, is there, unless it is made again
+                    constant += least
+                    terms += [*more, (self.repeated[writer], -size)]
                 continue
             constant += size
             counted.add(v)

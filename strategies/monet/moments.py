@@ -116,8 +116,7 @@ class Moments:
                 if op in self.ways.deferrable:
                     least = float(costs[self.ways.first_ways(op)].min())
                     self.deferred[op] = column(least, integral=True)
-            is_optional = op < self.loss and not self.needed[op]
-            more = self.computed if is_optional else self.repeated
+            more = self.repeated if self.needed[op] else self.computed
             more[op] = column(once_more, integral=True)
             if op < self.loss:
                 self._forward_columns(op)

@@ -15,7 +15,7 @@ from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
-from rematbench.strategies.monet.bound import Advice, Bound
+from rematbench.strategies.monet.bound import Advice, Bound, Grain
 from rematbench.strategies.monet.search import (
     Point,
     advised,
@@ -38,6 +38,10 @@ TRIES = 8
 """Randomized repairs of each start before it is given up."""
 NEWS = 0.001
 """Part by which a bound must rise to be noted while the solver still works."""
+FINER: tuple[Grain, ...] = ("medium", "heavy", "fine")
+"""Models after the coarse one, while the gap is open."""
+ROUGHLY, FINELY = 0.25, 0.05
+"""Shares of the gap at which programs are solved: the coarse one, and the finer."""
 UNLIMITED = 1 << 60
 
 
@@ -99,10 +103,12 @@ class PlanningRun:
             self._insist(start)
             self._insist(widened(start))
         self._solve(space)
-        if not self.progress.closed() and self.progress.bound < inf and self._has_time():
+        for grain in FINER:
+            if self.progress.closed() or self.progress.bound == inf or not self._has_time():
+                break
             self._wide = True
-            self._model = Bound(self.ways, self._limit, self.problem.seed, fine=True)
-            self._solve(space)
+            self._model = Bound(self.ways, self._limit, self.problem.seed, grain)
+            self._solve(space, FINELY)
         while self._has_time() and not self.progress.closed() and self._step():
             pass
 
@@ -140,10 +146,15 @@ class PlanningRun:
         if found["fits"]:
             self.progress.offer(trace.cost, plan)
 
-    def _solve(self, space: ImplementationSpace) -> None:
-        """The mixed-integer program, beside the search; then the search from its advice."""
+    def _solve(self, space: ImplementationSpace, share: float = ROUGHLY) -> None:
+        """The mixed-integer program, beside the search; then the search from its advice.
+
+        Args:
+            share: of the gap asked for, at which the program is solved.
+        """
         assert self._model is not None
-        advice = self._model.integral(self._deadline, self._step, self._gap / 4, self._enough)
+        gap = share * self._gap
+        advice = self._model.integral(self._deadline, self._step, gap, self._enough)
         self.progress.raise_bound(self._model.best)
         self._follow(space, advice)
         if self._point is None and advice is not None:

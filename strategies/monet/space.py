@@ -57,6 +57,8 @@ class ImplementationSpace(Space):
         repeatable = [n for n, op in enumerate(graph.ops[:loss]) if op.phase is Phase.FORWARD]
         repeatable += ways.long_lived
         later = [op for step in ways.steps for op in step]
+        for op in ways.optional_later:
+            later.insert(1 + max(n for n, other in enumerate(later) if other < op), op)
         ops, stages = np.array(repeatable, dtype=np.int64), np.array(later, dtype=np.int64)
         none = np.full(len(graph.ops), -1, dtype=np.int64)
         return cls("F", graph, ops, stages, ways, ways.group_at[:-1].copy(), limit, joint, none)

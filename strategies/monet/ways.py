@@ -20,7 +20,9 @@ from rematbench.strategies.monet.kernels import Implementations
 from rematbench.strategies.scheduling.kernels import Ragged
 from rematbench.strategies.stages import BoolArray
 
-ALWAYS = frozenset({Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE})
+ALWAYS = frozenset(
+    {Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE, Kind.PART}
+)
 """Every variant has these: gradients are split, in-place operators enabled, and convolution
 algorithms at least chosen afterwards (appendix D; appendix G, first paragraph)."""
 
@@ -236,6 +238,13 @@ class Ways:
             else:
                 found.append((op,))
         return found
+
+    @cached_property
+    def optional_later(self) -> list[int]:
+        """Optional ops after the loss: copies of parts of gradients."""
+        loss, needed = self.graph.loss_index, self.graph.needed_ops()
+        assert loss is not None
+        return (loss + np.flatnonzero(~needed[loss:])).tolist()
 
     def _are_siblings(self, op: int, other: int) -> bool:
         """Do two backward ops read the same gradients, and nothing of each other?"""

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from time import perf_counter
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.intervals.moments import best_chain
 from rematbench.strategies.monet import planner
-from rematbench.strategies.monet.bound import Bound
+from rematbench.strategies.monet.bound import Bound, Grain
 from rematbench.strategies.monet.model import BoundModel, linear_minorant
 from rematbench.strategies.monet.planner import Monet
 from rematbench.strategies.monet.search import spared
@@ -183,9 +184,9 @@ def optima(seed: int) -> list[tuple[int, float]]:
 
 
 def models(ways: Ways, budget: int) -> Iterator[Bound]:
-    """The coarse and the fine bound, and one that looks at everything."""
-    yield Bound(ways, budget, 0)
-    yield Bound(ways, budget, 0, fine=True)
+    """The bounds of each grain, and one that looks at everything."""
+    for grain in get_args(Grain):
+        yield Bound(ways, budget, 0, grain)
     everything = Bound(ways, budget, 0)
     loss = ways.graph.loss_index
     everything.model = BoundModel(ways, budget, range(len(ways.steps)), range(loss))

@@ -21,9 +21,9 @@ files too.
 name                   of which ops
 =====================  ==========================================================================
 ``conv:channels_last`` ``conv:chunk2|8`` ``conv:im2col`` ``conv:im2col_image`` ``conv:fft``
-                       ``conv:winograd``: 2-d convolutions and their gradients (no transforms of
-                       the parameter gradient); on CUDA also ``conv:cudnn<n>``, see
-                       :mod:`rematbench.tracing.alternatives.cudnn`
+                       ``conv:winograd`` ``conv:winograd_image``: 2-d convolutions and their
+                       gradients (no transforms of the parameter gradient); on CUDA also
+                       ``conv:cudnn<n>``, see :mod:`rematbench.tracing.alternatives.cudnn`
 ``input``              ReLU backward (PyTorch's default reads the output)
 ``output``             hardtanh (ReLU6), leaky ReLU, batch norm and layer norm backward
 ``output:side_bits``   SiLU and GELU backward, with a bit from the optional op ``<input>_side``
@@ -32,6 +32,8 @@ name                   of which ops
 ``intermediate:``      ``offsets8|4``: max-pool backward, with ``<indices>_offsets8|4``
 ``shape``              max-pool backward by its indices alone, and input gradients of
                        convolutions: neither reads the activation that the default asks for
+``part``               sum of gradients that reads a copy, ``<part>_part``, of the part that it
+                       needs of a larger one, a concatenation's; ``part+inplace`` overwrites it
 ``replay``             dropout backward without a mask: drawn again from its seed
 ``inplace``            ReLU, hardtanh, leaky ReLU, batch norm; sums: ``inplace:first|second``
 ``statistics``         batch norm again: reads its own saved statistics, so it can only
@@ -64,6 +66,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import convolution_rules, cudnn, norm_rules, pointwise_rules
 from rematbench.tracing.alternatives.encoding_rules import encodings_of
+from rematbench.tracing.alternatives.part_rules import parts_of
 from rematbench.tracing.alternatives.scene import Declined, Extra, Offer, Rule, Scene, entries
 from rematbench.tracing.captured import Captured, TorchCall, call_reads
 
@@ -121,7 +124,7 @@ class _Builder:
                     self._take(op.name, found)
             for found in cudnn.offers(self.scene, op, call):
                 self._take(op.name, found)
-        for name, item in encodings_of(self.scene):
+        for name, item in (*encodings_of(self.scene), *parts_of(self.scene)):
             self._take(name, item)
 
     def _take(self, op: str, found: Offer | Extra | Declined) -> None:
@@ -155,7 +158,7 @@ class _Builder:
             ops.append(self._with_offers(op, value_of))
             code[op.name] = self._code(op)
             for extra in after.get(op.name, ()):
-                ops.append(_optional(extra, value_of))
+                ops.append(_optional(extra, op.phase, value_of))
                 code[extra.name] = {"default": (extra.call,)}
         base = self.captured.graph
         graph = Graph(base.name, (*base.values, *sizes), tuple(ops), base.outputs, base.cost_unit)
@@ -212,7 +215,8 @@ class _Builder:
         return found | {(extra.name, "default"): extra.traits for extra in extras}
 
 
-def _optional(extra: Extra, value_of: Mapping[str, str]) -> Op:
+def _optional(extra: Extra, after: Phase, value_of: Mapping[str, str]) -> Op:
     reads = tuple(sorted({value_of[ref] for ref in call_reads(extra.call)}))
     implementation = Implementation("default", reads, 1.0, extra.workspace_bytes)
-    return Op(extra.name, Phase.FORWARD, tuple(extra.outs), (implementation,))
+    phase = Phase.BACKWARD if after is Phase.BACKWARD else Phase.FORWARD
+    return Op(extra.name, phase, tuple(extra.outs), (implementation,))

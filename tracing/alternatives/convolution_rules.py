@@ -82,6 +82,10 @@ class Shape:
         """Of input, weight and output in another layout."""
         return (entries(self.x) + entries(self.w) + entries(self.y)) * self.item
 
+    def bytes_of(self, spec: TensorSpec, parts: Parts) -> int:
+        """Of one part of a batch."""
+        return entries(spec) // spec.shape[0] * parts.images * self.item
+
     def why_not(self) -> str | None:
         """Why no algorithm of ours applies; None: some do."""
         specs = (self.x, self.w, self.y)
@@ -106,22 +110,44 @@ def _shape(scene: Scene, x: str, w: str, y: str, args: tuple[Any, ...]) -> Shape
     )  # fmt: skip
 
 
-def _chunk_counts(shape: Shape) -> Iterator[int]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A batch in parts, one after another.
+
+    Attributes:
+        asked: parts that were asked for.
+        images: of each part, but the last, which may be smaller.
+        count: of the parts that there are.
+    """
+
+    asked: int
+    images: int
+    count: int
+
+    @classmethod
+    def of(cls, shape: Shape, asked: int) -> Parts:
+        """A convolution's batch in as many parts, or fewer, equal ones."""
+        batch = shape.x.shape[0]
+        images = -(-batch // asked)
+        return cls(asked, images, -(-batch // images))
+
+
+def _chunked(shape: Shape) -> Iterator[Parts]:
     for chunks in CHUNKS:
         if shape.x.shape[0] >= chunks:
-            yield chunks
+            yield Parts.of(shape, chunks)
 
 
-def _traits(shape: Shape, flops: float) -> ImplementationTraits:
-    return ImplementationTraits(rounded(TOLERANCE, shape.x.dtype), flops=flops)
+def _traits(shape: Shape, flops: float, passes: int = 1) -> ImplementationTraits:
+    return ImplementationTraits(rounded(TOLERANCE, shape.x.dtype), flops=flops, passes=passes)
 
 
-def _im2col_counts(shape: Shape) -> Iterator[tuple[str, int]]:
+def _unfolded(shape: Shape) -> Iterator[tuple[str, Parts]]:
     """(name, parts of the batch) for convolutions that unfolding helps."""
     if shape.groups == 1 and max(shape.kernel) > 1:
-        yield "conv:im2col", 1
+        yield "conv:im2col", Parts.of(shape, 1)
         if shape.x.shape[0] > 1:
-            yield "conv:im2col_image", shape.x.shape[0]
+            yield "conv:im2col_image", Parts.of(shape, shape.x.shape[0])
 
 
 def _fft_estimate(shape: Shape) -> tuple[float, int]:
@@ -137,23 +163,29 @@ def _fft_estimate(shape: Shape) -> tuple[float, int]:
     return flops, 2 * shape.item * spectrum * held
 
 
-def _winograd_estimate(shape: Shape, outputs: TensorSpec, inner: int) -> tuple[float, int]:
+def _winograd_estimate(
+    shape: Shape, outputs: TensorSpec, inner: int, parts: Parts
+) -> tuple[float, int]:
     """(flops, workspace bytes) of F(2 x 2, 3 x 3)."""
     batch, outer, height, width = outputs.shape
-    tiles = batch * -(-height // 2) * -(-width // 2)
-    flops = 2.0 * 16 * tiles * inner * outer + 2.0 * 256 * tiles * inner + 128.0 * tiles * outer
-    held = max(2 * 16 * inner, 16 * (inner + outer), 20 * outer)
-    return flops, shape.item * tiles * held
+    tiles = -(-height // 2) * -(-width // 2)
+    flops = 2.0 * 16 * inner * outer + 2.0 * 256 * inner + 128.0 * outer
+    held = tiles * max(2 * 16 * inner, 16 * (inner + outer), 20 * outer)
+    if parts.count > 1:
+        held += outer * height * width
+    return flops * batch * tiles, shape.item * parts.images * held
 
 
-def _fast(shape: Shape) -> Iterator[str]:
-    """Names of the transform algorithms that apply to the forward convolution."""
+def _fast(shape: Shape) -> Iterator[tuple[str, Parts]]:
+    """(name, parts of the batch) of the transform algorithms that apply."""
     if shape.groups != 1 or any(n != 1 for n in shape.dilation):
         return
     if max(shape.kernel) > 1:
-        yield "fft"
+        yield "conv:fft", Parts.of(shape, 1)
     if shape.kernel == (3, 3) and shape.unit:
-        yield "winograd"
+        yield "conv:winograd", Parts.of(shape, 1)
+        if shape.x.shape[0] > 1:
+            yield "conv:winograd_image", Parts.of(shape, shape.x.shape[0])
 
 
 def convolution(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -168,23 +200,28 @@ def convolution(scene: Scene, op: Op, call: TorchCall) -> Found:
         return
     geometry, size = shape.geometry, list(shape.y.shape)
 
-    def offer(name: str, flops: float, workspace: int, target: Any, *args: Any) -> Offer:
+    def offer(
+        name: str, flops: float, workspace: int, target: Any, *args: Any, passes: int = 1
+    ) -> Offer:
         root = one_out(out, target, x, w, b, geometry, *args)
-        return Offer(name, root, _traits(shape, flops), int(workspace))
+        return Offer(name, root, _traits(shape, flops, passes), int(workspace))
 
     plain = shape.flops
     yield offer("conv:channels_last", plain, shape.copy_bytes, algorithms.channels_last, groups)
-    for n in _chunk_counts(shape):
-        part = entries(shape.y) * shape.item // n
-        yield offer(f"conv:chunk{n}", plain, part, algorithms.chunked, groups, size, n)
-    for name, n in _im2col_counts(shape):
-        yield offer(name, plain, shape.column_bytes // n, algorithms.im2col, size, n)
-    for name in _fast(shape):
-        if name == "fft":
-            yield offer("conv:fft", *_fft_estimate(shape), algorithms.fft, size)
+    for parts in _chunked(shape):
+        part, arguments = shape.bytes_of(shape.y, parts), (groups, size, parts.asked)
+        name = f"conv:chunk{parts.asked}"
+        yield offer(name, plain, part, algorithms.chunked, *arguments, passes=parts.count)
+    for name, parts in _unfolded(shape):
+        held, arguments = shape.column_bytes // parts.count, (size, parts.count)
+        yield offer(name, plain, held, algorithms.im2col, *arguments, passes=parts.count)
+    for name, parts in _fast(shape):
+        if name == "conv:fft":
+            yield offer(name, *_fft_estimate(shape), algorithms.fft, size)
         else:
-            estimate = _winograd_estimate(shape, shape.y, shape.x.shape[1])
-            yield offer("conv:winograd", *estimate, algorithms.winograd, size)
+            estimate = _winograd_estimate(shape, shape.y, shape.x.shape[1], parts)
+            arguments = (size, parts.asked)
+            yield offer(name, *estimate, algorithms.winograd, *arguments, passes=parts.count)
 
 
 def convolution_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -232,28 +269,32 @@ def _input_gradient(scene: Scene, call: TorchCall, transposed: bool) -> Found:
 def _input_algorithms(shape: Shape, grad: Any, w: Any, out: str, extra: list[int]) -> Found:
     geometry, size, plain = shape.geometry, list(shape.x.shape), shape.flops
 
-    def offer(name: str, flops: float, workspace: int, target: Any, *args: Any) -> Offer:
+    def offer(
+        name: str, flops: float, workspace: int, target: Any, *args: Any, passes: int = 1
+    ) -> Offer:
         root = one_out(out, target, grad, w, geometry, *args)
-        return Offer(name, root, _traits(shape, flops), int(workspace))
+        return Offer(name, root, _traits(shape, flops, passes), int(workspace))
 
     layout = algorithms.input_channels_last
     yield offer("conv:channels_last", plain, shape.copy_bytes, layout, extra, shape.groups)
-    for n in _chunk_counts(shape):
-        part = entries(shape.x) * shape.item // n
-        arguments = (extra, shape.groups, size, n)
-        yield offer(f"conv:chunk{n}", plain, part, algorithms.input_chunked, *arguments)
-    for name, n in _im2col_counts(shape):
-        held = shape.column_bytes // n + entries(shape.x) * shape.item // n
-        yield offer(name, plain, held, algorithms.input_im2col, size, n)
+    for parts in _chunked(shape):
+        part, name = shape.bytes_of(shape.x, parts), f"conv:chunk{parts.asked}"
+        chunked = algorithms.input_chunked, extra, shape.groups, size, parts.asked
+        yield offer(name, plain, part, *chunked, passes=parts.count)
+    for name, parts in _unfolded(shape):
+        held = shape.column_bytes // parts.count + shape.bytes_of(shape.x, parts)
+        unfolded = algorithms.input_im2col, size, parts.count
+        yield offer(name, plain, held, *unfolded, passes=parts.count)
     fits = all(k - 1 >= p for k, p in zip(shape.kernel, shape.padding, strict=True))
     if not shape.unit or not fits:
         return
-    for name in _fast(shape):
-        if name == "fft":
-            yield offer("conv:fft", *_fft_estimate(shape), algorithms.input_fft, size)
+    for name, parts in _fast(shape):
+        if name == "conv:fft":
+            yield offer(name, *_fft_estimate(shape), algorithms.input_fft, size)
         else:
-            estimate = _winograd_estimate(shape, shape.x, shape.y.shape[1])
-            yield offer("conv:winograd", *estimate, algorithms.input_winograd, size)
+            estimate = _winograd_estimate(shape, shape.x, shape.y.shape[1], parts)
+            winograd = algorithms.input_winograd, size, parts.asked
+            yield offer(name, *estimate, *winograd, passes=parts.count)
 
 
 def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
@@ -264,17 +305,20 @@ def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
         return
     geometry, wanted, plain = shape.geometry, list(wanted), shape.flops
 
-    def offer(name: str, workspace: int, target: Any, *args: Any) -> Offer:
+    def offer(name: str, workspace: int, target: Any, *args: Any, passes: int = 1) -> Offer:
         root = TorchCall(target, (grad, x, w, geometry, *args), {}, call.outs, call.unpack)
-        return Offer(name, root, _traits(shape, plain), int(workspace))
+        return Offer(name, root, _traits(shape, plain, passes), int(workspace))
 
     layout = algorithms.weight_channels_last
     yield offer("conv:channels_last", shape.copy_bytes, layout, groups, wanted)
     weights = entries(shape.w) * shape.item
-    for n in _chunk_counts(shape):
-        yield offer(f"conv:chunk{n}", weights, algorithms.weight_chunked, groups, wanted, n)
-    for name, n in _im2col_counts(shape):
-        yield offer(name, shape.column_bytes // n, algorithms.weight_im2col, wanted, n)
+    for parts in _chunked(shape):
+        arguments = (groups, wanted, parts.asked)
+        name = f"conv:chunk{parts.asked}"
+        yield offer(name, weights, algorithms.weight_chunked, *arguments, passes=parts.count)
+    for name, parts in _unfolded(shape):
+        held, unfolded = shape.column_bytes // parts.count, algorithms.weight_im2col
+        yield offer(name, held, unfolded, wanted, parts.count, passes=parts.count)
 
 
 RULES: dict[Any, Rule] = {

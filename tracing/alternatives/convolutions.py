@@ -122,8 +122,21 @@ def _matrix(rows: tuple[tuple[float, ...], ...], dtype: torch.dtype, device: str
     return torch.tensor(rows, dtype=dtype, device=device)
 
 
-def winograd(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: list[int]) -> Tensor:
-    """F(2 x 2, 3 x 3): 16 products where the plain algorithm takes 36. Stride and dilation 1."""
+def winograd(
+    x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: list[int], chunks: int
+) -> Tensor:
+    """F(2 x 2, 3 x 3): 16 products where the plain algorithm takes 36; ``chunks`` parts of the
+    batch, one after another. Stride and dilation 1."""
+    if chunks == 1:
+        return _winograd(x, w, b, geometry, out)
+    y = x.new_empty(out)
+    for part in _chunks(len(x), chunks):
+        piece = x[part]
+        y[part] = _winograd(piece, w, b, geometry, [len(piece), *out[1:]])
+    return y
+
+
+def _winograd(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: list[int]) -> Tensor:
     padding = geometry[1]
     tiles = [-(-n // 2) for n in out[2:]]
     need = [2 * n + 2 for n in tiles]
@@ -201,9 +214,11 @@ def input_fft(grad: Tensor, w: Tensor, geometry: Geometry, out: list[int]) -> Te
     return fft(grad, *_with_no_bias(w, geometry), out)
 
 
-def input_winograd(grad: Tensor, w: Tensor, geometry: Geometry, out: list[int]) -> Tensor:
+def input_winograd(
+    grad: Tensor, w: Tensor, geometry: Geometry, out: list[int], chunks: int
+) -> Tensor:
     """F(2 x 2, 3 x 3) with the mirrored kernel; stride 1."""
-    return winograd(grad, *_with_no_bias(w, geometry), out)
+    return winograd(grad, *_with_no_bias(w, geometry), out, chunks)
 
 
 def _with_no_bias(w: Tensor, geometry: Geometry) -> tuple[Tensor, None, Geometry]:

@@ -1,0 +1,88 @@
+"""Copies of parts: what waits for its sum need not keep all of a larger gradient alive.
+
+The gradient of a concatenation is one storage, and the part of it that belongs to a skip
+connection is a view. In a U-Net that view waits until the backward pass comes back to where the
+skip began, and all of the storage with it. A copy lets the rest go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from rematbench.graphs.ir import Op, Phase
+from rematbench.tracing.alternatives import bits
+from rematbench.tracing.alternatives.scene import (
+    Declined,
+    Extra,
+    Offer,
+    Scene,
+    entries,
+    like,
+    plain,
+)
+from rematbench.tracing.captured import Ref, TorchCall
+
+aten = torch.ops.aten
+
+WAIT = 8
+"""Ops over which a part must wait to be worth a copy."""
+
+
+def parts_of(scene: Scene) -> Iterator[tuple[str, Offer | Extra | Declined]]:
+    """(name of the op that it is for, what is offered), all sums of the backward pass."""
+    graph = scene.captured.graph
+    readers: dict[str, list[int]] = {}
+    for number, op in enumerate(graph.ops):
+        for value in op.reads:
+            readers.setdefault(value, []).append(number)
+    for number, op in enumerate(graph.ops):
+        call = scene.root(op.name)
+        is_sum = call.target is aten.add.Tensor and all(isinstance(a, Ref) for a in call.args)
+        if op.phase is not Phase.BACKWARD or not is_sum:
+            continue
+        for term in call.args:
+            after = _copied_after(scene, op, term.name, readers)
+            if after is not None and number - graph.op_index[after] > WAIT:
+                yield from ((op.name, found) for found in _copied(scene, op, term, after))
+
+
+def _copied_after(scene: Scene, op: Op, name: str, readers: dict[str, list[int]]) -> str | None:
+    """The op that a copy of the tensor ``name`` follows; None where no copy helps.
+
+    A copy helps where the tensor is at most half of its storage, and ``op`` the last to read that.
+    """
+    captured, value = scene.captured, scene.captured.value_of[name]
+    graph, spec = captured.graph, scene.spec(name)
+    if value in scene.resident or value in graph.outputs or value not in scene.writer:
+        return None
+    terms = [a.name for a in scene.root(op.name).args if captured.value_of[a.name] == value]
+    *before, last = (graph.ops[number].name for number in readers[value])
+    if terms != [name] or last != op.name:
+        return None
+    if 2 * entries(spec) * spec.dtype.itemsize > scene.bytes[value]:
+        return None
+    return before[-1] if before else scene.writer[value].name
+
+
+def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | Extra | Declined]:
+    """The copy, the sum that reads it, and the sum into it."""
+    call, spec = scene.root(op.name), scene.spec(term.name)
+    name, alpha = f"{term.name}_part", call.kwargs.get("alpha", 1)
+    copy = plain(spec.shape, spec.dtype)
+    if scene.spec(op.writes[0]) != copy:
+        yield Declined("part", "the sum is not a contiguous tensor like the part")
+        return
+    options = {"memory_format": torch.contiguous_format}
+    clone = TorchCall(aten.clone.default, (term,), options, (name,), False)
+    yield Extra(name, after, clone, {name: copy})
+    one, two = (Ref(name) if argument == term else argument for argument in call.args)
+    yield Offer("part", replace(call, args=(one, two)))
+    if one == Ref(name):
+        yield Offer(
+            "part+inplace", like(call, bits.add_inplace, one, two, alpha), overwrites=(name,)
+        )
+    elif alpha == 1:
+        yield Offer("part+inplace", like(call, bits.add_inplace, two, one), overwrites=(name,))

@@ -205,7 +205,9 @@ class BoundModel(Moments):
             if v in self._always[last]:
                 continue
             sizes = {
-                way: max((float(self.size[u]) for u in either if u in self._reads_of[way]), default=0.0)
+                way: max(
+                    (float(self.size[u]) for u in either if u in self._reads_of[way]), default=0.0
+                )
                 for way in self.ways.first_ways(last)
             }
             least = min(sizes.values())

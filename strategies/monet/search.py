@@ -167,8 +167,8 @@ def _switched(point: Point, random: Random, deadline: float) -> Point:
 
 
 def _undecided(space: ImplementationSpace) -> list[int]:
-    """Ops of stages that have several groups."""
-    return [op for op in space.stages.tolist() if len(space.ways.groups(op)) > 1]
+    """Ops that have several groups."""
+    return [op for op in np.unique(space.all_ops).tolist() if len(space.ways.groups(op)) > 1]
 
 
 def _with_group(point: Point, op: int, group: int) -> Point:

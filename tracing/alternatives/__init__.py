@@ -24,6 +24,8 @@ name                   of which ops
                        ``conv:winograd`` ``conv:winograd_image``: 2-d convolutions and their
                        gradients (no transforms of the parameter gradient); on CUDA also
                        ``conv:cudnn<n>``, see :mod:`rematbench.tracing.alternatives.cudnn`
+``conv:parts`` ``conv:parts_winograd_image``: of a concatenation along the channels, part by part;
+                       they read the parts, also for the parameter gradient
 ``input``              ReLU backward (PyTorch's default reads the output)
 ``output``             hardtanh (ReLU6), leaky ReLU, batch norm and layer norm backward
 ``output:side_bits``   SiLU and GELU backward, with a bit from the optional op ``<input>_side``
@@ -65,8 +67,8 @@ from rematbench.graphs.kinds import ImplementationTraits, Kind, Refusal, kinds_o
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import convolution_rules, cudnn, norm_rules, pointwise_rules
+from rematbench.tracing.alternatives.concatenation_rules import parts_of
 from rematbench.tracing.alternatives.encoding_rules import encodings_of
-from rematbench.tracing.alternatives.part_rules import parts_of
 from rematbench.tracing.alternatives.scene import Declined, Extra, Offer, Rule, Scene, entries
 from rematbench.tracing.captured import Captured, TorchCall, call_reads
 

@@ -16,6 +16,7 @@ import torch
 from rematbench.graphs.ir import Op
 from rematbench.graphs.kinds import ImplementationTraits
 from rematbench.tracing.alternatives import convolutions as algorithms
+from rematbench.tracing.alternatives.concatenation_rules import joined
 from rematbench.tracing.alternatives.scene import (
     Declined,
     Found,
@@ -222,6 +223,27 @@ def convolution(scene: Scene, op: Op, call: TorchCall) -> Found:
             estimate = _winograd_estimate(shape, shape.y, shape.x.shape[1], parts)
             arguments = (size, parts.asked)
             yield offer(name, *estimate, algorithms.winograd, *arguments, passes=parts.count)
+    yield from _by_parts(scene, call, shape)
+
+
+def _by_parts(scene: Scene, call: TorchCall, shape: Shape) -> Found:
+    """The forward convolution of a concatenation, which need not be there."""
+    x, w, b = call.args[:3]
+    joint, out = joined(scene, x.name), out_of(call)
+    if joint is None or shape.groups != 1:
+        return
+    assert out is not None
+    once, more = Parts.of(shape, 1), len(joint) - 1
+    root = one_out(out, algorithms.by_parts, joint, w, b, shape.geometry)
+    traits = _traits(shape, shape.flops, more)
+    yield Offer("conv:parts", root, traits, shape.bytes_of(shape.y, once))
+    for name, parts in _fast(shape):
+        if name == "conv:winograd_image":
+            flops, held = _winograd_estimate(shape, shape.y, shape.x.shape[1], parts)
+            arguments = (joint, w, b, shape.geometry, list(shape.y.shape))
+            root = one_out(out, algorithms.winograd_by_parts, *arguments)
+            traits = _traits(shape, flops, parts.count)
+            yield Offer("conv:parts_winograd_image", root, traits, held)
 
 
 def convolution_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -319,6 +341,11 @@ def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
     for name, parts in _unfolded(shape):
         held, unfolded = shape.column_bytes // parts.count, algorithms.weight_im2col
         yield offer(name, held, unfolded, wanted, parts.count, passes=parts.count)
+    joint = joined(scene, x.name)
+    if joint is not None and shape.groups == 1:
+        arguments = (grad, joint, w, geometry, wanted)
+        root = TorchCall(algorithms.weight_by_parts, arguments, {}, call.outs, call.unpack)
+        yield Offer("conv:parts", root, _traits(shape, plain), weights)
 
 
 RULES: dict[Any, Rule] = {

@@ -165,6 +165,33 @@ def _winograd(x: Tensor, w: Tensor, b: Tensor | None, geometry: Geometry, out: l
     return y if b is None else y.add_(b.view(1, -1, 1, 1))
 
 
+def by_parts(parts: list[Tensor], w: Tensor, b: Tensor | None, geometry: Geometry) -> Tensor:
+    """Of the parts' concatenation along the channels: the sum over the parts."""
+    y: Tensor | None = None
+    for x, piece in zip(parts, _pieces(w, parts), strict=True):
+        more = _convolve(x, piece.contiguous(), b if y is None else None, geometry, 1)
+        y = more if y is None else y.add_(more)
+    assert y is not None
+    return y
+
+
+def winograd_by_parts(
+    parts: list[Tensor], w: Tensor, b: Tensor | None, geometry: Geometry, out: list[int]
+) -> Tensor:
+    """The same by :func:`winograd`, image by image."""
+    y, pieces = parts[0].new_zeros(out), _pieces(w, parts)
+    for image in range(len(y)):
+        here, size = slice(image, image + 1), [1, *out[1:]]
+        for x, piece in zip(parts, pieces, strict=True):
+            y[here] += _winograd(x[here], piece, None, geometry, size)
+    return y if b is None else y.add_(b.view(1, -1, 1, 1))
+
+
+def _pieces(w: Tensor, parts: list[Tensor]) -> tuple[Tensor, ...]:
+    """The weights of each part's channels."""
+    return w.split([x.shape[1] for x in parts], dim=1)
+
+
 # Gradient of the input
 
 
@@ -274,3 +301,17 @@ def weight_im2col(
                 weight.addmm_(piece, image.t())
     bias = grad.sum((0, 2, 3)) if wanted[2] else None
     return None, None if weight is None else weight.view(w.shape), bias
+
+
+def weight_by_parts(
+    grad: Tensor, parts: list[Tensor], w: Tensor, geometry: Geometry, wanted: list[bool]
+) -> Gradients:
+    """Of the parts' concatenation along the channels: the weights of each, one after another."""
+    weights: list[Tensor] = []
+    bias = None
+    for x, piece in zip(parts, _pieces(w, parts), strict=True):
+        asked = [False, wanted[1], wanted[2] and bias is None]
+        _, weight, shift = _weight_gradients(grad, x, piece.contiguous(), geometry, 1, asked)
+        weights += [] if weight is None else [weight]
+        bias = shift if bias is None else bias
+    return None, torch.cat(weights, 1) if weights else None, bias

@@ -1,4 +1,7 @@
-"""Copies of parts: what waits for its sum need not keep all of a larger gradient alive.
+"""What a concatenation, and its gradient, need not be in memory for.
+
+A convolution is linear: that of a concatenation is the sum of its parts' convolutions, and no plan
+has to make what all of them together are.
 
 The gradient of a concatenation is one storage, and the part of it that belongs to a skip
 connection is a view. In a U-Net that view waits until the backward pass comes back to where the
@@ -19,6 +22,7 @@ from rematbench.tracing.alternatives.scene import (
     Extra,
     Offer,
     Scene,
+    contiguous,
     entries,
     like,
     plain,
@@ -86,3 +90,16 @@ def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | Ext
         )
     elif alpha == 1:
         yield Offer("part+inplace", like(call, bits.add_inplace, two, one), overwrites=(name,))
+
+
+def joined(scene: Scene, name: str) -> list[Ref] | None:
+    """The parts of a tensor that is the concatenation of contiguous images along the channels."""
+    made = scene.maker(name)
+    if made is None or made[1].target is not aten.cat.default:
+        return None
+    parts, dim = (*made[1].args, 0)[:2]
+    if dim not in (1, -3) or not all(isinstance(part, Ref) for part in parts):
+        return None
+    specs = [scene.spec(part.name) for part in parts]
+    whole = all(len(s.shape) == 4 and contiguous(s) and entries(s) for s in specs)
+    return list(parts) if whole else None

@@ -24,7 +24,7 @@ def once_floor(graph: Graph) -> tuple[int, str]:
     floor, loss = graph.floor(), graph.loss_index
     if loss is None:
         return floor
-    tables, needed = graph.tables, graph.needed_ops()
+    tables, needed = graph.tables, graph.always_needed_ops()
     once = np.array([op.phase is not Phase.FORWARD for op in graph.ops]) & needed
     once[loss] = True
     last = _last_reads(graph, needed)

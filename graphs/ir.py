@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -212,8 +212,27 @@ class Graph:
         """
         return self._needed_ops.copy()
 
+    def always_needed_ops(self) -> NDArray[np.bool_]:
+        """Per op: does every plan compute it, whichever implementations it takes?"""
+        return self._always_needed_ops.copy()
+
     @cached_property
     def _needed_ops(self) -> NDArray[np.bool_]:
+        return self._closure(lambda op: self.tables.reads[int(self.tables.op_first[op])])
+
+    @cached_property
+    def _always_needed_ops(self) -> NDArray[np.bool_]:
+        tables = self.tables
+
+        def always_read(op: int) -> list[int]:
+            first, last, own = tables.op_first[op], tables.op_first[op + 1], {*tables.writes[op]}
+            rows = [{*tables.reads[way].tolist()} for way in range(int(first), int(last))]
+            return sorted(set.intersection(*(row for row in rows if not row & own)))
+
+        return self._closure(always_read)
+
+    def _closure(self, reads: Callable[[int], IntArray | list[int]]) -> NDArray[np.bool_]:
+        """Per op: does an output depend on it, where ops read so?"""
         tables = self.tables
         wanted = np.zeros(len(self.values), dtype=bool)
         wanted[tables.outputs] = True
@@ -221,7 +240,7 @@ class Graph:
         for op in range(len(self.ops) - 1, -1, -1):
             if wanted[tables.writes[op]].any():
                 needed[op] = True
-                wanted[tables.reads[int(tables.op_first[op])]] = True
+                wanted[reads(op)] = True
         return needed
 
     def floor(self) -> tuple[int, str]:
@@ -234,7 +253,7 @@ class Graph:
         tables = self.tables
         movable = np.where(tables.resident, 0, tables.value_bytes)
         largest, what = int(movable[tables.outputs].sum()), "the outputs"
-        for op in np.flatnonzero(self.needed_ops()).tolist():
+        for op in np.flatnonzero(self._always_needed_ops).tolist():
             written = int(movable[tables.writes[op]].sum())
             leanest = min(
                 int(movable[tables.reads[i]].sum() + tables.workspace[i])

@@ -153,7 +153,7 @@ def is_large(graph: Graph, budget: int) -> bool:
 
 def cost_of_once(graph: Graph) -> float:
     """Every needed op once, in its cheapest implementation: no plan costs less."""
-    pairs = zip(graph.ops, graph.needed_ops(), strict=True)
+    pairs = zip(graph.ops, graph.always_needed_ops(), strict=True)
     return float(
         sum(min(i.cost for i in op.implementations) for op, is_needed in pairs if is_needed)
     )

@@ -24,9 +24,9 @@ linear programs prove theirs by their multipliers."""
 
 FINE_ROWS, FINE_COLUMNS, MOST_MOMENTS = 600, 3000, 12
 """Size of a fine model: moments, and heavy ops, times forward ops; and the most moments."""
-Grain = Literal["coarse", "medium", "heavy", "fine"]
-HEAVY: dict[Grain, int] = {"coarse": 0, "medium": 4, "heavy": 10}
-"""Heavy ops of the models of one moment: few enough for the second to be solved in seconds."""
+Grain = Literal["coarse", "medium", "double", "fine"]
+HEAVY: dict[Grain, int] = {"medium": 4, "double": 4}
+"""Heavy forward ops of models that are to be solved in seconds."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,25 @@ class Advice:
     stored: FloatArray
 
 
-def fine_moments(ways: Ways, grain: Grain) -> tuple[list[int], list[int]]:
-    """Moments, evenly spread over the steps, and the heaviest forward ops, for a model."""
+def moments_of(ways: Ways, grain: Grain) -> tuple[list[int], list[int]]:
+    """Moments, and the heaviest forward ops, of a model."""
     tables, loss = ways.graph.tables, ways.graph.loss_index
     assert loss is not None
     forward = np.flatnonzero(ways.surely_needed[:loss]).tolist()
-    count = len(forward) + 1
-    moments, heavy = 1, HEAVY.get(grain, 0)
-    if grain == "fine":
-        moments = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
-        heavy = min(FINE_COLUMNS // count, count)
-    size = np.where(tables.resident, 0, tables.value_bytes)
+    count, size = len(forward) + 1, np.where(tables.resident, 0, tables.value_bytes)
 
     def least(op: int) -> int:
         """Bytes that it needs at least."""
         return min(int(ways.extra[w] + size[tables.reads[w]].sum()) for w in ways.first_ways(op))
 
-    spread = np.linspace(0, len(ways.steps), moments, endpoint=False).astype(int)
-    return np.unique(spread).tolist(), sorted(forward, key=least, reverse=True)[:heavy]
+    moments, heavy = [0], HEAVY.get(grain, 0)
+    if grain == "double":
+        moments.append(int(np.argmax([max(map(least, step)) for step in ways.steps])))
+    elif grain == "fine":
+        many = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
+        heavy = min(FINE_COLUMNS // count, count)
+        moments = np.linspace(0, len(ways.steps), many, endpoint=False).astype(int).tolist()
+    return sorted({*moments}), sorted(forward, key=least, reverse=True)[:heavy]
 
 
 class Bound:
@@ -73,8 +74,9 @@ class Bound:
         ways: the allowed ways.
         budget: in bytes.
         seed: of HiGHS.
-        grain: ``coarse``, of one moment, the loss; ``medium`` and ``heavy``, with a few heavy
-            forward ops; ``fine``, of many moments and heavy forward ops.
+        grain: ``coarse``, of one moment, the loss; ``medium``, with a few heavy forward ops;
+            ``double``, with the heaviest step as a second moment; ``fine``, of many moments,
+            evenly spread, and heavy forward ops.
 
     Attributes:
         best: the best bound so far, in the graph's cost unit; infinite if there is no plan.
@@ -84,7 +86,7 @@ class Bound:
 
     def __init__(self, ways: Ways, budget: int, seed: int, grain: Grain = "coarse") -> None:
         started = perf_counter()
-        moments, heavy = fine_moments(ways, grain)
+        moments, heavy = moments_of(ways, grain)
         self.model = BoundModel(ways, budget, moments, heavy)
         self.build_seconds = perf_counter() - started
         self.seed, self.best, self.nodes = seed, 0.0, 0

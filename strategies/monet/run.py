@@ -38,7 +38,7 @@ TRIES = 8
 """Randomized repairs of each start before it is given up."""
 NEWS = 0.001
 """Part by which a bound must rise to be noted while the solver still works."""
-FINER: tuple[Grain, ...] = ("medium", "heavy", "fine")
+FINER: tuple[Grain, ...] = ("medium", "double", "fine")
 """Models after the coarse one, while the gap is open."""
 ROUGHLY, FINELY = 0.25, 0.05
 """Shares of the gap at which programs are solved: the coarse one, and the finer."""

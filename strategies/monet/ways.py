@@ -161,7 +161,7 @@ class Ways:
 
     @cached_property
     def surely_needed(self) -> BoolArray:
-        """Per op: does every plan compute it?"""
+        """Per op: does every plan compute it? None of those that may wait after the loss."""
         tables = self.graph.tables
         wanted = np.zeros(len(self.graph.values), dtype=bool)
         wanted[tables.outputs] = True
@@ -170,6 +170,7 @@ class Ways:
             if wanted[tables.writes[op]].any():
                 needed[op] = True
                 wanted[list(self.surely_read(op))] = True
+        needed[self.optional_later] = False
         return needed
 
     @cached_property
@@ -241,9 +242,10 @@ class Ways:
 
     @cached_property
     def optional_later(self) -> list[int]:
-        """Optional ops after the loss: copies of parts of gradients."""
+        """Optional ops after the loss: copies of parts of gradients, which need not be at once."""
         loss, needed = self.graph.loss_index, self.graph.needed_ops()
-        assert loss is not None
+        if loss is None:
+            return []
         return (loss + np.flatnonzero(~needed[loss:])).tolist()
 
     def _are_siblings(self, op: int, other: int) -> bool:

@@ -8,7 +8,7 @@ from helpers import weights
 from hypothesis import given, settings, strategies as st
 
 from rematbench.graphs.floors import once_floor
-from rematbench.graphs.ir import Graph
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.layered import random_layered
 from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.scheduling.space import Space
@@ -21,6 +21,21 @@ def test_gradients_that_are_there_count() -> None:
     floor, what = once_floor(graph)
     assert floor == 1 + 4 * 10 + 2 + 2  # the gradient that g0 reads, and g0
     assert what.startswith("op 'g0', with the gradients")
+
+
+def test_what_some_way_avoids_is_no_floor() -> None:
+    """A concatenation that its only reader can do without, part by part."""
+    values = (Value("x", 1, True), Value("a", 2), Value("joint", 9), Value("y", 1))
+    ways = (Implementation("default", ("joint",), 1), Implementation("conv:parts", ("a", "x"), 1))
+    ops = (
+        simple_op("a", Phase.FORWARD, ["x"], ["a"], 1),
+        simple_op("joint", Phase.FORWARD, ["a", "x"], ["joint"], 1),
+        Op("y", Phase.FORWARD, ("y",), ways),
+    )
+    graph = Graph("joined", values, ops, ("y",))
+    assert graph.needed_ops().tolist() == [True, True, True]
+    assert graph.always_needed_ops().tolist() == [False, False, True]
+    assert graph.floor() == (1 + 2 + 1, "op 'y'")  # x, a and y
 
 
 @given(seed=st.integers(0, 10**6), length=st.integers(2, 9))

@@ -17,7 +17,7 @@ from torch import nn
 from rematbench import costmodel, validator
 from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.graphs.kinds import kinds_of
+from rematbench.graphs.kinds import kinds_of, ways_of
 from rematbench.graphs.plan import Compute, Plan, program_order, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.graphs.synthetic import unit_chain
@@ -223,6 +223,24 @@ def test_executed() -> None:
     found = validator.measure(captured, plan, device="cpu", repeats=1)
     assert found.reason is None
     assert found.verdict in ("exact", "rounding")  # by what the plan came to choose
+    assert found.rounding is None or found.rounding.float64_error < 1e-11
+
+
+def test_concatenations_need_not_be_in_memory() -> None:
+    """At a third of its memory a U-Net takes convolutions by parts, and copies of gradients."""
+    options = {"batch_size": 8, "resolution": "48x64", "base_channels": 4, "dropout": 0.0}
+    torch.manual_seed(0)
+    plain = capture(make_model("unet", **options, batch_norm=True, upsampling=True))
+    captured = with_alternatives(plain, VARIANTS["full"])
+    captured = replace(captured, graph=costmodel.apply("roofline", captured.graph, captured))
+    budget = simulate(captured.graph, program_order(captured.graph)).peak_bytes // 3
+    plan = Monet().plan(Problem(captured.graph, budget, time_limit=2 * SECONDS)).plan
+    ways = {way for _, way in ways_of(captured.graph, plan)}
+    assert any(way.startswith("conv:parts") for way in ways)
+    assert any(way.startswith("part") for way in ways)
+    found = validator.measure(captured, plan, device="cpu", repeats=1)
+    assert found.reason is None
+    assert found.verdict in ("exact", "rounding")
     assert found.rounding is None or found.rounding.float64_error < 1e-11
 
 

@@ -228,7 +228,7 @@ def test_fine_bounds_are_better(seed: int, above: int) -> None:
     for bound in models(ways, budget):
         bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
         found.append(bound.best)
-    assert found[0] < min(found[1:]) - 0.5
+    assert found[0] < min(found[-2:]) - 0.5
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -299,6 +299,50 @@ def test_gradients_of_skip_connections_are_computed_again() -> None:
     names = [graph.ops[graph.tables.op_of[code]].name for code in codes]
     assert trace.peak_bytes <= 9 < simulate(graph, program_order(graph)).peak_bytes
     assert [name for name in set(names) if names.count(name) > 1] == ["large"]
+
+
+def waiting_part(seed: int) -> Graph:
+    """A large gradient of which a part waits for a sum, by itself or as a copy."""
+    random = np.random.default_rng(seed)
+    size = {"large": int(random.integers(3, 7)), "copy": int(random.integers(1, 3))}
+    size |= {name: int(random.integers(1, 4)) for name in ("a", "b", "g0", "g1", "g2")}
+
+    def op(name: str, phase: Phase, *reads: tuple[str, ...]) -> Op:
+        named = zip(("default", "part"), reads, strict=False)
+        return Op(name, phase, (name,), tuple(_way(random, way, *row) for way, row in named))
+
+    ops = [op("a", Phase.FORWARD, ("x",)), op("b", Phase.FORWARD, ("a",))]
+    ops += [op("loss", Phase.LOSS, ("b",)), op("g0", Phase.BACKWARD, ("loss", "b"))]
+    ops += [op("large", Phase.BACKWARD, ("g0",)), op("g1", Phase.BACKWARD, ("large", "a"))]
+    ops += [op("copy", Phase.BACKWARD, ("large",)), op("g2", Phase.BACKWARD, ("g1", "a"))]
+    ops += [op("sum", Phase.BACKWARD, ("g2", "large"), ("g2", "copy"))]
+    values = (Value("x", 1, True), *(Value(each.name, size.get(each.name, 1)) for each in ops))
+    return Graph(f"waiting_part{seed}", values, tuple(ops), ("loss", "sum"))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_copies_of_parts_against_the_optimum(seed: int) -> None:
+    """Bounds below it, and plans above it."""
+    graph = waiting_part(seed)
+    least, peak = graph.floor_bytes(), simulate(graph, program_order(graph)).peak_bytes
+    for budget in range(least, peak + 1):
+        best = Optimum(graph, budget).cost()
+        ways = Ways.of(graph, VARIANTS["full"], budget)
+        for bound in models(ways, budget):
+            bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+            assert bound.best <= best * (1 + 1e-9)
+        found = plan_or_none(Problem(graph, budget, time_limit=SECONDS)) if best < inf else None
+        if found is not None:
+            assert found.bound <= best * (1 + 1e-9)
+            assert best <= simulate(graph, found.plan).cost * (1 + 1e-9)
+
+
+def test_a_waiting_part_is_counted() -> None:
+    """Whole or copied, it is in memory: only so is the optimum proven."""
+    graph, budget = waiting_part(1), 11
+    *_, everything = models(Ways.of(graph, VARIANTS["full"], budget), budget)
+    everything.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+    assert everything.best == pytest.approx(Optimum(graph, budget).cost(), rel=1e-5)
 
 
 @pytest.mark.parametrize("seed", [2, 11])

@@ -252,6 +252,56 @@ def test_convolutions(options: dict[str, Any], some: set[str]) -> None:
     assert {"shape", "conv:channels_last", "conv:chunk2"} <= names["convolution_backward"]
 
 
+class Joined(nn.Module):
+    """A skip connection over ten ops, joined by a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.body = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(4))
+        self.widen = nn.Conv2d(4, 6, 1)
+        self.last = nn.Conv2d(10, 5, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip = x = F.relu(self.first(x))
+        for layer in self.body:
+            x = F.relu(layer(x))
+        return self.last(torch.cat([skip, self.widen(x)], 1))
+
+
+def test_concatenations() -> None:
+    """Convolutions by parts, and a copy of the gradient's part that waits."""
+    torch.manual_seed(2)
+    captured = capture(workload(Joined(), 3, 3, 12, 10))
+    names = check(captured)
+    assert {"conv:parts", "conv:parts_winograd_image"} <= names["convolution"]
+    assert "conv:parts" in names["convolution_backward"]
+    assert {"part", "part+inplace"} <= names["add"]
+    graph = with_alternatives(captured).graph
+    (copy,) = (op for op in graph.ops if op.name.endswith("_part"))
+    size = {value.name: value.bytes for value in graph.values}
+    assert copy.phase is Phase.BACKWARD
+    assert 10 * size[copy.name] == 4 * size[copy.reads[0]]
+
+
+def test_chunks_count_their_traffic() -> None:
+    """The roofline charges for each time that a workspace is filled."""
+    narrow, wide = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 96, 1)
+    captured = with_alternatives(capture(workload(nn.Sequential(narrow, wide), 11, 8, 16, 16)))
+    passes = {
+        way: traits.passes for (op, way), traits in captured.traits.items() if op == "convolution"
+    }
+    assert passes["conv:im2col"] == passes["conv:winograd"] == 1
+    assert passes["conv:im2col_image"] == passes["conv:winograd_image"] == 11
+    assert passes["conv:chunk8"] == 6  # of two images
+    graph = costmodel.apply("roofline", captured.graph, captured)
+    (op,) = (op for op in graph.ops if op.name == "convolution")
+    ways = {way.name: way for way in op.implementations}
+    assert ways["conv:im2col_image"].cost == pytest.approx(ways["conv:im2col"].cost)
+    assert ways["conv:winograd_image"].workspace_bytes * 9 < ways["conv:winograd"].workspace_bytes
+    assert ways["conv:winograd_image"].cost >= ways["conv:winograd"].cost
+
+
 def test_transposed_convolution() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 6, 3, 2, 1, 1))
     assert "shape" in check(capture(workload(module, 2, 3, 9, 9)))["convolution_backward"]
@@ -310,7 +360,7 @@ def attached(plain: Captured) -> Captured:
 def test_every_kind_is_within_its_tolerance(plain: Captured) -> None:
     names = check(plain, density=validator.densities(plain, "cpu"))
     kinds = {kind for ways in names.values() for way in ways for kind in kinds_of(way)}
-    assert kinds == {*Kind} - {Kind.DEFAULT}
+    assert kinds == {*Kind} - {Kind.DEFAULT, Kind.PART}  # there is no concatenation
 
 
 def test_checkpoint_all_is_as_before(plain: Captured, attached: Captured) -> None:

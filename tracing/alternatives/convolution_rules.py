@@ -210,19 +210,20 @@ def convolution(scene: Scene, op: Op, call: TorchCall) -> Found:
     plain = shape.flops
     yield offer("conv:channels_last", plain, shape.copy_bytes, algorithms.channels_last, groups)
     for parts in _chunked(shape):
-        part, arguments = shape.bytes_of(shape.y, parts), (groups, size, parts.asked)
-        name = f"conv:chunk{parts.asked}"
-        yield offer(name, plain, part, algorithms.chunked, *arguments, passes=parts.count)
+        part, name = shape.bytes_of(shape.y, parts), f"conv:chunk{parts.asked}"
+        chunked = algorithms.chunked, groups, size, parts.asked
+        yield offer(name, plain, part, *chunked, passes=parts.count)
     for name, parts in _unfolded(shape):
-        held, arguments = shape.column_bytes // parts.count, (size, parts.count)
-        yield offer(name, plain, held, algorithms.im2col, *arguments, passes=parts.count)
+        unfolded = algorithms.im2col, size, parts.count
+        held = shape.column_bytes // parts.count
+        yield offer(name, plain, held, *unfolded, passes=parts.count)
     for name, parts in _fast(shape):
         if name == "conv:fft":
             yield offer(name, *_fft_estimate(shape), algorithms.fft, size)
         else:
             estimate = _winograd_estimate(shape, shape.y, shape.x.shape[1], parts)
-            arguments = (size, parts.asked)
-            yield offer(name, *estimate, algorithms.winograd, *arguments, passes=parts.count)
+            winograd = algorithms.winograd, size, parts.asked
+            yield offer(name, *estimate, *winograd, passes=parts.count)
     yield from _by_parts(scene, call, shape)
 
 
@@ -335,16 +336,15 @@ def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
     yield offer("conv:channels_last", shape.copy_bytes, layout, groups, wanted)
     weights = entries(shape.w) * shape.item
     for parts in _chunked(shape):
-        arguments = (groups, wanted, parts.asked)
-        name = f"conv:chunk{parts.asked}"
-        yield offer(name, weights, algorithms.weight_chunked, *arguments, passes=parts.count)
+        chunked = algorithms.weight_chunked, groups, wanted, parts.asked
+        yield offer(f"conv:chunk{parts.asked}", weights, *chunked, passes=parts.count)
     for name, parts in _unfolded(shape):
-        held, unfolded = shape.column_bytes // parts.count, algorithms.weight_im2col
-        yield offer(name, held, unfolded, wanted, parts.count, passes=parts.count)
+        unfolded = algorithms.weight_im2col, wanted, parts.count
+        yield offer(name, shape.column_bytes // parts.count, *unfolded, passes=parts.count)
     joint = joined(scene, x.name)
     if joint is not None and shape.groups == 1:
-        arguments = (grad, joint, w, geometry, wanted)
-        root = TorchCall(algorithms.weight_by_parts, arguments, {}, call.outs, call.unpack)
+        given = (grad, joint, w, geometry, wanted)
+        root = TorchCall(algorithms.weight_by_parts, given, {}, call.outs, call.unpack)
         yield Offer("conv:parts", root, _traits(shape, plain), weights)
 
 

@@ -189,7 +189,8 @@ def winograd_by_parts(
 
 def _pieces(w: Tensor, parts: list[Tensor]) -> tuple[Tensor, ...]:
     """The weights of each part's channels."""
-    return w.split([x.shape[1] for x in parts], dim=1)
+    pieces: tuple[Tensor, ...] = w.split([x.shape[1] for x in parts], dim=1)
+    return pieces
 
 
 # Gradient of the input

@@ -192,29 +192,30 @@ class BoundModel(Moments):
         that each way reads of either at least, and columns with what they read beyond that.
         """
         found = {}
-        copies: dict[int, list[int]] = {v: [] for v in self._later}
+        copies = {v: [v] for v in self._later}
         for op in self.ways.optional_later:
             for v in self._always[op] & copies.keys():
                 copies[v] += self._weighty(self.tables.writes[op])
-        for v in self._later:
-            either = [v, *copies[v]]
+        for v, either in copies.items():
             readers = {op for u in either for op in self._readers.get(u, []) if op in self._time}
             if not readers or any(self.deferred[op] >= 0 for op in readers):
                 continue
             last = max(readers, key=self._time.__getitem__)
-            if v in self._always[last]:
-                continue
-            sizes = {
-                way: max(
-                    (float(self.size[u]) for u in either if u in self._reads_of[way]), default=0.0
-                )
-                for way in self.ways.first_ways(last)
-            }
-            least = min(sizes.values())
-            least = min(least, float(self.size[v]))
-            more = [(self.way[w], min(s, float(self.size[v])) - least) for w, s in sizes.items()]
-            found[v] = self._time[last], least, [(w, s) for w, s in more if s]
+            if v not in self._always[last]:
+                found[v] = self._time[last], *self._read_of(either, last)
         return found
+
+    def _read_of(self, either: list[int], op: int) -> tuple[float, list[Term]]:
+        """Bytes of a value, or its copies, that each way reads at least; what some read beyond."""
+        size, most = self.size, float(self.size[either[0]])
+        read = {
+            way: min(
+                most, max((float(size[u]) for u in either if u in self._reads_of[way]), default=0)
+            )
+            for way in self.ways.first_ways(op)
+        }
+        least = min(read.values())
+        return least, [(self.way[way], more - least) for way, more in read.items() if more > least]
 
     def _gradients(
         self, number: int, read_here: Callable[[int], bool], running: int = -1
@@ -236,7 +237,7 @@ class BoundModel(Moments):
             later = any(self._time[op] > number for op in self._sure_readers.get(v, []))
             if not (reads or later or self.is_output[v]):
                 last, least, more = self._waiting.get(v, (-1, 0.0, []))
-                if last > number:  # it, or a copy of it, is there, unless it is made again
+                if last >= number:  # it, or a copy of it, is there, unless it is made again
                     constant += least
                     terms += [*more, (self.repeated[writer], -size)]
                 continue

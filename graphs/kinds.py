@@ -24,7 +24,8 @@ class Kind(StrEnum):
     - ``output``: ... the forward op's output, perhaps with a few side bits;
     - ``intermediate``: ... a mask or index that an optional op makes;
     - ``shape``: ... neither, since only a shape was needed;
-    - ``part``: a sum of gradients that reads a copy of the part of one that it needs;
+    - ``parts``: a convolution that reads the parts of a concatenation, or a sum that reads a copy
+      of the part of its gradient that it needs;
     - ``replay``: a backward op that reads nothing: a random mask is drawn again from its seed;
     - ``inplace``: takes over the storage of one of its reads;
     - ``statistics``: recomputes a batch norm by its saved statistics;
@@ -38,7 +39,7 @@ class Kind(StrEnum):
     OUTPUT = "output"
     INTERMEDIATE = "intermediate"
     SHAPE = "shape"
-    PART = "part"
+    PARTS = "parts"
     REPLAY = "replay"
     INPLACE = "inplace"
     STATISTICS = "statistics"

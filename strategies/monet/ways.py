@@ -21,7 +21,7 @@ from rematbench.strategies.scheduling.kernels import Ragged
 from rematbench.strategies.stages import BoolArray
 
 ALWAYS = frozenset(
-    {Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE, Kind.PART}
+    {Kind.DEFAULT, Kind.CONVOLUTION, Kind.INPLACE, Kind.STATISTICS, Kind.SHAPE, Kind.PARTS}
 )
 """Every variant has these: gradients are split, in-place operators enabled, and convolution
 algorithms at least chosen afterwards (appendix D; appendix G, first paragraph)."""

@@ -308,7 +308,7 @@ def waiting_part(seed: int) -> Graph:
     size |= {name: int(random.integers(1, 4)) for name in ("a", "b", "g0", "g1", "g2")}
 
     def op(name: str, phase: Phase, *reads: tuple[str, ...]) -> Op:
-        named = zip(("default", "part"), reads, strict=False)
+        named = zip(("default", "parts:copy"), reads, strict=False)
         return Op(name, phase, (name,), tuple(_way(random, way, *row) for way, row in named))
 
     ops = [op("a", Phase.FORWARD, ("x",)), op("b", Phase.FORWARD, ("a",))]

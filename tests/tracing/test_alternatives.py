@@ -274,9 +274,9 @@ def test_concatenations() -> None:
     torch.manual_seed(2)
     captured = capture(workload(Joined(), 3, 3, 12, 10))
     names = check(captured)
-    assert {"conv:parts", "conv:parts_winograd_image"} <= names["convolution"]
-    assert "conv:parts" in names["convolution_backward"]
-    assert {"part", "part+inplace"} <= names["add"]
+    assert {"parts", "parts:winograd_image"} <= names["convolution"]
+    assert "parts" in names["convolution_backward"]
+    assert {"parts:copy", "parts:copy+inplace"} <= names["add"]
     graph = with_alternatives(captured).graph
     (copy,) = (op for op in graph.ops if op.name.endswith("_part"))
     size = {value.name: value.bytes for value in graph.values}
@@ -360,7 +360,7 @@ def attached(plain: Captured) -> Captured:
 def test_every_kind_is_within_its_tolerance(plain: Captured) -> None:
     names = check(plain, density=validator.densities(plain, "cpu"))
     kinds = {kind for ways in names.values() for way in ways for kind in kinds_of(way)}
-    assert kinds == {*Kind} - {Kind.DEFAULT, Kind.PART}  # there is no concatenation
+    assert kinds == {*Kind} - {Kind.DEFAULT, Kind.PARTS}  # there is no concatenation
 
 
 def test_checkpoint_all_is_as_before(plain: Captured, attached: Captured) -> None:

@@ -24,8 +24,6 @@ name                   of which ops
                        ``conv:winograd`` ``conv:winograd_image``: 2-d convolutions and their
                        gradients (no transforms of the parameter gradient); on CUDA also
                        ``conv:cudnn<n>``, see :mod:`rematbench.tracing.alternatives.cudnn`
-``conv:parts`` ``conv:parts_winograd_image``: of a concatenation along the channels, part by part;
-                       they read the parts, also for the parameter gradient
 ``input``              ReLU backward (PyTorch's default reads the output)
 ``output``             hardtanh (ReLU6), leaky ReLU, batch norm and layer norm backward
 ``output:side_bits``   SiLU and GELU backward, with a bit from the optional op ``<input>_side``
@@ -34,8 +32,10 @@ name                   of which ops
 ``intermediate:``      ``offsets8|4``: max-pool backward, with ``<indices>_offsets8|4``
 ``shape``              max-pool backward by its indices alone, and input gradients of
                        convolutions: neither reads the activation that the default asks for
-``part``               sum of gradients that reads a copy, ``<part>_part``, of the part that it
-                       needs of a larger one, a concatenation's; ``part+inplace`` overwrites it
+``parts``              convolution of a concatenation along the channels, part by part, and its
+                       parameter gradient: they read the parts; ``parts:winograd_image``
+``parts:copy``         sum of gradients that reads a copy, ``<part>_part``, of the part that it
+                       needs of a larger one; ``parts:copy+inplace`` overwrites that copy
 ``replay``             dropout backward without a mask: drawn again from its seed
 ``inplace``            ReLU, hardtanh, leaky ReLU, batch norm; sums: ``inplace:first|second``
 ``statistics``         batch norm again: reads its own saved statistics, so it can only

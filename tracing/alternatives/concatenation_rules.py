@@ -25,6 +25,7 @@ from rematbench.tracing.alternatives.scene import (
     contiguous,
     entries,
     like,
+    out_of,
     plain,
 )
 from rematbench.tracing.captured import Ref, TorchCall
@@ -74,22 +75,21 @@ def _copied_after(scene: Scene, op: Op, name: str, readers: dict[str, list[int]]
 def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | Extra | Declined]:
     """The copy, the sum that reads it, and the sum into it."""
     call, spec = scene.root(op.name), scene.spec(term.name)
+    out = out_of(call)
     name, alpha = f"{term.name}_part", call.kwargs.get("alpha", 1)
     copy = plain(spec.shape, spec.dtype)
-    if scene.spec(op.writes[0]) != copy:
-        yield Declined("part", "the sum is not a contiguous tensor like the part")
+    if out is None or scene.spec(out) != copy:
+        yield Declined("parts:copy", "the sum is not a contiguous tensor like the part")
         return
     options = {"memory_format": torch.contiguous_format}
     clone = TorchCall(aten.clone.default, (term,), options, (name,), False)
     yield Extra(name, after, clone, {name: copy})
     one, two = (Ref(name) if argument == term else argument for argument in call.args)
-    yield Offer("part", replace(call, args=(one, two)))
-    if one == Ref(name):
-        yield Offer(
-            "part+inplace", like(call, bits.add_inplace, one, two, alpha), overwrites=(name,)
-        )
-    elif alpha == 1:
-        yield Offer("part+inplace", like(call, bits.add_inplace, two, one), overwrites=(name,))
+    yield Offer("parts:copy", replace(call, args=(one, two)))
+    into = (one, two, alpha) if one == Ref(name) else (two, one)
+    if one == Ref(name) or alpha == 1:
+        root = like(call, bits.add_inplace, *into)
+        yield Offer("parts:copy+inplace", root, overwrites=(name,))
 
 
 def joined(scene: Scene, name: str) -> list[Ref] | None:

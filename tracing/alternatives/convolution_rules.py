@@ -237,14 +237,14 @@ def _by_parts(scene: Scene, call: TorchCall, shape: Shape) -> Found:
     once, more = Parts.of(shape, 1), len(joint) - 1
     root = one_out(out, algorithms.by_parts, joint, w, b, shape.geometry)
     traits = _traits(shape, shape.flops, more)
-    yield Offer("conv:parts", root, traits, shape.bytes_of(shape.y, once))
+    yield Offer("parts", root, traits, shape.bytes_of(shape.y, once))
     for name, parts in _fast(shape):
         if name == "conv:winograd_image":
             flops, held = _winograd_estimate(shape, shape.y, shape.x.shape[1], parts)
             arguments = (joint, w, b, shape.geometry, list(shape.y.shape))
             root = one_out(out, algorithms.winograd_by_parts, *arguments)
             traits = _traits(shape, flops, parts.count)
-            yield Offer("conv:parts_winograd_image", root, traits, held)
+            yield Offer("parts:winograd_image", root, traits, held)
 
 
 def convolution_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -345,7 +345,7 @@ def _weight_gradient(scene: Scene, call: TorchCall) -> Found:
     if joint is not None and shape.groups == 1:
         given = (grad, joint, w, geometry, wanted)
         root = TorchCall(algorithms.weight_by_parts, given, {}, call.outs, call.unpack)
-        yield Offer("conv:parts", root, _traits(shape, plain), weights)
+        yield Offer("parts", root, _traits(shape, plain), weights)
 
 
 RULES: dict[Any, Rule] = {

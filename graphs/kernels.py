@@ -27,10 +27,13 @@ _KEPT = 5
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function with ``numba.njit``; it may call other kernels, of any module."""
+    """Compile a function with ``numba.njit``; it may call other kernels, of any module.
+
+    Other threads may run meanwhile: HiGHS asks Python now and then whether to stop, and would wait.
+    """
     folder = _folder(function.__module__, function.__code__.co_filename)
     with _numba_folder(folder):
-        compiled: Function = numba.njit(cache=folder is not None)(function)
+        compiled: Function = numba.njit(cache=folder is not None, nogil=True)(function)
     return compiled
 
 

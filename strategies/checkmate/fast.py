@@ -232,7 +232,7 @@ class FastSearch:
         problem = Problem(self._graph, self.budget, self.deadline - perf_counter(), self._seed)
         inner = Improver(problem, self.budget, perf_counter(), 0.0)
         steps = inner.take_known()
-        if self._graph.loss_index is None:
+        if not self._wants_moments:  # after which intervals come anyway
             steps = chain(steps, inner.anneal())
         self._searches, self._is_rescued = [self._converted(inner, steps)], True
 

@@ -467,3 +467,18 @@ def test_interrupted() -> None:
     assert simulate(graph, solution.plan).peak_bytes <= 7
     assert "gap" in told[0]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_small_graph_where_cheap_strategies_have_no_plan() -> None:
+    """U-Net's layers at 0.42: annealing has a plan long before the program of (9) has one."""
+    options = {"batch_size": 2, "resolution": "32x48"}
+    graph = layers("unet", merged=True, **options)
+    everything = simulate(graph, program_order(graph))
+    budget = int(0.42 * everything.peak_bytes)
+    with pytest.raises(Infeasible):
+        Dtr().plan(Problem(graph, budget))
+    found = CheckmateIlp().plan(Problem(graph, budget, time_limit=4))
+    assert found.plan is not None
+    trace = simulate(graph, found.plan)
+    assert trace.peak_bytes <= budget
+    assert trace.cost < 1.7 * everything.cost

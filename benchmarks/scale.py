@@ -1,16 +1,17 @@
 """Time and memory of planners, of the simulator, of files and of pages, against ops.
 
 ``python -m benchmarks.scale [NAME ...]`` measures them on chains of blocks with a skip, of 500 to
-10,000 ops, and writes runs/benchmarks/scale.json and, of all, runs/benchmarks/scale.png. An
-exponent of 1 is linear. Seconds are the processor's; memory is what the process grew by at most.
+10,000 ops (what people do by hand on a captured transformer), and writes
+runs/benchmarks/scale.json and, of all, runs/benchmarks/scale.png. Exponents are of n log n, whose
+own is 1. Seconds are the processor's; memory is what the process grew by at most. Planners that go
+on improving until a time limit are measured by :mod:`benchmarks.large`.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -18,14 +19,14 @@ from time import process_time
 import numpy as np
 
 from benchmarks.figures import RECORDS, Figure, publish
+from benchmarks.large import blocks, by_size, odd, quality, transformer
 from benchmarks.report import row
 from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
-from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import with_backward
 from rematbench.job import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_pages
@@ -39,14 +40,17 @@ STRATEGIES = (
     *("feng_huang", "random_checkpoints", "kusumoto", "dtr", "coop", "gist", "xla_remat"),
     *("rockmate", "hierarchical"),
 )
+PRACTICES = ("every_layer", "every_n_layers", "selective_ops", "selective_attention", "save_dots")
+LAYERS = (12, 48, 192)
+"""Of the transformer that the practices plan for: 640, 2,512 and 10,000 ops."""
 OPTIONS = {"hierarchical": {"polish": False}}
 """Anytime search would take all the time there is."""
 SHARE, SECONDS = 0.5, 60.0
 ENOUGH = 8.0
 """CPU seconds after which no larger size is tried."""
 MEGABYTE = 1.0
-MOST_EXPONENT = 1.5
-"""What n log n, and the noise of small sizes, come to."""
+MOST_EXPONENT = 1.35
+"""Of n log n, with the noise of small sizes."""
 REASONS = {
     "ap_revolve": "s snapshots need about n^(1 + 1/s) computations, and each is in the plan",
     "chain_dp": "its table has an entry per pair of stages",
@@ -59,31 +63,14 @@ REASONS = {
 """Why some grow faster: it is what their papers do."""
 
 
-def blocks(ops: int) -> Graph:
-    """A training step of about so many ops: blocks of three forward ops."""
-    values, forward, before = [Value("x", 5, resident=True)], [], "x"
-    for i in range(ops // 6):
-        a, b, c = (f"{letter}{i}" for letter in "abc")
-        values += [Value(a, 10), Value(b, 20), Value(c, 10)]
-        forward.append(simple_op(a, Phase.FORWARD, [before], [a], 3))
-        forward.append(simple_op(b, Phase.FORWARD, [a], [b], 1))
-        forward.append(simple_op(c, Phase.FORWARD, [b, before], [c], 2))
-        before = c
-    return with_backward(Graph(f"blocks{ops}", tuple(values), tuple(forward), (before,)))
-
-
 def planner(name: str, graph: Graph) -> Callable[[], object]:
-    """Planning within a share of the peak."""
+    """Planning within a share of the peak; a fixed rule has none."""
     strategy = make(name, **OPTIONS.get(name, {}))
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
     budget = int(SHARE * simulate(graph, program_order(graph)).peak_bytes)
-
-    def run() -> None:
-        with suppress(Infeasible):
-            strategy.plan(Problem(graph, budget, time_limit=SECONDS))
-
-    return run
+    limit = budget if strategy.traits.budgeted or name not in PRACTICES else None
+    return lambda: strategy.plan(Problem(graph, limit, time_limit=SECONDS))
 
 
 def simulation(graph: Graph) -> Callable[[], object]:
@@ -130,7 +117,7 @@ ALL: dict[str, Callable[[Graph], Callable[[], object]]] = {
     "coarsen": lambda graph: lambda: coarsen(graph),
     "graph and plan files": files,
     "page of a row": page,
-    **{name: partial(planner, name) for name in STRATEGIES},
+    **{name: partial(planner, name) for name in (*STRATEGIES, *PRACTICES)},
 }
 
 
@@ -148,18 +135,19 @@ def _memory(field: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith(field)) / 1e3
 
 
-def measured(name: str) -> tuple[list[int], list[float], list[float]]:
-    """Ops, seconds and megabytes of what has a plan or a reason at each size."""
+def measured(name: str, refused: dict[str, str]) -> tuple[list[int], list[float], list[float]]:
+    """Ops, seconds and megabytes at each size; where there is no plan, the reason instead."""
     found: tuple[list[int], list[float], list[float]] = ([], [], [])
-    for size in (60, *SIZES):
-        graph = blocks(size)
+    for first, graph in _graphs(name):
         run = ALL[name](graph)
         try:
             figures = grown(run)
         except Exception as error:  # the others are measured all the same
-            print(f"{name} at {size}: {type(error).__name__}: {error}")
+            refused[f"{name}: {len(graph.ops)} ops"] = f"{type(error).__name__}: {error}"
+            if isinstance(error, Infeasible):
+                continue
             break
-        if size < SIZES[0]:  # what compiles, or is imported
+        if first:  # what compiles, or is imported
             continue
         print(f"{name} at {len(graph.ops)}: {figures[0]:.3f} s, {figures[1]:.1f} MB", flush=True)
         for each, value in zip(found, (len(graph.ops), *figures), strict=True):
@@ -169,16 +157,26 @@ def measured(name: str) -> tuple[list[int], list[float], list[float]]:
     return found
 
 
+def _graphs(name: str) -> Iterator[tuple[bool, Graph]]:
+    """Of growing sizes; the first is to warm up."""
+    if name in PRACTICES:
+        yield from ((i == 0, transformer(layers)) for i, layers in enumerate((2, *LAYERS)))
+    else:
+        yield from ((i == 0, blocks(size)) for i, size in enumerate((60, *SIZES)))
+
+
 def slope(ops: list[int], found: list[float], least: float = 0.0) -> float:
-    """Of a straight line through the logarithms of what noise spares; of too little, none.
+    """The exponent of n log n that fits best; of too little, none.
 
     Args:
         least: what is above it counts: of memory, more than the allocator has at hand.
     """
-    known = (np.array(found) > least) & (np.array(ops) > SIZES[0] * 1.5)
+    sizes = np.array(ops, dtype=float)
+    known = (np.array(found) > least) & (sizes > SIZES[0] * 1.5)
     if known.sum() < 2 + (least > 0):
         return float("nan")
-    return float(np.polyfit(np.log(np.array(ops)[known]), np.log(np.array(found)[known]), 1)[0])
+    grown_by = np.log(sizes[known] * np.log(sizes[known]))
+    return float(np.polyfit(grown_by, np.log(np.array(found)[known]), 1)[0])
 
 
 def draw(curves: dict[str, tuple[list[int], list[float], list[float]]]) -> None:
@@ -211,8 +209,8 @@ def figures_of(
     most = None if name in REASONS else MOST_EXPONENT
     found = [
         (f"{name}: {ops[-1]} ops", seconds[-1], SECONDS + 2, "CPU s"),
-        (f"{name}: exponent of time", slope(ops, seconds), most, ""),
-        (f"{name}: exponent of memory", slope(ops, memory, MEGABYTE), most, ""),
+        (f"{name}: exponent of time, of n log n", slope(ops, seconds), most, ""),
+        (f"{name}: exponent of memory, of n log n", slope(ops, memory, MEGABYTE), most, ""),
     ]
     return [Figure(*each) for each in found if np.isfinite(each[1])]
 
@@ -220,12 +218,14 @@ def figures_of(
 def main() -> None:
     """Run it all; print a table."""
     chosen = sys.argv[1:] or list(ALL)
-    curves = {name: curve for name in chosen if (curve := measured(name))[0]}
+    refused: dict[str, str] = {}
+    curves = {name: curve for name in chosen if (curve := measured(name, refused))[0]}
+    figures = [each for name, curve in curves.items() for each in figures_of(name, *curve)]
     if not sys.argv[1:]:
         draw(curves)
-    figures = [each for name, curve in curves.items() for each in figures_of(name, *curve)]
+        figures += [*quality(), *by_size(refused), *odd(refused)]
     reasons = {name: why for name, why in REASONS.items() if name in curves}
-    publish("scale", figures, reasons=reasons)
+    publish("scale", figures, reasons=reasons, without_a_plan=refused)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,24 @@ def page() -> str:
             lines += [f"![{ALL[name]}](../{RECORDS}/{name}.png)", ""]
         for what, why in record.get("reasons", {}).items():
             lines += [f"- `{what}` grows faster, as its paper does: {why}."]
+        lines += _without_a_plan(record.get("without_a_plan", {}))
         lines += [""] if "reasons" in record else []
         lines += ["| figure | value | asked for |", "|---|---|---|"]
         for row in record["figures"]:
             asked = _asked(row) + ("" if row["kept"] else " (missed)")
             lines.append(f"| {row['figure']} | {_value(row)} | {asked} |")
     return "\n".join(lines) + "\n"
+
+
+def _without_a_plan(refused: dict[str, str]) -> list[str]:
+    """Why there is no plan: each reason once, with all that gave it."""
+    by_reason: dict[str, list[str]] = {}
+    for title, why in refused.items():
+        by_reason.setdefault(re.sub(r"\d[\d,.]*", "N", why), []).append(title)
+    return [
+        f"- No plan: {'; '.join(f'`{title}`' for title in titles)}: {refused[titles[0]]}"
+        for titles in by_reason.values()
+    ]
 
 
 def _line(name: str, record: dict[str, Any] | None) -> str:

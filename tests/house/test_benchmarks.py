@@ -46,3 +46,47 @@ def test_what_is_not_a_benchmark() -> None:
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "chekmate: there is no such benchmark; choose report, " in done.stderr
+
+
+def test_a_rival_with_other_gradients_is_named_and_not_raced() -> None:
+    from benchmarks.compile import Way, beside
+
+    ours = Way("net", "ours", budget_bytes=100, peak_bytes=99, wall=[2.0], cpu=[2.0])
+    wrong = Way("net", "ratio 0.5", peak_bytes=90, error=0.77, wall=[1.0], cpu=[1.0])
+    right = Way("net", "ratio 0.25", peak_bytes=95, wall=[4.0], cpu=[4.0])
+    large = Way("net", "ratio 0.9", peak_bytes=101, wall=[1.0], cpu=[1.0])
+    found = {f.name: f for f in beside("half", ours, [wrong, right, large], 1e-4)}
+    named = found["half: time / ratio 0.5's, whose gradients are off by 0.77"]
+    assert (named.value, named.bound) == (2.0, None)
+    assert found["half: time / best ratio's that fits"].value == 0.5
+    assert found["half: PyTorch's ratios that fit"].value == 1
+
+
+def test_a_refusal_is_no_time_of_a_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import scale
+    from rematbench.graphs.errors import Infeasible
+
+    def refuses(graph: Any) -> Any:
+        def run() -> None:
+            if len(graph.ops) > 1000:
+                raise Infeasible("too tight", 7)
+
+        return run
+
+    monkeypatch.setattr(scale, "ALL", {"shy": refuses})
+    refused: dict[str, str] = {}
+    ops, seconds, memory = scale.measured("shy", refused)
+    assert [round(size, -2) for size in ops] == [500, 1000]
+    assert len(seconds) == len(memory) == 2
+    assert len(refused) == 3
+    assert all("too tight" in why for why in refused.values())
+
+
+def test_exponents_are_of_n_log_n() -> None:
+    from math import log
+
+    from benchmarks.scale import slope
+
+    sizes = [1000, 2500, 5000, 10_000]
+    assert slope(sizes, [n * log(n) for n in sizes]) == pytest.approx(1)
+    assert slope(sizes, [(n * log(n)) ** 2 for n in sizes]) == pytest.approx(2)

@@ -97,7 +97,9 @@ def _module(name: str, where: str) -> Any:
         raise ConfigError(
             f"{where}: there is no module {missing}; check the name and PYTHONPATH"
         ) from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may call sys.exit(), too
         raise _failed(name, where, error) from error
     finally:
         sys.dont_write_bytecode = writes
@@ -121,7 +123,7 @@ def _file(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def _failed(module: str, where: str, error: Exception) -> ConfigError:
+def _failed(module: str, where: str, error: BaseException) -> ConfigError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     at = f"{Path(frame.filename).name}:{frame.lineno}"
     if isinstance(error, SyntaxError) and error.filename:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rematbench import costmodel
 from rematbench.accounting import account
@@ -51,10 +54,13 @@ def load(
     """
     if not settings.captured:
         return _plain(settings), None
-    model: list[Any] = [settings.model, settings.device, settings.numerics, settings.front]
+    model: list[Any] = [
+        *(settings.model, settings.device, settings.numerics, settings.front),
+        settings.seed,  # parameters are of it, and where a model draws its own sizes these, too
+    ]
     captured = _remember("captured", model, lambda: _capture(settings, say))
     if chooser is not None:
-        model = [*model, sorted(chooser.kinds), chooser.wants_density, settings.seed]
+        model = [*model, sorted(chooser.kinds), chooser.wants_density]
         plain = captured
         captured = _remember("attached", model, lambda: _attach(settings, plain, chooser, say))
     chosen = [*model, settings.costmodel, settings.preset]
@@ -119,6 +125,8 @@ def _capture(settings: Settings, say: Any) -> Captured:
 def make_workload(model: dict[str, Any], seed: int) -> Workload:
     """A PyTorch model as ``conf/model`` describes it, with the parameters of ``seed``.
 
+    Python's and NumPy's generators have the seed, too: a model may draw from them.
+
     Raises:
         ConfigError: the model is unknown or lacks an option.
     """
@@ -126,12 +134,13 @@ def make_workload(model: dict[str, Any], seed: int) -> Workload:
 
     from rematbench.zoo import make_library_model, make_model, make_python_model
 
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     if model["kind"] in LIBRARIES:
-        torch.manual_seed(seed)
         return make_library_model(model)
     options = dict(model.get("options") or {})
     options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
-    torch.manual_seed(seed)
     if model["kind"] == "python":
         made = make_python_model(model["target"], **options)
     else:

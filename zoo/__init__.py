@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -58,11 +59,16 @@ def make_model(name: str, **options: Any) -> Workload:
             has a size, too (``published`` or ``small``), and its configuration's options.
 
     Raises:
-        ConfigError: an unknown name, or an option that the model does not have.
+        ConfigError: an unknown name, an option that the model does not have, or a count below 1.
     """
     if name in LIBRARY_NAMES:
         return make_named(name, options)
-    made: Workload = call(f"model={name}", _factory(name), options)
+    factory = _factory(name)
+    for key, parameter in inspect.signature(factory).parameters.items():
+        given = options.get(key)
+        if type(parameter.default) is int and isinstance(given, (int, float)) and given < 1:
+            raise ConfigError(f"model={name} model.options.{key}={given}: give 1 or more")
+    made: Workload = call(f"model={name}", factory, options)
     return made
 
 

@@ -40,7 +40,7 @@ def workload(asked: Asked) -> Workload:
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ConfigError(f"{asked.where}: {asked.what} says: {error}") from error
     _attend(asked, module)
-    config, size = module.config, asked.batch_size or 1
+    config, size = module.config, asked.size(1)
     height, width = image_size(asked.resolution, config.sample_size or 64)
     told = conditions(asked, config, size)
 
@@ -74,9 +74,7 @@ def _attend(asked: Asked, module: Any) -> None:
 
 def _text(asked: Asked, config: Any, size: int) -> Conditions:
     """Encoded text; SDXL's pooled text and its image's size and crop, too."""
-    length = asked.options.get("sequence_length") or _TEXT
-    if type(length) is not int or length < 1:
-        raise ConfigError(f"{asked.where} model.options.sequence_length={length}: give 1 or more")
+    length = asked.length("sequence_length", _TEXT)
     told: dict[str, Callable[[], Tensor]] = {
         "encoder_hidden_states": lambda: torch.randn(size, length, config.cross_attention_dim)
     }

@@ -17,11 +17,19 @@ import torch
 from torch import Tensor, nn
 
 from rematbench.conf.published import of_libraries, sized
-from rematbench.graphs.errors import ConfigError
+from rematbench.graphs.blame import accuse
+from rematbench.graphs.errors import ConfigError, RematbenchError, is_out_of_memory
 from rematbench.tracing.workload import Workload
 from rematbench.zoo.vision import import_torchvision
 
 AUTOCAST = ("bfloat16", "float16")
+_LOADS = frozenset(
+    (
+        *("pretrained", "checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"),
+        *("weights", "weights_backbone", "pretrained_backbone", "use_pretrained_backbone"),
+    )
+)
+"""Options by which the libraries read weights from disk or fetch them."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,29 @@ class Asked:
     attention: str | None
     dtype: torch.dtype | None
     options: Mapping[str, Any]
+
+    def size(self, default: int) -> int:
+        """The batch's."""
+        return default if self.batch_size is None else self.batch_size
+
+    def length(self, key: str, default: int) -> int:
+        """An option that counts tokens.
+
+        Raises:
+            ConfigError: it is no whole number, or below 1.
+        """
+        given = self.options.get(key)
+        length: int = default if given is None else given
+        if type(length) is not int or length < 1:
+            raise ConfigError(f"{self.where} model.options.{key}={length}: give 1 or more")
+        return length
+
+    def check_classes(self, key: str, count: int) -> None:
+        """Raises ConfigError where a classifier has no class."""
+        if count < 1:
+            raise ConfigError(
+                f"{self.where} model.options.{key}={count}: its loss needs a class; give 1 or more"
+            )
 
     def one_of(self, key: str, given: str, names: Iterable[str]) -> str:
         """``given``, one of ``names``.
@@ -110,6 +141,12 @@ def make_library_model(given: Mapping[str, Any]) -> Workload:
     options = dict(model["options"])
     autocast, rank = options.pop("autocast", None), options.pop("lora", None)
     where = f"model={model['name']}"
+    for key in _LOADS.intersection(options):
+        if options[key]:
+            raise ConfigError(
+                f"{where} model.options.{key}={options[key]}: it would load trained weights, which "
+                "no plan depends on; leave it out (to train from them, use model=python)"
+            )
     if autocast is not None and autocast not in AUTOCAST:
         raise ConfigError(
             f"{where} model.options.autocast={autocast}: give one of {', '.join(AUTOCAST)}, or null"
@@ -126,7 +163,19 @@ def make_library_model(given: Mapping[str, Any]) -> Workload:
         options=options,
     )
     import_library(where, model["kind"])
-    made: Workload = _maker(model["kind"])(asked)
+    maker = _maker(model["kind"])
+    try:
+        made = maker(asked)
+    except RematbenchError:
+        raise
+    except Exception as error:  # a library looks at its options where it uses them
+        if is_out_of_memory(error):
+            raise
+        chosen = given.get("options") or {}
+        shown = ", ".join(f"{key}={value}" for key, value in chosen.items()) or "as published"
+        raise ConfigError(
+            f"{where}: {asked.what} cannot be made with model.options {shown}: {accuse(error)}"
+        ) from error
     if rank is not None:
         from rematbench.zoo.adapters import adapt
 

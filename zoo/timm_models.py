@@ -33,7 +33,8 @@ def workload(asked: Asked) -> Workload:
             part.fused_attn = attention == "sdpa"
     default = module.default_cfg["input_size"][1:]
     height, width = image_size(asked.resolution, "x".join(map(str, default)))
-    size = asked.batch_size or 32
+    size = asked.size(32)
+    asked.check_classes("num_classes", module.num_classes)
 
     def make_batch() -> tuple[Tensor, ...]:
         images = torch.randn(size, 3, height, width)

@@ -68,7 +68,7 @@ def workload(asked: Asked) -> Workload:
     how: dict[str, Any] = {"attn_implementation": _attention(asked), "dtype": asked.dtype}
     if asked.options.get("experts") is not None:
         how["experts_implementation"] = asked.options["experts"]
-    make_batch, loss = task.step(asked, config, asked.batch_size or 8)
+    make_batch, loss = task.step(asked, config, asked.size(8))
     module = _class(task, of)._from_config(config, **how)
     return Workload(asked.name, module, make_batch, loss)
 
@@ -155,9 +155,7 @@ def _length(asked: Asked, config: Any, key: str, default: int, *limits: str) -> 
     Args:
         limits: what the configuration may call the longest.
     """
-    length = asked.options.get(key) or default
-    if type(length) is not int or length < 1:
-        raise ConfigError(f"{asked.where} model.options.{key}={length}: give 1 or more")
+    length = asked.length(key, default)
     for name in limits or ("max_position_embeddings",):
         most = getattr(config, name, None)
         if isinstance(most, int) and 0 < most < length:
@@ -248,6 +246,7 @@ def _heard(asked: Asked, config: Any, size: int) -> Step:
 
 def _seen(asked: Asked, config: Any, size: int) -> Step:
     """Name what is in the image."""
+    asked.check_classes("num_labels", config.num_labels)
     own = getattr(config, "image_size", None) or 224
     height, width = image_size(asked.resolution, own if isinstance(own, int) else own[0])
     shape = size, getattr(config, "num_channels", 3), height, width

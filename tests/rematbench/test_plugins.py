@@ -63,9 +63,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (site / "theirs_strategy.py").write_text(PLUGIN)
     (site / "their_costs.py").write_text(COSTS)
     (site / "plugin_network.py").write_text(NETWORK)
+    (site / "leaving.py").write_text("import sys\nsys.exit()\n")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[rematbench.strategies]\ntheirs = theirs_strategy:Theirs\nbroken = no_such_module:X\n"
+        "leaving = leaving:Strategy\n"
         "[rematbench.costmodels]\ntwos = their_costs:twos\nbroken = no_such_module:costs\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(site))
@@ -102,6 +104,41 @@ def test_a_broken_plug_in_is_said_when_it_is_chosen(place: Path) -> None:
     assert broken.returncode == 2
     assert "strategy 'broken' of theirs cannot be loaded" in broken.stderr
     assert broken.stderr.count("\n") == 1
+
+
+def test_a_plug_in_that_exits_when_it_is_imported_takes_no_job_along(place: Path) -> None:
+    done = run("rematbench", "model=unit_chain", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    assert (place / "run" / "row.json").exists()
+    leaving = run("rematbench", "model=unit_chain", "strategy=leaving")
+    assert leaving.returncode == 2
+    assert "importing leaving failed: SystemExit at leaving.py:2" in leaving.stderr
+    assert leaving.stderr.count("\n") == 1
+
+
+WIDTH = """
+import torch
+from torch import nn
+
+def drawn():
+    width = int(torch.randint(1, 1000, ()))
+    network = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
+    return network, (torch.randn(2, 4),), lambda module, x: module(x).square().mean()
+"""
+
+
+def test_a_sweep_gives_a_model_the_seed_of_each_job(place: Path) -> None:
+    """A model may draw its own sizes; then a job alone must not find a wrong row in the cache."""
+    (place / "drawn_width.py").write_text(WIDTH)
+    job = ("model=python", "model.target=drawn_width:drawn", "strategy=checkpoint_all")
+    done = run("rematbench", "-m", *job, "seed=0,1", "cache=kept", "hydra.sweep.dir=sweep")
+    assert done.returncode == 0, done.stderr
+    peaks = {row["seed"]: row["peak_bytes"] for row in find_rows([Path("sweep")])}
+    assert peaks[0] != peaks[1]
+    alone = run("rematbench", *job, "seed=1", "cache=null", "hydra.run.dir=alone")
+    assert alone.returncode == 0, alone.stderr
+    (row,) = find_rows([Path("alone")])
+    assert row["peak_bytes"] == peaks[1]
 
 
 def test_a_cost_model_is_a_choice_like_any_other(place: Path) -> None:

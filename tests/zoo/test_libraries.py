@@ -168,6 +168,18 @@ def test_size() -> None:
         ("gpt2", {"size": "small", "sequence_length": 17}, "of up to 16 tokens .*n_positions"),
         ("whisper_small", {"size": "small", "target_length": 9}, "max_target_positions"),
         ("sd15_unet", {"size": "small", "sequence_length": 0.5}, "give 1 or more"),
+        ("sd15_unet", {"size": "small", "sequence_length": 0}, "sequence_length=0: give 1 or more"),
+        ("gpt2", {"size": "small", "sequence_length": 0}, "sequence_length=0: give 1 or more"),
+        ("gpt2", {"size": "small", "activation_function": "sillu"}, "=sillu: KeyError .*'sillu'"),
+        ("transformers", {"config": "LlamaConfig", "hidden_act": "sillu"}, "hidden_act=sillu: Key"),
+        ("sd15_unet", {"size": "small", "attention_head_dim": 0}, "head_dim=0: ZeroDivisionError"),
+        ("timm", {"arch": "vit_tiny_patch16_224", "num_classes": 0}, "its loss needs a class"),
+        (
+            "timm",
+            {"arch": "vit_tiny_patch16_224", "pretrained": True},
+            "would load trained weights",
+        ),
+        ("timm", {"arch": "vit_tiny_patch16_224", "checkpoint_path": "x"}, "checkpoint_path=x: it"),
     ],
 )
 def test_refusals(name: str, options: dict[str, Any], said: str) -> None:

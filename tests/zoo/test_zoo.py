@@ -120,7 +120,7 @@ def test_biggan_attends_at_every_resolution(name: str, resolution: int) -> None:
         ("cross_modal", {"trunk": "googlenet"}, "give one of vgg16"),
         ("roberta", {"width": 30, "heads": 4}, "multiple of the heads"),
         ("roberta", {"resolution": 224}, "its options are: .*sequence_length"),
-        ("lstm_lm", {"layers": 0}, "give 1 or more layers"),
+        ("lstm_lm", {"layers": 0}, "layers=0: give 1 or more"),
         ("tree_lstm", {"depth": 0}, "give 1 or more"),
         ("densenet_bc", {"depth": 99}, "a multiple of 6"),
         ("darts", {"resolution": 30}, "give multiples of 4"),
@@ -134,3 +134,12 @@ def test_biggan_attends_at_every_resolution(name: str, resolution: int) -> None:
 def test_refusals(name: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make_model(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("transformer_lm", "sequence_length"), ("resnet18", "num_classes"), ("unet", "base_channels")],
+)
+def test_counts_are_one_or_more(name: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"model={name} model.options.{key}=0: give 1 or more"):
+        make_model(name, **{key: 0})

@@ -26,6 +26,14 @@ from rematbench.graphs.errors import ConfigError
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
+def random_state_bytes(device: str) -> int:
+    """Bytes of the device's memory that a saved state of its random generator takes.
+
+    CUDA's is 16 bytes in the host's memory.
+    """
+    return torch.get_rng_state().nbytes if device == "cpu" else 0
+
+
 @dataclass(frozen=True, slots=True)
 class PeakReading:
     """Bytes of memory around one call.

@@ -11,8 +11,10 @@ The formats are a contract, since other programs read and write them::
     {"format": "rematbench-plan", "version": 1, "graph": "net", "strategy": "chen_sqrt",
      "budget_bytes": null, "statements": [["compute", "f"], ["free", "y"]]}
 
-``resident``, ``workspace_bytes``, an op's ``scope`` (the module that it came from) and its
-``autograd_node`` (a number that backward ops share which autograd runs as one) are optional.
+``resident``, ``workspace_bytes``, an op's ``scope`` (the module that it came from), its
+``autograd_node`` (a number that backward ops share which autograd runs as one) and ``random``
+(true: it draws random numbers, and first runs in program order among such ops) are optional; and so
+is the graph's ``random_state_bytes``, of a generator's state that recomputed draws begin from.
 An op with several implementations has
 ``implementations`` (name, reads, cost, workspace_bytes, overwrites) instead of reads, cost and
 workspace_bytes; a compute statement names the one that it runs as a third item.
@@ -37,7 +39,8 @@ from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
 _DEFAULT = "default"
-_ORIGIN = ("scope", "autograd_node")
+_STATE = "random_state_bytes"
+_MARKS = ("scope", "autograd_node", "random")
 
 
 def read_graph(path: str | Path) -> Graph:
@@ -49,7 +52,7 @@ def read_graph(path: str | Path) -> Graph:
     """
     form = _Form(path, GraphError)
     top = form.document(
-        GRAPH_FORMAT, required=("name", "values", "ops", "outputs"), optional=("cost_unit",)
+        GRAPH_FORMAT, required=("name", "values", "ops", "outputs"), optional=("cost_unit", _STATE)
     )
     try:
         return Graph(
@@ -58,6 +61,7 @@ def read_graph(path: str | Path) -> Graph:
             tuple(_op(form, i, item) for i, item in enumerate(form.list(top, "ops"))),
             form.names(top, "outputs", "the graph"),
             form.text(top, "cost_unit", "the graph") if "cost_unit" in top else "unit",
+            top.get(_STATE, 0),
         )
     except GraphError as error:
         raise form.error(str(error)) from None
@@ -75,14 +79,14 @@ def _value(form: _Form, position: int, item: Any) -> Value:
 def _op(form: _Form, position: int, item: Any) -> Op:
     where = form.where("op", position, item)
     if isinstance(item, dict) and "implementations" in item:
-        form.keys(item, where, ("name", "phase", "writes", "implementations"), _ORIGIN)
+        form.keys(item, where, ("name", "phase", "writes", "implementations"), _MARKS)
         implementations = tuple(
             _implementation(form, f"{where}, {form.where('implementation', i, each)}", each)
             for i, each in enumerate(form.list(item, "implementations", where))
         )
     else:
         required = ("name", "phase", "reads", "writes", "cost")
-        form.keys(item, where, required, ("workspace_bytes", *_ORIGIN))
+        form.keys(item, where, required, ("workspace_bytes", *_MARKS))
         reads = form.names(item, "reads", where)
         workspace = item.get("workspace_bytes", 0)
         implementations = (Implementation(_DEFAULT, reads, item["cost"], workspace),)
@@ -93,8 +97,11 @@ def _op(form: _Form, position: int, item: Any) -> Op:
     node = item.get("autograd_node")
     if node is not None and (type(node) is not int or node < 0):
         raise form.error(f"{where}: autograd_node is {node!r}; give a whole number, 0 or more")
+    random = item.get("random", False)
+    if not isinstance(random, bool):
+        raise form.error(f"{where}: random is {random!r}; give true or false")
     phase = Phase(item["phase"])
-    return Op(form.text(item, "name", where), phase, writes, implementations, scope, node)
+    return Op(form.text(item, "name", where), phase, writes, implementations, scope, node, random)
 
 
 def _implementation(form: _Form, where: str, item: Any) -> Implementation:
@@ -126,13 +133,14 @@ def graph_document(graph: Graph) -> dict[str, Any]:
         ],
         "ops": [_op_document(op) for op in graph.ops],
         "outputs": list(graph.outputs),
-    }
+    } | ({_STATE: graph.random_state_bytes} if graph.random_state_bytes else {})
 
 
 def _op_document(op: Op) -> dict[str, Any]:
     head: dict[str, Any] = {"name": op.name, "phase": op.phase.value, "writes": list(op.writes)}
     head |= {"scope": op.scope} if op.scope else {}
     head |= {"autograd_node": op.autograd_node} if op.autograd_node is not None else {}
+    head |= {"random": True} if op.random else {}
     first = op.implementations[0]
     if len(op.implementations) == 1 and first.name == _DEFAULT and not first.overwrites:
         return head | {

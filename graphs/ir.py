@@ -78,6 +78,8 @@ class Op:
         autograd_node: equal of backward ops that PyTorch's autograd runs as one node of its graph,
             which lets go of nothing before it is done (both products that a product of two tensors
             becomes); None of an op that is one alone. Not hashed, for the same reason.
+        random: it draws random numbers, so that its first compute must follow program order among
+            such ops (:func:`rematbench.graphs.simulate.check_draws`). Not hashed.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Op:
     implementations: tuple[Implementation, ...]
     scope: str = ""
     autograd_node: int | None = None
+    random: bool = False
 
     @property
     def told(self) -> str:
@@ -126,6 +129,9 @@ class Graph:
         ops: in a valid program order; each non-resident value is written by exactly one.
         outputs: values that must be live at the end (loss, parameter gradients, buffers).
         cost_unit: of every cost, for example ``flop`` or ``second``.
+        random_state_bytes: of the state of the device's random generator, which is saved for each
+            random op that a plan computes again, and stays until the step ends; 0 where that
+            memory is none of the device's. Not hashed: it is of the machine.
 
     Raises:
         GraphError: a cycle, an unknown or duplicate name, or a negative or non-finite number;
@@ -137,9 +143,11 @@ class Graph:
     ops: tuple[Op, ...]
     outputs: tuple[str, ...]
     cost_unit: str = "unit"
+    random_state_bytes: int = 0
 
     def __post_init__(self) -> None:
         _check_values(self)
+        _check_bytes(f"graph {self.name!r}", "random_state_bytes", self.random_state_bytes)
         _check_ops(self)
         _check_sum(self)
         _check_order(self)
@@ -165,6 +173,11 @@ class Graph:
     def loss_index(self) -> int | None:
         """Position of the loss op, or None in a forward-only graph."""
         return next((i for i, op in enumerate(self.ops) if op.phase is Phase.LOSS), None)
+
+    @cached_property
+    def random_ops(self) -> frozenset[str]:
+        """Names of the ops that draw random numbers."""
+        return frozenset(op.name for op in self.ops if op.random)
 
     @cached_property
     def resident_bytes(self) -> int:

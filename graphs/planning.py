@@ -6,11 +6,12 @@ Here, below both planners and executor, so that neither needs to know the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
 
 if TYPE_CHECKING:
     from rematbench.graphs.kinds import Kind
@@ -242,3 +243,27 @@ class SupportsWarmStart(Protocol):
 
     @property
     def contained(self) -> Collection[str]: ...
+
+
+def planned(strategy: Strategy, problem: Problem) -> Solution:
+    """A strategy's plan, with room for the random generator's states that its own draws need.
+
+    No planner knows of these states, some kilobytes each (:attr:`Graph.random_state_bytes`). Where
+    they put a plan above its budget, it is made again for a budget that spares all of them; the
+    first answer's bound holds for the whole budget, and stays.
+
+    Raises:
+        NotApplicable, Infeasible: as ``strategy.plan`` does.
+    """
+    graph, budget = problem.graph, problem.budget
+    states = graph.random_state_bytes * (len(graph.random_ops) + 1)  # one is set aside
+    if not graph.random_ops or not states:
+        return strategy.plan(problem)
+    bare = replace(problem, graph=replace(graph, random_state_bytes=0))
+    first = strategy.plan(bare)
+    if first.plan is None or budget is None:
+        return first
+    if not budget < simulate(graph, first.plan).peak_bytes <= budget + states:
+        return first
+    again = strategy.plan(replace(bare, budget=max(1, budget - states)))
+    return replace(again, bound=first.bound, bound_of=first.bound_of)

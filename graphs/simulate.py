@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,23 +82,46 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
                 f"output {name!r} is not live at the end; compute op "
                 f"{graph.ops[tables.writer[output]].told} and do not free it",
             )
+    if graph.random_state_bytes and graph.random_ops:
+        states, aside = random_states(graph, codes)
+        during += states + aside
+        after += states
     peak = max(graph.resident_bytes, int(during.max(initial=0)))
     distinct = np.count_nonzero(np.bincount(tables.op_of[codes[codes >= 0]]))
     return Trace(peak, cost, computed - int(distinct), checkpoints, codes, during, after)
 
 
-def check_draws(graph: Graph, plan: Plan, random: Collection[str]) -> None:
+def random_states(graph: Graph, codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Bytes of the random generator's states that recomputed draws need, per statement.
+
+    Returns:
+        What is saved: a state before the first compute of each random op that is computed again,
+        which stays to the end. And what is set aside while one is computed again: the present one.
+    """
+    saved, aside = np.zeros((2, len(codes)), dtype=np.int64)
+    places: dict[int, list[int]] = {}
+    for position in np.flatnonzero(codes >= 0).tolist():
+        op = int(graph.tables.op_of[codes[position]])
+        if graph.ops[op].random:
+            places.setdefault(op, []).append(position)
+    for first, *again in places.values():
+        if again:
+            saved[first:] += graph.random_state_bytes
+            aside[again] += graph.random_state_bytes
+    return saved, aside
+
+
+def check_draws(graph: Graph, plan: Plan) -> None:
     """Refuse a plan whose random numbers would not be eager training's.
 
-    Args:
-        random: names of the ops that draw random numbers. Later computes of theirs repeat the
-            first ones, which draw one after the other.
+    Ops that draw random numbers must first run one after the other; later computes of theirs
+    repeat the first draws.
 
     Raises:
         InvalidPlan: a random op is first computed out of program order.
     """
     op_of, last = graph.tables.op_of, -1
-    drawing = {number for number, op in enumerate(graph.ops) if op.name in random}
+    drawing = {number for number, op in enumerate(graph.ops) if op.random}
     done: set[int] = set()
     for position, code in enumerate(plan.codes(graph).tolist()):
         op = int(op_of[code]) if code >= 0 else -1

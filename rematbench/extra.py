@@ -85,7 +85,8 @@ class Job(TypedDict, total=False):
         dict[str, int],
         Means(
             "what the simulated peak consists of: parameters, gradients, optimizer, batch, "
-            "buffers, activations, workspace; residents, where nobody knows what they are",
+            "buffers, activations, workspace, random_states (of the generator, for draws that "
+            "are repeated); residents, where nobody knows what they are",
             "bytes",
         ),
     ]
@@ -111,6 +112,9 @@ class Measured(TypedDict, total=False):
     eager_peak_bytes: Annotated[int | None, Means("the same", "bytes")]
     requested_bytes: Annotated[
         int | None, Means("measured peak before the caching allocator rounds up (CUDA)", "bytes")
+    ]
+    over_budget_bytes: Annotated[
+        int, Means("of the measured peak; reason says what explains it", "bytes")
     ]
     fragmentation_bytes: Annotated[
         int | None, Means("of the reserved ones, not in use at the peak (CUDA)", "bytes")
@@ -327,6 +331,9 @@ class Search(TypedDict, total=False):
     seconds_to_gap_5: Annotated[float | None, Means("until a gap of 5 % was proven", "seconds")]
     seconds_to_gap_2: Annotated[float | None, Means("until a gap of 2 % was proven", "seconds")]
     bounds: Annotated[dict[str, float], Means("by the space that they hold for", "cost_unit")]
+    refused_bound: Annotated[
+        float, Means("a bound above the plan's cost, which is not believed", "cost_unit")
+    ]
     no_plan_in: Annotated[list[str], Means("spaces proven to have none: the plan is outside them")]
     bound_by: Annotated[
         str, Means("how the bound was found; trivial: it is every op once, whatever the budget")

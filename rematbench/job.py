@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from rematbench.doubts import judge_bound, judge_peak
 from rematbench.first_row import first_row
 from rematbench.graphs import dotted
 from rematbench.graphs.allocator import replay
@@ -31,7 +32,7 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, in_program_order, program_order
-from rematbench.graphs.planning import PlannedRun
+from rematbench.graphs.planning import PlannedRun, planned
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.parts import memory_parts
 from rematbench.row import Outcome, Row, add_facts, ended, finite, put, sure, write_row
@@ -184,7 +185,7 @@ def _describe(row: Row, graph: Graph, settings: Settings, stream: EventStream | 
 def _plan(row: Row, strategy: Strategy, problem: Problem) -> Solution:
     began = perf_counter()
     try:
-        return strategy.plan(problem)
+        return planned(strategy, problem)
     finally:
         row["plan_seconds"] = perf_counter() - began
 
@@ -200,9 +201,9 @@ def _planned(
     graph, captured = problem.graph, problem.captured
     plan = solution.plan.labelled(settings.strategy, row["budget_bytes"])
     trace = simulate(graph, plan)
-    if captured is not None:
-        check_draws(graph, plan, captured.random_ops)
+    check_draws(graph, plan)
     _judge(row, solution, trace)
+    judge_bound(row, graph, replace(solution, plan=plan), trace, settings.target)
     row["extra"]["plan_hash"] = plan.hash(graph)
     row["extra"]["in_program_order"] = in_program_order(graph, plan)
     known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
@@ -258,16 +259,12 @@ def _judge(row: Row, solution: Solution, trace: Trace) -> None:
         "status": "ok",
         "variant": solution.variant,
         "cost": trace.cost,
-        "bound": solution.bound,
-        "bound_of": solution.bound_of,
         "objective": solution.objective,
         "recomputations": trace.recomputations,
         "checkpoints": trace.checkpoints,
         "peak_bytes": trace.peak_bytes,
         "solver": solution.solver,
     }
-    if solution.bound is not None:
-        row["gap"] = max(0.0, (trace.cost - solution.bound) / trace.cost) if trace.cost else 0.0
     add_facts(row, solution.details)
     if solution.native is not None:
         row["extra"]["native"] = solution.native.as_json()
@@ -351,7 +348,9 @@ def record(row: Row, measurement: Measurement, accounting: str) -> None:
     if reason is not None:
         row |= {"status": "failed", "reason": reason}
     else:
-        row["reason"] = measurement.remark
+        row["reason"] = measurement.remark or row["reason"]
+    if accounting == "full":
+        judge_peak(row)
 
 
 def failure(error: BaseException) -> Outcome:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.simulate import Trace
+from rematbench.graphs.simulate import Trace, random_states
 from rematbench.optimizer import STATE
 
 # Parts of the peak by kind of a resident value.
@@ -41,6 +41,9 @@ def memory_parts(
         else:
             part = "gradients" if value.name in gradient else "activations"
         found[part] += int(copies[number] * tables.value_bytes[number])
+    if graph.random_state_bytes and len(trace.codes):
+        peak = int(np.argmax(trace.bytes_during))
+        found["random_states"] = int(sum(random_states(graph, trace.codes))[peak])
     return found
 
 

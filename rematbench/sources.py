@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,10 @@ def load(
         captured = _remember("attached", model, lambda: _attach(settings, plain, chooser, say))
     chosen = [*model, settings.costmodel, settings.preset]
     costed = _remember("costed", chosen, lambda: _cost(settings, captured, say))
+    if settings.device != "none":
+        from rematbench.costmodel.device import random_state_bytes
+
+        costed = replace(costed, random_state_bytes=random_state_bytes(settings.device))
     graph = account(settings.accounting, costed, captured.kinds, captured.gradient_values)
     return with_optimizer(graph, held_bytes(settings, captured)), captured
 

@@ -9,7 +9,7 @@ from rematbench.graphs.errors import InvalidPlan, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
-from rematbench.graphs.simulate import simulate
+from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.graphs.synthetic import with_backward
 from rematbench.mistakes import one_line
 from rematbench.parts import memory_parts
@@ -51,6 +51,7 @@ def verify(graph: Graph, plan: Plan) -> Row:
     )
     try:
         trace = simulate(graph, plan)
+        check_draws(graph, plan)
     except InvalidPlan as error:
         return row | {"status": "failed", "reason": one_line(error)}
     row["extra"]["memory"] = memory_parts(graph, trace, None)

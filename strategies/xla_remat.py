@@ -284,8 +284,7 @@ class XlaRemat:
         assert problem.budget is not None
         ranks: tuple[Rank, ...] = ("bytes", "cost") if self.rank == "both" else (self.rank,)
         movable = problem.budget - problem.graph.resident_bytes
-        drawing = problem.captured.random_ops if problem.captured is not None else ()
-        random = {i for i, op in enumerate(problem.graph.ops) if op.name in drawing}
+        random = {i for i, op in enumerate(problem.graph.ops) if op.random}
         for share in _LIMITS:
             left: list[Rank] = []
             for rank in ranks:

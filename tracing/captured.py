@@ -79,7 +79,6 @@ class Captured:
         loss: tensor of the scalar loss.
         gradients: tensor of each parameter's gradient, by qualified name.
         updates: tensor of each mutated buffer's new value, by qualified name.
-        random_ops: names of the ops that draw from the random generator.
         constants: tensors that the trace holds itself.
         traits: of implementations that :mod:`rematbench.tracing.alternatives` attached.
         refused: implementations that it could not attach, and why.
@@ -96,7 +95,6 @@ class Captured:
     loss: str
     gradients: Mapping[str, str]
     updates: Mapping[str, str]
-    random_ops: frozenset[str]
     constants: Mapping[str, Tensor]
     traits: TraitsTable = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
@@ -105,6 +103,11 @@ class Captured:
     def kinds(self) -> dict[str, str]:
         """Kind (``parameter``, ``buffer``, ``input``, ...) of each resident value."""
         return {self.value_of[r.tensor]: r.kind for r in reversed(self.residents)}
+
+    @property
+    def random_ops(self) -> frozenset[str]:
+        """Names of the ops that draw from the random generator."""
+        return self.graph.random_ops
 
     @property
     def gradient_values(self) -> frozenset[str]:

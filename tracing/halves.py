@@ -279,7 +279,6 @@ class _HalvesBuilder(Builder):
             loss=self.tangents[0],
             gradients=self._gradients(gradients),
             updates=changes,
-            random_ops=self._random_ops(),
             constants=self.constants,
         )
         return Halves(

@@ -244,12 +244,8 @@ class Builder:
             loss=loss,
             gradients=gradients,
             updates=updates,
-            random_ops=self._random_ops(),
             constants=self.constants,
         )
-
-    def _random_ops(self) -> frozenset[str]:
-        return frozenset(n for n, d in self.drafts.items() if _draws(d.calls[0]))
 
     def _sum(self, parts: list[str]) -> str:
         """The gradient of a tied parameter, added up as autograd does: as its parts are made."""
@@ -318,6 +314,7 @@ class Builder:
                     (Implementation("default", own, 1.0),),
                     draft.scope,
                     autograd_node,
+                    _draws(draft.calls[0]),
                 )
             )
         return Graph(self.workload.name, values, tuple(ops), outputs)

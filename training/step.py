@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rematbench import costmodel as costs
+from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.budget import parse_budget, parse_bytes
 from rematbench.graphs.errors import (
     ConfigError,
@@ -29,7 +30,7 @@ from rematbench.graphs.errors import (
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
-from rematbench.graphs.planning import Problem, Strategy
+from rematbench.graphs.planning import Problem, Strategy, planned
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
@@ -227,6 +228,7 @@ def apply(
     looks = batch_looks(example)
     captured = _capture(unwrap(model)[0], loss, looks)
     graph = costs.apply(costmodel, captured.graph, captured, device=captured.device)
+    graph = replace(graph, random_state_bytes=random_state_bytes(captured.device))
     allowed = _allowed(budget, reserve, simulate(graph, program_order(graph)).peak_bytes)
     if not isinstance(chosen, Plan):
         chosen = _planned(chosen, captured, graph, allowed, time_limit, seed)
@@ -290,7 +292,7 @@ def _planned(
     time_limit: float,
     seed: int,
 ) -> Plan:
-    made = strategy.plan(Problem(graph, allowed, time_limit, seed, captured)).plan
+    made = planned(strategy, Problem(graph, allowed, time_limit, seed, captured)).plan
     if made is None:
         raise PlanError(f"{type(strategy).__name__} judges itself and makes no plan to train with")
     return made.labelled(type(strategy).__name__, allowed)

@@ -54,7 +54,7 @@ def generate(captured: Captured, plan: Plan) -> Program:
             program order.
     """
     peak_bytes = simulate(captured.graph, plan).peak_bytes
-    check_draws(captured.graph, plan, captured.random_ops)
+    check_draws(captured.graph, plan)
     writer = Writer(captured)
     lines = [
         *writer.prologue(),

@@ -43,6 +43,7 @@ class RandomReplay:
     def resume(self) -> None:
         """Go on where the step was before ``replay``."""
         self._generator.set_rng_state(self._present)
+        self._present = None
 
 
 @contextmanager

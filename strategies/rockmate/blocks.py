@@ -134,7 +134,7 @@ class _Maker:
         for v in (*self.parts.reads[number], *self.parts.writes[number]):
             self.seen.setdefault(v)
         ways = op.implementations[:1]
-        return Op(op.name, op.phase, op.writes, ways)
+        return Op(op.name, op.phase, op.writes, ways, random=op.random)
 
     def rest(self, returned: Iterable[int]) -> Op:
         out = sorted(self.parts.outputs[self.stage])

@@ -79,8 +79,7 @@ class _Search:
 
     def __init__(self, problem: Problem, tree: ModuleTree, budget: int, release: str) -> None:
         self.graph, self.tree, self.budget, self.release = problem.graph, tree, budget, release
-        random = problem.captured.random_ops if problem.captured is not None else ()
-        self.program = SacProgram(problem.graph, tree, random, problem.seed)
+        self.program = SacProgram(problem.graph, tree, problem.graph.random_ops, problem.seed)
         self.deadline = perf_counter() + problem.time_limit
         self.found: dict[int, Decision] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from naive import Rejected, naive_simulate
 from rematbench.graphs.errors import InvalidPlan
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
+from rematbench.graphs.planning import Problem, Solution, Traits, planned
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain
 
@@ -159,3 +161,49 @@ def test_hash_sees_every_change() -> None:
     assert graph.hash == unit_chain(3).hash
     other = replace(graph, values=(Value("layer0", 2), *graph.values[1:]))
     assert other.hash != graph.hash
+
+
+def drawing_chain() -> Graph:
+    """A chain of four forward layers, of which the first two draw random numbers."""
+    graph = unit_chain(4)
+    ops = tuple(replace(op, random=i < 2) for i, op in enumerate(graph.ops))
+    return replace(graph, ops=ops, random_state_bytes=100)
+
+
+def test_states_of_the_random_generator_stay_from_the_first_draw_on() -> None:
+    graph = drawing_chain()
+    bare = replace(graph, random_state_bytes=0)
+    assert (
+        simulate(graph, program_order(graph)).peak_bytes
+        == simulate(bare, program_order(bare)).peak_bytes
+    )
+    first = graph.tables.op_first
+    order = first[[0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 7, 8]]
+    plan = Plan.from_codes(graph, with_frees(graph, order))
+    with_states, without = simulate(graph, plan), simulate(bare, plan)
+    saved = with_states.bytes_after - without.bytes_after
+    computes = np.flatnonzero(with_states.codes >= 0)
+    assert saved[computes].tolist() == [100] + [200] * 12
+    aside = with_states.bytes_during - without.bytes_during - saved
+    assert np.flatnonzero(aside).tolist() == computes[[5, 6]].tolist()  # the present state
+
+
+def test_planners_leave_room_for_random_states() -> None:
+    graph = drawing_chain()
+    budget = 6
+
+    class Exact:
+        traits = Traits("yes", "no", "no")
+        asked: ClassVar[list[int | None]] = []
+
+        def plan(self, problem: Problem) -> Solution:
+            assert problem.graph.random_state_bytes == 0
+            self.asked.append(problem.budget)
+            first = graph.tables.op_first
+            order = first[[0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 7, 8]]
+            plan = Plan.from_codes(graph, with_frees(graph, order))
+            return Solution(plan, bound=float(len(self.asked)), bound_of="any")
+
+    found = planned(Exact(), Problem(graph, budget))
+    assert Exact.asked == [budget, 1]  # two states, and one that is set aside: 300 bytes
+    assert found.bound == 1.0

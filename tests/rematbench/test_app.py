@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from helpers import diamond, weights
 
 from rematbench import terminal
 from rematbench.app import main
-from rematbench.graphs.files import write_graph, write_plan
+from rematbench.graphs.files import read_graph, write_graph, write_plan
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.report.app import main as report
@@ -275,6 +277,22 @@ def test_verify(tmp_path: Path) -> None:
     assert row["status"] == "ok"
     assert set(row["extra"]["memory"]) == {"residents", "activations", "workspace"}
     assert sum(row["extra"]["memory"].values()) == row["peak_bytes"]
+
+
+def test_verify_refuses_other_random_numbers_than_eager_training_draws(tmp_path: Path) -> None:
+    ops = tuple(simple_op(f"drop{i}", Phase.FORWARD, ["x"], [f"drop{i}"], 1) for i in range(2))
+    values = (Value("x", 1, resident=True), Value("drop0", 1), Value("drop1", 1))
+    plain = Graph("two", values, ops, ("drop0", "drop1"))
+    swapped = Plan((Compute("drop1"), Compute("drop0")), "two")
+    assert verify(plain, swapped)["status"] == "ok"
+    drawing = replace(plain, ops=tuple(replace(op, random=True) for op in ops))
+    write_graph(tmp_path / "g.json", drawing)
+    kept = read_graph(tmp_path / "g.json")
+    assert kept == drawing
+    assert verify(kept, program_order(kept))["status"] == "ok"
+    row = verify(kept, swapped)
+    assert row["status"] == "failed"
+    assert "random op 'drop0' is first computed out of program order" in row["reason"]
 
 
 def test_rows_say_who_asked_for_them(call) -> None:

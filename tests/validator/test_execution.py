@@ -10,9 +10,12 @@ import torch.nn.functional as F
 from helpers import recompute_everything
 from torch import Tensor, nn
 
-from rematbench import validator
+from rematbench import costmodel, validator
+from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.errors import CaptureError, InvalidPlan
 from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.simulate import simulate
+from rematbench.parts import memory_parts
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
@@ -52,7 +55,8 @@ def test_bits_of_eager_training(small: Captured, make) -> None:
 
 
 def test_a_dropout_that_is_not_replayed_is_caught(small: Captured) -> None:
-    forgetful = replace(small, random_ops=frozenset())
+    ops = tuple(replace(op, random=False) for op in small.graph.ops)
+    forgetful = replace(small, graph=replace(small.graph, ops=ops))
     checker = validator.Validator(small, "cpu", seed=0)
     program = validator.generate(forgetful, recompute_everything(small.graph))
     judgement = checker.check(program)
@@ -114,3 +118,34 @@ def test_gradients_on_cuda() -> None:
     for make in (program_order, recompute_everything):
         measured = validator.measure(captured, make(captured.graph), device="cuda", repeats=2)
         assert measured.reason is None
+
+
+class TwoDropouts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Linear(64, 64), nn.Dropout(0.1), nn.Linear(64, 64), nn.Dropout(0.1))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).square().sum()
+
+
+def test_saved_random_states_are_in_the_simulated_peak() -> None:
+    workload = Workload(
+        "two", TwoDropouts(), lambda: (torch.randn(8, 64),), lambda model, x: model(x)
+    )
+    captured = capture(workload)
+    profiled = costmodel.apply("profiled", captured.graph, captured, device="cpu")
+    plan = recompute_everything(captured.graph)
+    measured = validator.measure(captured, plan, device="cpu", repeats=1)
+    assert measured.reason is None
+    state = random_state_bytes("cpu")
+    assert state > 0
+    counted = simulate(replace(profiled, random_state_bytes=state), plan)
+    assert counted.peak_bytes == measured.measured_peak_bytes
+    assert simulate(profiled, plan).peak_bytes == counted.peak_bytes - 2 * state
+    parts = memory_parts(replace(profiled, random_state_bytes=state), counted, captured.kinds)
+    assert parts["random_states"] == 2 * state
+    assert sum(parts.values()) == counted.peak_bytes
+    assert random_state_bytes("cuda") == 0

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from rematbench import costmodel as costs
+from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.errors import (
     ConfigError,
     Infeasible,
@@ -36,7 +37,6 @@ from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.sharing import Share, share_of
 
 _told = logging.getLogger(FOR_THE_USER)
-_STATE_BYTES = 5056  # of the CPU's random generator, the largest
 _TRIES = 4
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
@@ -165,8 +165,7 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
     # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
-    random = halves.captured.random_ops
-    once.update(i for i, op in enumerate(graph.ops) if op.name in random and _is_seed(op.name))
+    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op.name))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
@@ -193,7 +192,7 @@ def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
 
 def _judged(halves: Halves, graph: Graph, plan: Plan, options: Options) -> tuple[Trace, Share]:
     trace = simulate(graph, plan)
-    check_draws(graph, plan, halves.captured.random_ops)
+    check_draws(graph, plan)
     return trace, share_of(halves, graph, plan, trace)
 
 
@@ -205,7 +204,7 @@ def _extras(halves: Halves) -> int:
         for value in captured.graph.values
         if value.name in {captured.value_of[name] for name in halves.changed}
     )
-    return copies + _STATE_BYTES * len(captured.random_ops)
+    return copies + random_state_bytes(captured.device) * len(captured.random_ops)
 
 
 def _searched(

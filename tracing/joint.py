@@ -46,6 +46,7 @@ class Draft:
     values: list[str]
     scope: str = ""
     sequence: int | None = None  # of the autograd node that it is part of, in the trace's count
+    adds_gradients: bool = False  # of a tensor that several ops read, as autograd's engine does
 
 
 class Builder:
@@ -184,7 +185,8 @@ class Builder:
         phase = Phase.BACKWARD if backward else Phase.FORWARD
         for name, part in _split(node.name, call):
             values = list(dict.fromkeys(self.value_of[out] for out in part.outs if out))
-            draft = Draft(phase, [part], values, scope_of(node), _sequence(node))
+            adds = bool(node.meta.get("is_gradient_acc")) and node.target is aten.add.Tensor
+            draft = Draft(phase, [part], values, scope_of(node), _sequence(node), adds)
             self.drafts[name] = draft
             self.owner.update(dict.fromkeys(values, draft))
 
@@ -248,11 +250,15 @@ class Builder:
         )
 
     def _sum(self, parts: list[str]) -> str:
-        """The gradient of a tied parameter, added up as autograd does: as its parts are made."""
+        """The gradient of a tied parameter, added up as autograd does: as its parts are made.
+
+        Each name of the parameter may have been read several times; the trace has added those up.
+        """
         if len(parts) == 1:  # as nearly all: what follows looks at every tensor of the step
             return parts[0]
         order = {name: position for position, name in enumerate(self.tensors)}
-        total, *rest = sorted(parts, key=order.__getitem__)
+        single = [summand for part in parts for summand in self._summands(part)]
+        total, *rest = sorted(single, key=order.__getitem__)
         for part in rest:
             specs = [self.tensors[name] for name in (total, part)]
             like = [
@@ -271,6 +277,13 @@ class Builder:
             self.owner[name] = draft
             total = name
         return total
+
+    def _summands(self, part: str) -> list[str]:
+        """The gradients that the trace has added up to a part."""
+        draft = self.owner.get(self.value_of[part])
+        if draft is None or not draft.adds_gradients or len(draft.calls) > 1:
+            return [part]
+        return [name for ref in draft.calls[0].args for name in self._summands(ref.name)]
 
     def _prune(self, ends: list[str]) -> None:
         """Drop ops and views that nothing needs; ops that draw random numbers stay in the draw."""

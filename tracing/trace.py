@@ -29,6 +29,7 @@ from rematbench.tracing.trouble import (
     check_types,
     check_values,
 )
+from rematbench.tracing.whole import kept_whole, without_tokens
 from rematbench.tracing.workload import Workload
 
 FRONTS = ("auto", "trace", "dynamo")
@@ -104,7 +105,7 @@ def _by_dynamo(workload: Workload, device: str, failed: CaptureError) -> list[No
 
 def _trace(workload: Workload, device: str, front: str) -> list[Node]:
     joint = trace_joint(workload, device, front)
-    nodes = list(joint.graph.nodes)
+    nodes = without_tokens(list(joint.graph.nodes))
     if front == "dynamo":  # which traces them, with numbers that only a run tells
         check_values(workload.name, nodes)
     for node in nodes:
@@ -125,6 +126,7 @@ def trace_joint(workload: Workload, device: str, front: str = "trace") -> GraphM
     recurrent = any(isinstance(m, nn.RNNBase) for m in workload.module.modules())
     state = torch.get_rng_state()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(kept_whole())
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         if front == "dynamo":

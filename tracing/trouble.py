@@ -25,6 +25,7 @@ _BRANCHES = (
 )
 # By exception type, or by words of the message: what to do about it.
 _REMEDIES = {
+    "_ctc_loss": "PyTorch cannot trace ctc_loss; train with another loss",
     "DataDependentOutputException": _BRANCHES,
     "DynamicOutputShapeException": _BRANCHES,
     "GuardOnDataDependentSymNode": _BRANCHES,

@@ -38,7 +38,9 @@ class Verdict(StrEnum):
       device that does not repeat its own bits: within
       :data:`~rematbench.validator.compare.TOLERANCE`;
     - ``rounding``: it runs implementations that round otherwise; in double precision it is eager
-      training's step, and each of them alone is within what it states;
+      training's step, and each of them alone is within what it states. Or the trace itself rounds
+      otherwise than eager training, whose step it is in double precision, and the plan has every
+      bit of the trace in program order;
     - ``lossy``: the same, but for encodings that lose information, by what the row says;
     - ``wrong``: it is another step;
     - ``unjudged``: eager training does not fit the device.
@@ -110,7 +112,15 @@ class Measurement:
     @property
     def remark(self) -> str | None:
         """What whoever takes the plan for eager training's step should know; None: nothing."""
-        if self.verdict is not Verdict.LOSSY or self.rounding is None:
+        if self.rounding is None:
+            return None
+        if self.verdict is Verdict.ROUNDING and not self.rounding.alone_count:
+            return (
+                f"the trace rounds otherwise than eager training: gradients are off by up to "
+                f"{self.gradient_max_error or 0.0:.2g} of their largest entry, in float64 by "
+                f"{self.rounding.float64_error or 0.0:.2g}; the plan has every bit of the trace"
+            )
+        if self.verdict is not Verdict.LOSSY:
             return None
         return (
             f"lossy: encodings are off by up to {self.rounding.lossy_error or 0.0:.2g} of their "
@@ -173,14 +183,22 @@ class Validator:
         """Run and compare with eager training."""
         judge = self._rounding
         if not judge.is_inexact(program):
-            found = self._compared(program)
-            verdict = Verdict.EXACT if found.reason is None else Verdict.WRONG
-            return Judgement(verdict, found, reason=found.reason)
+            return self._check_exact(program)
         found = self._compared(program, tolerance=math.inf)
         rounding = judge.judge(program)
         reason = found.reason or rounding.reason
         verdict = Verdict.LOSSY if judge.is_lossy(program) else Verdict.ROUNDING
         return Judgement(Verdict.WRONG if reason else verdict, found, rounding, reason)
+
+    def _check_exact(self, program: Program) -> Judgement:
+        result = self.bench.result_of(self.bench.run(program))
+        found = compare(result, self.reference, exact=self.exact)
+        if found.reason is None:
+            return Judgement(Verdict.EXACT, found)
+        rounding = self._rounding.judge_trace(result) if self.exact else None
+        if rounding is None:
+            return Judgement(Verdict.WRONG, found, reason=found.reason)
+        return Judgement(Verdict.ROUNDING, found, rounding)
 
     def _compared(self, program: Program, tolerance: float | None = None) -> Comparison:
         """In the working precision: bit by bit where the device repeats its bits."""

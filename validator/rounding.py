@@ -98,7 +98,8 @@ class Judge:
     def use(self) -> None:
         """The bench's model has other implementations now."""
         self._alone.clear()
-        vars(self).pop("_checkpoint_all", None)
+        for name in ("_checkpoint_all", "_trace_in_double"):
+            vars(self).pop(name, None)
 
     def judge(self, program: Program) -> Rounding:
         """The verdict on a program that runs inexact implementations."""
@@ -122,6 +123,29 @@ class Judge:
             lossy_error=max((error for error in lossy if error is not None), default=None),
             reason="; ".join(wrong[:2]) or None,
         )
+
+    def judge_trace(self, found: StepResult) -> Rounding | None:
+        """The verdict on exact implementations that differ from eager training in their last bits.
+
+        A trace may take an op apart that eager training calls whole (an LSTM's). Then a plan must
+        have every bit of the trace's own program order, and the trace must be eager training's step
+        in double precision.
+
+        Returns:
+            None: that is not what the difference comes from.
+        """
+        own = self.bench.result_of(self.bench.run(self._checkpoint_all))
+        if not compare(found, own, exact=True).bitwise:
+            return None
+        double = self._trace_in_double
+        if double.reference != "eager" or double.comparison is None or double.comparison.reason:
+            return None
+        error = double.comparison.max_error
+        return Rounding(error, double.reason, double.reference, 0, None, None, None, None)
+
+    @cached_property
+    def _trace_in_double(self) -> _InDouble:
+        return self._in_double(self._checkpoint_all)
 
     def _traits(self, way: Way) -> ImplementationTraits:
         return self.bench.captured.traits.get(way, ImplementationTraits())

@@ -1,0 +1,84 @@
+"""What a trace adds to eager training's ops, or takes apart of them: as eager training has it.
+
+PyTorch registers decompositions in Python for some ops that have kernels of their own. While a step
+is traced they go before these kernels, and their results differ from eager training's in the last
+bits; a plan would also account for many small ops where one runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch.distributions import Distribution
+from torch.fx import Node
+
+from rematbench.graphs.errors import CaptureError
+
+_WHOLE = (
+    *("upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "hardshrink", "softshrink"),
+    *("multi_margin_loss", "multilabel_margin_loss_forward", "lstm", "gru", "rnn_tanh", "rnn_relu"),
+)
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+
+
+@contextlib.contextmanager
+def kept_whole() -> Iterator[None]:
+    """While it is open, these ops are not decomposed in Python; not for two threads at once.
+
+    Nor do distributions look at the values of their arguments, which a trace does not have.
+    """
+    validates = Distribution._validate_args
+    removed: list[tuple[Any, DispatchKey, Any]] = []
+    for name in _WHOLE:
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in () if packet is None else packet.overloads():
+            op = getattr(packet, overload)
+            removed += [(op, key, op.py_kernels.pop(key)) for key in _KEYS if key in op.py_kernels]
+            op._dispatch_cache.clear()
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(validates)
+        for op, key, kernel in removed:
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()
+
+
+def without_tokens(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes without those that only order effects: tokens, and checks of linear algebra.
+
+    ``torch.linalg`` looks whether a matrix was singular. A trace does so by an op that has no
+    result and is ordered by tokens; a plan runs without that check.
+
+    Raises:
+        CaptureError: an op has another effect, which a plan would lose.
+    """
+    gone: set[Node] = set()
+    for node in nodes:
+        description = type(node.meta.get("desc")).__name__
+        if node.op == "placeholder" and description.endswith("TokenAOTInput"):
+            gone.add(node)
+        elif str(node.target) == "with_effects":
+            if str(node.args[1]) != "aten._linalg_check_errors.default":
+                raise CaptureError(
+                    f"the step has an effect besides its results, {node.args[1]}; a plan may run "
+                    "an op twice: remove it from the step"
+                )
+            gone.add(node)
+        elif node.target is operator.getitem and node.args[0] in gone:
+            gone.add(node)
+    if not gone:
+        return list(nodes)
+    output = next(node for node in nodes if node.op == "output")
+    pairs = zip(output.args[0], output.meta["desc"], strict=True)  # type: ignore[arg-type]
+    kept = [(end, described) for end, described in pairs if end not in gone]
+    output.args = ([end for end, _ in kept],)
+    output.meta["desc"] = [described for _, described in kept]
+    return [node for node in nodes if node not in gone]

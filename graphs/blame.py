@@ -28,8 +28,13 @@ def one_line(error: BaseException) -> str:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
     except BaseException:  # whatever somebody's __str__ does
         text = "(its message cannot be printed)"
-    text = " ".join(str(text).encode("utf-8", "backslashreplace").decode().split())
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return printable(text)
+
+
+def printable(text: object) -> str:
+    """A text on one line that any terminal and file can hold: no escapes, no lone surrogates."""
+    told = " ".join(str(text).encode("utf-8", "backslashreplace").decode().split())
+    return "".join(c if c.isprintable() else "?" for c in told)
 
 
 def accuse(error: BaseException) -> str:

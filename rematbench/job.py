@@ -129,7 +129,10 @@ def _below_once(row: Row) -> str:
     floor, budget = row["extra"].get("once_floor_bytes"), row["budget_bytes"]
     if floor is None or budget is None or budget >= floor:
         return ""
-    return f"; every plan in program order below {floor} bytes computes some gradient twice"
+    return (
+        f"; every plan in program order below {floor} bytes computes some gradient twice: give a "
+        "larger budget, or a larger batch, of which that is a smaller share"
+    )
 
 
 def make_strategy(settings: Settings) -> Strategy:

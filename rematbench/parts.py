@@ -43,7 +43,8 @@ def memory_parts(
         found[part] += int(copies[number] * tables.value_bytes[number])
     if graph.random_state_bytes and len(trace.codes):
         peak = int(np.argmax(trace.bytes_during))
-        found["random_states"] = int(sum(random_states(graph, trace.codes))[peak])
+        saved, aside = random_states(graph, trace.codes)
+        found["random_states"] = int(saved[peak] + aside[peak])
     return found
 
 

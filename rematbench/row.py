@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar, cast, get_type_hints
 
 from rematbench.extra import Extra, Means
+from rematbench.graphs.blame import printable
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.json_files import (
     read_json,
@@ -306,6 +307,11 @@ def _cell(value: Any) -> str:
 
 
 def format_row(row: Row) -> str:
-    """The row as ``column=value`` lines, without what is null."""
-    pairs = zip(COLUMNS, values_of(row), strict=True)
-    return "\n".join(f"{column}={_cell(value)}" for column, value in pairs if value is not None)
+    """The row as ``column=value`` lines, without what is null; ``extra``, the longest, is first.
+
+    A value of several lines, or with control characters, is one line of what can be printed.
+    """
+    named = dict(zip(COLUMNS, values_of(row), strict=True))
+    order = ("extra", *(column for column in COLUMNS if column != "extra"))
+    shown = ((column, named[column]) for column in order if named[column] is not None)
+    return "\n".join(f"{column}={printable(_cell(value))}" for column, value in shown)

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rematbench import progress
+from rematbench.closing import closing_line
 from rematbench.graphs.errors import ConfigError, RematbenchError
 from rematbench.mistakes import explain, failed_row
 from rematbench.row import Row, format_row, marked, write_row
@@ -101,6 +102,7 @@ class JobTask(Task):
                 self.mistake = error
                 return None
             self._show(row)
+            print(closing_line(row, folder))
             return row
         began = time()
         try:

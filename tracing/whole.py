@@ -77,7 +77,7 @@ def without_tokens(nodes: Sequence[Node]) -> list[Node]:
     if not gone:
         return list(nodes)
     output = next(node for node in nodes if node.op == "output")
-    pairs = zip(output.args[0], output.meta["desc"], strict=True)  # type: ignore[arg-type]
+    pairs = zip(output.args[0], output.meta["desc"], strict=True)
     kept = [(end, described) for end, described in pairs if end not in gone]
     output.args = ([end for end, _ in kept],)
     output.meta["desc"] = [described for _, described in kept]

@@ -34,9 +34,9 @@ def workload(asked: Asked) -> Workload:
     default = module.default_cfg["input_size"][1:]
     height, width = image_size(asked.resolution, "x".join(map(str, default)))
     size = asked.size(32)
-    asked.check_classes("num_classes", module.num_classes)
 
     def make_batch() -> tuple[Tensor, ...]:
+        asked.check_classes("num_classes", module.num_classes)
         images = torch.randn(size, 3, height, width)
         return images, torch.randint(0, module.num_classes, (size,))
 

@@ -82,7 +82,8 @@ def test_a_budget_below_gradients_that_are_there_once_says_so(call) -> None:
     row = row_of("runs/jobs")
     assert row["extra"]["once_floor_bytes"] == 85
     assert row["reason"].endswith(
-        "every plan in program order below 85 bytes computes some gradient twice)"
+        "every plan in program order below 85 bytes computes some gradient twice: give a larger "
+        "budget, or a larger batch, of which that is a smaller share)"
     )
 
 

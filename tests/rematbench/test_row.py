@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.row import finite, make_row, read_row, write_row
+from rematbench.closing import closing_line
+from rematbench.row import finite, format_row, make_row, read_row, write_row
 from rematbench.terminal import summarise
 
 
@@ -54,3 +55,22 @@ def test_the_summary_says_what_the_gradients_rest_on(
     summarise([row], "sweep")
     last = capsys.readouterr().out.splitlines()[-2]
     assert last.split("│")[-2].strip() == said
+
+
+def test_the_closing_line_has_what_a_person_wants() -> None:
+    row = make_row(status="ok", overhead=0.125, gap=0.01, peak_bytes=2**20, budget_bytes=2**21)
+    row |= {"plan_seconds": 2.5, "measured_overhead": 0.13}
+    assert closing_line(row, Path("out")) == (
+        "ok: +12.5 % cost (measured +13 %; at most 1 % above the bound), peak 1.00 MiB of "
+        "2.00 MiB, planned in 2.5 s; all of it: out/row.json"
+    )
+    refused = make_row(status="not_applicable")
+    assert closing_line(refused, Path("out")) == "not_applicable; all of it: out/row.json"
+
+
+def test_a_printed_row_is_a_line_per_column() -> None:
+    """A name from a file forges no column, and moves no cursor."""
+    row = make_row(model="net\nstatus=ok\x1b[2J\ud800", status="failed")
+    lines = format_row(row).splitlines()
+    assert "model=net status=ok?[2J\\ud800" in lines
+    assert [line for line in lines if line.startswith("status=")] == ["status=failed"]

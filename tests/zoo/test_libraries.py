@@ -184,4 +184,4 @@ def test_size() -> None:
 )
 def test_refusals(name: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        make(name, **options)
+        make(name, **options).make_batch()

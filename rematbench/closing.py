@@ -1,0 +1,39 @@
+"""What a person wants to know of a row: how it ended, what it costs and holds, and how soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rematbench.graphs.blame import printable
+from rematbench.row import Row
+from rematbench.terminal import size
+
+
+def closing_line(row: Row, folder: Path) -> str:
+    """Status, overhead, peak and planning time of a row, and the file that has the rest."""
+    parts = [_cost(row), _peak(row), _time(row)]
+    told = ", ".join(part for part in parts if part)
+    ended = printable(f"{row['status']}: {told}" if told else f"{row['status']}")
+    return f"{ended}; all of it: {folder / 'row.json'}"
+
+
+def _cost(row: Row) -> str:
+    if row["overhead"] is None or row["status"] != "ok":
+        return ""
+    measured = row["measured_overhead"]
+    facts = [f"measured {100 * measured:+.3g} %"] if measured is not None else []
+    if row["gap"] is not None:
+        facts.append(f"at most {100 * row['gap']:.2g} % above the bound")
+    return f"{100 * row['overhead']:+.3g} % cost" + (f" ({'; '.join(facts)})" if facts else "")
+
+
+def _peak(row: Row) -> str:
+    peak, budget = row["peak_bytes"], row["budget_bytes"]
+    if peak is None:
+        return ""
+    return f"peak {size(peak)}" + (f" of {size(budget)}" if budget is not None else "")
+
+
+def _time(row: Row) -> str:
+    seconds = row["plan_seconds"]
+    return "" if seconds is None else f"planned in {seconds:.2g} s"

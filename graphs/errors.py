@@ -64,12 +64,6 @@ class Infeasible(RematbenchError):
         self.proven = proven
 
 
-class OutOfMemory(Infeasible):
-    """An online strategy had nothing left to evict."""
-
-    status = "out_of_memory"
-
-
 class Thrashed(Infeasible):
     """An online strategy spent more on recomputation than it may."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
-from rematbench.graphs.errors import OutOfMemory, Stopped, Thrashed
+from rematbench.graphs.errors import Infeasible, Stopped, Thrashed
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict, check_choice
 from rematbench.strategies.dtr.addresses import AddressMachine, Policy, machine_for
@@ -50,7 +50,7 @@ class Coop:
         """On ``problem.stream`` where there is one, else on ``problem.graph``.
 
         Raises:
-            OutOfMemory: on a graph, no run of storages can be evicted.
+            Infeasible: on a graph, no run of storages can be evicted.
             Thrashed: on a graph, rematerialization costs more than ``thrash_limit`` allows.
             Stopped: on a graph, ``problem.time_limit`` is over.
             GraphError: the stream or graph cannot be played.
@@ -74,7 +74,7 @@ class Coop:
         if made is None:
             return self._judged(compiled, run, reason, details)
         if run.status != "ok":
-            kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Stopped}
+            kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
         computes = computes_of(compiled, made, run)
         plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rematbench.graphs.errors import OutOfMemory, Stopped, Thrashed
+from rematbench.graphs.errors import Infeasible, Stopped, Thrashed
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict
 from rematbench.strategies.dtr.compiled import (
@@ -26,7 +26,7 @@ from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
 from rematbench.streams.convert import GraphStream, stream_of_graph
 from rematbench.streams.eviction import Cost
 
-STATUSES = {"ok": "ok", "oom": "out_of_memory", "thrash": "thrashed", "stopped": "time_limit"}
+STATUSES = {"ok": "ok", "oom": "infeasible", "thrash": "thrashed", "stopped": "time_limit"}
 _LONGEST_TRACE = 2_000_000  # events, some 50 MB of CSV; longer ones are left out
 
 
@@ -78,7 +78,7 @@ class Dtr:
         """On ``problem.stream`` where there is one, else on ``problem.graph``.
 
         Raises:
-            OutOfMemory: on a graph, nothing is left to evict.
+            Infeasible: on a graph, nothing is left to evict.
             Thrashed: on a graph, rematerialization costs more than ``thrash_limit`` allows.
             Stopped: on a graph, ``problem.time_limit`` is over.
             GraphError: the stream or graph cannot be played.
@@ -128,7 +128,7 @@ class Dtr:
         run = self._play(problem, compiled)
         reason = _reason(self, compiled, run, problem.budget)
         if run.status != "ok":
-            kinds = {"oom": OutOfMemory, "thrash": Thrashed, "stopped": Stopped}
+            kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
         computes = computes_of(compiled, made, run)
         plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))

@@ -12,7 +12,7 @@ from event_streams import streams
 from helpers import diamond
 from hypothesis import given, settings
 
-from rematbench.graphs.errors import GraphError, Infeasible, OutOfMemory, Thrashed
+from rematbench.graphs.errors import GraphError, Infeasible, Thrashed
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, program_order
 from rematbench.graphs.simulate import simulate
@@ -48,7 +48,7 @@ def test_plans_keep_the_budget(heuristic: str) -> None:
             budget = int(base.peak_bytes * fraction)
             try:
                 solution = Dtr(heuristic).plan(Problem(graph, budget))
-            except (OutOfMemory, Thrashed):
+            except Infeasible:
                 continue
             found += 1
             assert solution.plan is not None
@@ -72,7 +72,7 @@ def test_workspace_counts() -> None:
     )
     values = (Value("x", 10, True), Value("a", 10), Value("loss", 1))
     graph = Graph("work", values, ops, ("loss",))
-    with pytest.raises(OutOfMemory, match="needs 70 bytes with nothing left to evict"):
+    with pytest.raises(Infeasible, match="needs 70 bytes with nothing left to evict"):
         Dtr().plan(Problem(graph, 69))
     assert Dtr().plan(Problem(graph, 70)).plan is not None
     assert stream_of_graph(graph).stream.cost_unit.endswith("unit")
@@ -81,7 +81,7 @@ def test_workspace_counts() -> None:
 def test_ends() -> None:
     with pytest.raises(Thrashed, match="rematerialization costs more"):
         Dtr(thrash_limit=1.0).plan(Problem(unit_chain(60), 12))
-    with pytest.raises(OutOfMemory, match="constants alone are 4 bytes, the budget is 3"):
+    with pytest.raises(Infeasible, match="constants alone are 4 bytes, the budget is 3"):
         Dtr().plan(Problem(diamond(), 3))
     with pytest.raises(Infeasible, match="time limit"):
         Dtr().plan(Problem(unit_chain(60), 12, time_limit=0.0))
@@ -168,7 +168,7 @@ def test_verdict_on_a_log() -> None:
     assert ("computed", "loss", 37 - 20) in solution.verdict.trace
     small = judged(11).verdict
     assert small is not None
-    assert small.status == "out_of_memory"
+    assert small.status == "infeasible"
     assert small.reason == "the constants alone are 12 bytes, the budget is 11"
 
 
@@ -209,7 +209,7 @@ def test_the_papers_smallest_memory_of_unet(dealloc: str, least: float) -> None:
         return verdict.status
 
     assert status(least) == "ok"
-    assert status(least - 0.1) == "out_of_memory"
+    assert status(least - 0.1) == "infeasible"
 
 
 def test_bad_logs_end_in_one_line(tmp_path: Path) -> None:

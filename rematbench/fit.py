@@ -114,6 +114,7 @@ def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False
     Raises:
         RematbenchError: the configuration is bad, or the model cannot be captured.
     """
+    settings = replace(settings, trains_on=_device(settings))
     jobs = [with_strategy(settings, name) for name in asked.strategies]
     with TemporaryDirectory() as scratch:
         rows: list[Row] = []
@@ -154,6 +155,11 @@ def _rank(asked: FitRequest, row: Row) -> tuple[Any, ...]:
     return (row["status"] != "ok", batch, overhead, row["peak_bytes"] or infinite)
 
 
+def _device(settings: Settings) -> str:
+    """Where the printed code trains: on the device whose trace the plan is of."""
+    return "cuda" if settings.device == "cuda" else "cpu"
+
+
 def _told(row: Row) -> dict[str, Any]:
     return {
         key: row[key]
@@ -170,6 +176,7 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
         own = ("config", "arch", "task", "size", "dtype")
         options |= {key: model[key] for key in own if model.get(key) is not None}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
+    cast = model["kind"] not in LIBRARIES and model.get("dtype")  # a library's model is made so
     python = model["kind"] == "python"
     make = "make_python_model" if python else "make_model"
     name = model["target"] if python else model["name"]
@@ -184,13 +191,18 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
 from rematbench.zoo import {make}
 from rematbench import apply
 
-workload = {make}({name!r}{given})
-model, loss, example = workload.module, workload.loss, workload.make_batch()
+device = {_device(settings)!r}  # the plan is of this device's trace
+torch.manual_seed({settings.seed})
+workload = {make}({name!r}{given}){f".cast(torch.{model['dtype']})" if cast else ""}
+model, loss = workload.module.to(device), workload.loss
+with torch.device(device):
+    example = workload.make_batch()
 step = apply(model, loss, example, {str(plan)!r}, {budget}, costmodel={row["costmodel"]!r})
 
 optimizer = {made}
 for _ in range(3):
-    batch = workload.make_batch()  # your data here: tensors like those of the example
+    with torch.device(device):
+        batch = workload.make_batch()  # your data here: tensors like those of the example
     optimizer.zero_grad()
     value = step(*batch)  # instead of loss(model, *batch).backward()
     optimizer.step()

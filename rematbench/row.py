@@ -286,7 +286,7 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
 
 
 def _natural(path: Path) -> tuple[Any, ...]:
-    return tuple((part.isdigit(), int(part) if part.isdigit() else part) for part in path.parts)
+    return tuple((part.isdecimal(), int(part) if part.isdecimal() else part) for part in path.parts)
 
 
 def write_leaderboard(path: Path, rows: Iterable[Row]) -> None:

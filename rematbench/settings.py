@@ -65,6 +65,8 @@ class Settings:
         job_memory_limit: resident bytes of the process that runs the job, or None.
         numerics: of CUDA kernels, see :func:`rematbench.costmodel.device.use_numerics`.
         execute: run the plan on the device; else it is only captured and costed for it.
+        trains_on: the device that the plan is made to train on, where nothing runs here; saved
+            states of its random generator count. None: ``device``.
         device_memory: bytes of CUDA memory that the process may take, or None for all.
         experiment: the chosen ``experiment=``, or what else asked for the job; None: a person.
         group: which of the experiment's groups of sweeps.
@@ -93,6 +95,7 @@ class Settings:
     job_memory_limit: int | None = None
     numerics: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(NUMERICS, False))
     execute: bool = True
+    trains_on: str | None = None
     device_memory: int | None = None
     experiment: str | None = None
     group: str | None = None

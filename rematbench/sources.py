@@ -66,10 +66,11 @@ def load(
         captured = _remember("attached", model, lambda: _attach(settings, plain, chooser, say))
     chosen = [*model, settings.costmodel, settings.preset]
     costed = _remember("costed", chosen, lambda: _cost(settings, captured, say))
-    if settings.device != "none":
+    device = settings.trains_on or settings.device
+    if device != "none":
         from rematbench.costmodel.device import random_state_bytes
 
-        costed = replace(costed, random_state_bytes=random_state_bytes(settings.device))
+        costed = replace(costed, random_state_bytes=random_state_bytes(device))
     graph = account(settings.accounting, costed, captured.kinds, captured.gradient_values)
     return with_optimizer(graph, held_bytes(settings, captured)), captured
 

@@ -36,7 +36,7 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
     strategy = make_strategy(settings)
     if not isinstance(strategy, SupportsWarmStart):
         raise ConfigError(f"strategy.known=sweep: strategy={settings.strategy} takes no plans")
-    ours, number = first_row(settings), int(folder.name) if folder.name.isdigit() else 0
+    ours, number = first_row(settings), int(folder.name) if folder.name.isdecimal() else 0
     before = [folder.parent / str(earlier) for earlier in range(number)]
     rows = {job: read_row(job / "row.json") for job in before if (job / "plan.json").exists()}
     known = [

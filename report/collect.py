@@ -155,7 +155,7 @@ def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _natural(path: Path) -> tuple[Any, ...]:
-    return tuple((part.isdigit(), int(part) if part.isdigit() else part) for part in path.parts)
+    return tuple((part.isdecimal(), int(part) if part.isdecimal() else part) for part in path.parts)
 
 
 def _read_files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -119,6 +120,10 @@ def stream_of_graph(graph: Graph) -> GraphStream:
     total = sum(costs)
     whole = all(cost.is_integer() for cost in costs) and total < _EXACT_COST
     scale = 1.0 if whole else _SCALED_COST / total
+    unit = graph.cost_unit if whole else f"{1 / scale:g} {graph.cost_unit}"
+    if not isfinite(scale):  # of costs so small that only their ratios are numbers
+        costs, scale = [cost / total for cost in costs], _SCALED_COST
+        unit = f"{total / _SCALED_COST:g} {graph.cost_unit}"
     events: list[Event] = [Constant(v.name, v.bytes) for v in graph.values if v.resident]
     residents = len(events)
     codes = with_frees(graph, chosen[graph.needed_ops()]).tolist()
@@ -132,7 +137,6 @@ def stream_of_graph(graph: Graph) -> GraphStream:
         cost, workspace = round(costs[code] * scale), int(tables.workspace[code])
         events.append(Call(op.name, reads, tuple(results), cost, workspace))
     computes = tuple(code for code in codes if code >= 0)
-    unit = graph.cost_unit if whole else f"{1 / scale:g} {graph.cost_unit}"
     return GraphStream(EventStream(tuple(events), graph.name, unit), computes, residents)
 
 

@@ -133,7 +133,7 @@ class CheckmateRounding:
             Stopped: the relaxation was not solved in time.
         """
         started = perf_counter()
-        if problem.budget is None:
+        if problem.budget is None or problem.graph.needed_ops().sum() <= 1:  # nothing to choose
             return fitted(problem, program_order(problem.graph), variant=self._variant)
         search = _Search(self, problem, problem.budget, started)
         knob, plan, trace, curve = search.best()

@@ -157,6 +157,7 @@ class _Search:
         least = smallest_budget(self.family)
         most = max(least, 2 * int(self.family.bytes[-1]))
         row = np.geomspace(max(least, 1), max(most, 1), _ROW).round().astype(np.int64)
+        row = row.clip(least, most)  # beyond 2^53 bytes they are rounded
         for budget in sorted({least, most, *row[1:-1].tolist()}):
             yield self._tried(budget)
             fits = list(self.fits.values())

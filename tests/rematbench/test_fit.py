@@ -52,7 +52,9 @@ def call(
 
     def run(*keys: str) -> tuple[int, str, str, Path]:
         folder = tmp_path / "run"
-        given = ["model=python", "model.target=fitted_network:deep", "batch_size=64", "cache=null"]
+        given = ["cache=null"]
+        if not any(key.startswith("model=") for key in keys):
+            given += ["model=python", "model.target=fitted_network:deep", "batch_size=64"]
         given += ["costmodel=flops", "time_limit=5", f"hydra.run.dir={folder}"]
         monkeypatch.setattr(sys, "argv", ["rematbench-fit", *given, *keys])
         code = 0
@@ -86,6 +88,40 @@ def test_the_cheapest_plan_and_its_code(call: Call, place: Path) -> None:
         text=True,
         check=True,
     )
+    assert len(done.stdout.split()) == 3  # losses
+
+
+SMALL = ("model.options.layers=2", "model.options.width=16", "model.options.heads=2")
+SENTENCES = ("model.options.sequence_length=8", "model.options.vocabulary=16", "batch_size=16")
+PRINTED = [
+    (),
+    ("dtype=bfloat16",),
+    ("dtype=bfloat16", "optimizer=adamw", "memory=150kB"),
+    ("optimizer=momentum", "largest_batch=true", "memory=30kB"),
+    ("model=transformer_lm", *SMALL, *SENTENCES, "memory=250kB"),
+    ("model=transformer_lm", *SMALL, *SENTENCES, "memory=150kB", "dtype=bfloat16"),
+    ("model=gpt2", "model.size=small", "memory=1GiB", "dtype=bfloat16"),
+    ("memory=1GiB", "dtype=float64"),
+]
+
+
+@pytest.mark.parametrize("keys", PRINTED, ids=" ".join)
+def test_what_is_printed_runs(keys: tuple[str, ...], call: Call, place: Path) -> None:
+    pytest.importorskip("transformers", reason="the extra models")
+    given = ("memory=45kB", "strategy=linearized_greedy", "strategies=[]")
+    code, _, err, folder = call(*given, *keys)
+    assert code == 0, err
+    row = json.loads((folder / "row.json").read_text())
+    assert row["status"] == "ok", row["reason"]
+    environment = {**os.environ, "PYTHONPATH": f"{Path(fit.__file__).parents[1]}:{place}"}
+    done = subprocess.run(
+        [sys.executable, folder / "train.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == 3  # losses
 
 

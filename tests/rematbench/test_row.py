@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rematbench.closing import closing_line
-from rematbench.row import finite, format_row, make_row, read_row, write_row
+from rematbench.row import find_rows, finite, format_row, make_row, read_row, write_row
 from rematbench.terminal import summarise
 
 
@@ -74,3 +74,10 @@ def test_a_printed_row_is_a_line_per_column() -> None:
     lines = format_row(row).splitlines()
     assert "model=net status=ok?[2J\\ud800" in lines
     assert [line for line in lines if line.startswith("status=")] == ["status=failed"]
+
+
+def test_a_folder_named_by_a_digit_that_is_no_number_is_read(tmp_path: Path) -> None:
+    for name in ("²", "3", "a"):
+        (tmp_path / name).mkdir()
+        write_row(tmp_path / name / "row.json", make_row(model=name))
+    assert {row["model"] for row in find_rows([tmp_path])} == {"²", "3", "a"}

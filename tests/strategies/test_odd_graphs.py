@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import join, unit_chain, with_backward
+from rematbench.strategies import registry
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chain_dp import ChainDp
 from rematbench.strategies.checkpoint_all import CheckpointAll
@@ -25,6 +30,7 @@ from rematbench.strategies.joins import EquivChain, JoinDp
 from rematbench.strategies.kusumoto import Kusumoto
 from rematbench.strategies.moccasin import Moccasin
 from rematbench.strategies.practice import EveryLayer, SelectiveAttention
+from rematbench.strategies.registry import make
 from rematbench.strategies.revolve import ApRevolve, Revolve
 from rematbench.strategies.rockmate import Rockmate
 from rematbench.strategies.xla_remat import XlaRemat
@@ -85,3 +91,42 @@ def test_a_valid_plan_or_a_reason(name: str, strategy) -> None:
             continue
         trace = simulate(graph, plan)
         assert budget is None or trace.peak_bytes <= budget
+
+
+def with_costs(graph: Graph, cost: Callable[[int], float]) -> Graph:
+    ops = (
+        replace(op, implementations=tuple(replace(i, cost=cost(k)) for i in op.implementations))
+        for k, op in enumerate(graph.ops)
+    )
+    return replace(graph, ops=tuple(ops))
+
+
+ONE_HUGE = with_costs(unit_chain(6), lambda op: 1e90 if op == 2 else 1.0)
+ONE_LARGE = replace(ONE_HUGE.values[3], bytes=2**55)
+EXTREMES = {
+    "a huge cost": ONE_HUGE,
+    "a huge cost and value": replace(
+        ONE_HUGE, values=(*ONE_HUGE.values[:3], ONE_LARGE, *ONE_HUGE.values[4:])
+    ),
+    "tiny costs": with_costs(unit_chain(6), lambda op: 1e-300),
+    "nothing": Graph("nothing", (), (), ()),
+    "a resident alone": Graph("alone", (Value("x", 4, resident=True),), (), ()),
+    "no output": replace(forward({"a": []}, ["a"]), outputs=()),
+    "one op": forward({"a": []}, ["a"]),
+}
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_strategy_on_extremes(name: str) -> None:
+    """A plan that the simulator accepts, or a reason; and no lack of time where nothing is done."""
+    for what, graph in EXTREMES.items():
+        peak = simulate(graph, program_order(graph)).peak_bytes
+        for budget in (None, peak, int(0.7 * peak)):
+            try:
+                plan = make(name).plan(Problem(graph, budget, time_limit=1.0)).plan
+            except (Infeasible, NotApplicable) as error:
+                hurried = isinstance(error, Stopped) and len(graph.ops) <= 1
+                if hurried:
+                    pytest.fail(f"{what}: {error}")
+            else:
+                simulate(graph, plan)

@@ -25,12 +25,12 @@ ANYTIME = (OURS, "hierarchical", "monet", "moccasin", "checkmate_rounding")
 LIMITED = (*ANYTIME, "rockmate")
 """Planners that are given a time limit and must keep it."""
 SENTENCES = {"width": 256, "heads": 4, "sequence_length": 512, "vocabulary": 5000, "batch_size": 8}
-DEEP = {48: 30.0, 192: 100.0}
+DEEP = {48: 30.0, 192: 60.0}
 """Layers of ``transformer_lm``, 2,512 and 10,000 ops, and seconds for a plan."""
 DEEP_GAP, DEEP_OVERHEAD = 3.0, {(48, 0.4): 4.7}
 """At most, in %."""
-LAYERED, LAYERED_SECONDS = (500, 1000), 60.0
-SIZES, SECONDS = (500, 2500, 10_000), 15.0
+LAYERED, LAYERED_SECONDS = (500, 1000), 20.0
+SIZES, SECONDS = (500, 2500, 10_000), 6.0
 LATE, SHORT = 2.0, 5.0
 """Seconds that a planner may go on after its limit, and the limit on odd graphs."""
 

@@ -26,11 +26,10 @@ from rematbench.strategies.revolve import ApRevolve, Revolve
 from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
-CASES = Path(__file__).parents[3] / "shared" / "data" / "rotor" / "cases.json"
+CASES = Path(__file__).parents[1] / "data" / "golden" / "rotor" / "cases.json"
 Case = dict[str, Any]
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="needs ../shared/data/rotor")
 def test_golden_cases() -> None:
     cases = json.loads(CASES.read_text())["cases"]
     assert len(cases) == 40

@@ -27,8 +27,7 @@ from rematbench.strategies.steps import join_steps
 from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "joins"
-shared = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/joins")
+DATA = Path(__file__).parents[1] / "data" / "golden" / "joins"
 
 
 def test_the_toy_example_takes_74_not_75() -> None:
@@ -81,7 +80,6 @@ def test_another_slot_never_costs(lengths: list[int]) -> None:
     assert costs == sorted(costs, reverse=True)
 
 
-@shared
 def test_brute_force_optima() -> None:
     with (DATA / "optmulti_brute_force.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -92,7 +90,6 @@ def test_brute_force_optima() -> None:
         assert JoinTable(lengths, slots, kept=kept).makespan(slots) == float(row["brute"])
 
 
-@shared
 def test_chains_and_figure_8() -> None:
     table = chain_table(40, 40, Costs())
     with (DATA / "opt0_small.csv").open() as file:

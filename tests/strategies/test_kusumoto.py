@@ -29,13 +29,11 @@ from rematbench.strategies.kusumoto import (
 )
 from rematbench.strategies.kusumoto.family import ancestor_sets, lower_sets
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "kusumoto"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/kusumoto")
+DATA = Path(__file__).parents[1] / "data" / "golden" / "kusumoto"
 OBJECTIVES = ("time", "memory", "least_cached")
 Edges = list[tuple[int, int]]
 
 
-@needs_data
 def test_golden_cases() -> None:
     for case in json.loads((DATA / "cases.json").read_text()):
         given = [case[key] for key in ("n", "edges", "bytes", "cost")]
@@ -53,7 +51,6 @@ def test_golden_cases() -> None:
                 assert solve_lower_sets(*given, peak, name) == overhead
 
 
-@needs_data
 def test_golden_graphs() -> None:
     for row in csv.DictReader((DATA / "golden.csv").open()):
         graph = read_graph(DATA / f"{row['graph']}.graph.json")

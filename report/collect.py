@@ -35,6 +35,14 @@ from rematbench.row import (
 _TEXT = columns_of(Text)
 _NUMBERS = tuple(c for c in COLUMNS if c in columns_of(Whole, Number))
 _FLAGS = columns_of(Flag)
+_NAMES = ("model", "strategy", "costmodel", "graph_hash")
+_COUNTS = frozenset(
+    (
+        *("length", "floor_bytes", "once_floor_bytes", "resident_bytes", "forward_cost"),
+        *("time_limit", "eager_seconds", "eager_peak_bytes", "banishing_peak_bytes"),
+    )
+)
+"""Keys of ``extra`` that reports take for numbers."""
 _OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
 _OF_A_COPY = ("cached", "experiment", "group", "shared_with")
 _VERSION = re.compile(r"(?:^|; )rematbench ([^;\s]+)")
@@ -203,8 +211,20 @@ def _fault(row: Any) -> str | None:
     for column in _TEXT:
         if isinstance(row[column], (list, dict)):
             return f"{column} is a {type(row[column]).__name__}; it must be text or null"
+    for column in _NAMES:
+        if not isinstance(row[column], str | None):
+            return f"{column} is {str(row[column])[:40]!r}; it must be text or null"
     if not isinstance(row["extra"], dict):
         return "extra is no JSON object; remove the row or run its job again"
+    for key in _COUNTS.intersection(row["extra"]):
+        if not isinstance(row["extra"][key], int | float | None):
+            return f"extra.{key} is {str(row['extra'][key])[:40]!r}; it must be a number or null"
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return (
+            "it holds half a character (a lone surrogate), which no file takes; run its job again"
+        )
     return _bad_mark(row["extra"])
 
 

@@ -39,6 +39,9 @@ BAD = {
     "infinite within": (json.dumps(row(extra={"curve": [0.25]})).replace("0.25", "1e999"), "extra"),
     "no flag": (row(gradient_bitwise=3), "gradient_bitwise is '3'; it must be true, false"),
     "table": (row(model=["a"]), "model is a list"),
+    "a number as model": (row(model=7), "model is '7'; it must be text"),
+    "a list": (row(extra={"length": [1, 2]}), "extra.length is '[1, 2]'; it must be a number"),
+    "half a character": (row(model="x\ud800"), "lone surrogate"),
     "extra": (row(extra=None), "extra is no JSON object"),
 }
 

@@ -84,7 +84,11 @@ def _foreign(filename: str) -> bool:
 
 
 def shown(filename: str) -> str:
-    """A path as short as it can be: relative, where it is below the current folder."""
+    """A path as short as it can be: within its package, or below the current folder."""
+    parts = Path(filename).parts
+    for place, part in enumerate(parts):
+        if part in _SITES:
+            return os.path.join(*parts[place + 1 :])
     try:
         near = os.path.relpath(filename)
     except (OSError, ValueError):

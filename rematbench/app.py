@@ -23,7 +23,7 @@ from rematbench.locks import alone_in
 from rematbench.mistakes import explain
 from rematbench.plugins import register_plugins
 from rematbench.resolvers import register_resolvers
-from rematbench.row import Row
+from rematbench.row import Row, add_facts, write_row
 from rematbench.settings import Settings, flag
 from rematbench.task import Config, JobTask, Task
 from rematbench.terminal import working
@@ -52,6 +52,9 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
             worker = the_worker()
             with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
                 row = worker.run(settings, folder, say)
+            if worker.loaded.outside and settings.cache is not None:
+                add_facts(row, {"uncached": "; ".join(worker.loaded.outside)})
+                write_row(folder / "row.json", row)
             kept.remember(folder, row, worker.loaded, worker.began)
     return row
 

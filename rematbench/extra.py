@@ -39,6 +39,9 @@ class Asked(TypedDict, total=False):
         Means("in a report: other experiments (and groups) of which the row is a copy"),
     ]
     cached: Annotated[bool, Means("the row and its files are from the cache")]
+    uncached: Annotated[
+        str, Means("what the model's code looked at that nobody can look up again: not kept")
+    ]
     suite: Annotated[
         str, Means("rematbench-suite: hash of what the row depends on, by which a run goes on")
     ]

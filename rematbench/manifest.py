@@ -2,7 +2,8 @@
 
 The worker says which modules it has loaded. Those that are no installed package's, and those of
 rematbench, of the strategy and of the model wherever they are, count by what they execute;
-installed packages count by their versions. What a model reads from other files is not known.
+installed packages count by their versions. Files and environment variables that somebody's own
+code was seen to read count by their contents (:mod:`rematbench.watch`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
-from rematbench.graphs.code_hash import locate
+from rematbench.graphs.code_hash import content_hash, locate
 from rematbench.graphs.errors import RematbenchError
 from rematbench.graphs.json_files import read_json, write_json
 from rematbench.graphs.places import cache_root, code_hashes, is_installed_file
@@ -49,10 +50,19 @@ class Loaded:
     Attributes:
         modules: the file of each module that counts by its code.
         packages: names of distributions that installed modules came with.
+        files, variables: that somebody's own code read: paths, and names.
+        outside: what else it looked at, in words: such a job is not kept.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
     packages: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+    def changed_since(self, began: int) -> bool:
+        """Has a file of all these changed since a time in nanoseconds since the epoch?"""
+        return any(changed_since(path, began) for path in (*self.modules.values(), *self.files))
 
 
 @dataclass(frozen=True)
@@ -64,12 +74,16 @@ class Manifest:
         files: hash of each other one, by its path.
         folder: the current one, where there are such others: what leads to them may be relative.
         packages: version of each distribution.
+        read: hash of what each file held that somebody's own code read, or of a folder's names.
+        variables: hash of each environment variable that it read; None: it was not set.
     """
 
     modules: dict[str, str]
     files: dict[str, str]
     folder: str | None
     packages: dict[str, str | None]
+    read: dict[str, str | None] = field(default_factory=dict)
+    variables: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -83,6 +97,8 @@ class Manifest:
             (self.folder is None or self.folder == os.getcwd())
             and all(installed_version(name) == known for name, known in self.packages.items())
             and all(_hash(path) == known for path, known in self.files.items())
+            and all(_hash_of_input(path) == known for path, known in self.read.items())
+            and all(_hash_of_variable(name) == known for name, known in self.variables.items())
             and all(_hash_of_module(name) == known for name, known in self.modules.items())
         )
 
@@ -122,11 +138,12 @@ def manifest(of: Loaded, began: int) -> Manifest | None:
 
     Returns:
         None where a file has changed since then: the process may have loaded what it was before.
+        Nor is there one of what nobody can look up again.
     """
     modules, files = {}, {}
+    if of.outside or of.changed_since(began):
+        return None
     for name, file in of.modules.items():
-        if changed_since(file, began):
-            return None
         found = _hash(file)
         if found is None:
             return None
@@ -136,7 +153,9 @@ def manifest(of: Loaded, began: int) -> Manifest | None:
             files[file] = found
     code_hashes().save()
     packages = {name: installed_version(name) for name in of.packages}
-    return Manifest(modules, files, os.getcwd() if files else None, packages)
+    read = {path: _hash_of_input(path) for path in of.files}
+    variables = {name: _hash_of_variable(name) for name in of.variables}
+    return Manifest(modules, files, os.getcwd() if files else None, packages, read, variables)
 
 
 def read_manifest(document: Any) -> Manifest:
@@ -146,7 +165,8 @@ def read_manifest(document: Any) -> Manifest:
         TypeError, ValueError: it is none.
     """
     made = Manifest(**document)
-    if not all(isinstance(each, dict) for each in (made.modules, made.files, made.packages)):
+    parts = (made.modules, made.files, made.packages, made.read, made.variables)
+    if not all(isinstance(each, dict) for each in parts):
         raise ValueError("its manifest is damaged")
     return made
 
@@ -195,6 +215,22 @@ def _hash(path: str) -> str | None:
         return code_hashes().of(path).hash
     except OSError:
         return None
+
+
+def _hash_of_input(path: str) -> str | None:
+    """Of a file's bytes, or of a folder's names; None: there is nothing."""
+    try:
+        if os.path.isdir(path):
+            return hashlib.sha256(json.dumps(sorted(os.listdir(path))).encode()).hexdigest()[:32]
+        return content_hash(path)
+    except OSError:
+        return None
+
+
+def _hash_of_variable(name: str) -> str | None:
+    value = os.environ.get(name)
+    encoded = None if value is None else os.fsencode(value)
+    return None if encoded is None else hashlib.sha256(encoded).hexdigest()[:32]
 
 
 def _hash_of_module(name: str) -> str | None:

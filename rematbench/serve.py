@@ -23,6 +23,7 @@ from typing import IO, Any
 from rematbench.graphs.blame import accuse, one_line, own, place
 from rematbench.graphs.errors import RematbenchError, is_out_of_memory
 from rematbench.graphs.places import FOR_THE_USER
+from rematbench.watch import Watch
 
 # What tells the worker that the user wants to stop.
 ASK = signal.SIGUSR1
@@ -44,7 +45,7 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    home = _World()
+    home, watch = _World(), Watch()
     logging.getLogger(FOR_THE_USER).addHandler(_Forward(answer))
     for line in requests:
         request = json.loads(line)
@@ -55,10 +56,11 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
 
         def say(phase: str, request: Message = request) -> None:
             # What a plan's process holds is told before it may be killed for its time, too.
-            answer({"phase": phase} | (_loaded(request) if phase == "plan" else {}))
+            answer({"phase": phase} | (_loaded(request, watch) if phase == "plan" else {}))
 
-        message = done(request, say)
-        answer(message | _loaded(request))
+        with watch.during(_targets(request)):
+            message = done(request, say)
+        answer(message | _loaded(request, watch))
         home.note(request)
 
 
@@ -78,8 +80,7 @@ def _forgo_bytecode(request: Message) -> None:
 
     Python takes one for a module that has changed within the same second without changing its size.
     """
-    strategy, costs, model = _theirs(request)
-    if model or costs or not strategy.startswith("rematbench."):
+    if _targets(request):
         sys.dont_write_bytecode = True
 
 
@@ -116,11 +117,19 @@ def done(request: Mapping[str, Any], say: Say) -> Message:
         return _failed(request, error)
 
 
-def _loaded(request: Mapping[str, Any]) -> Message:
-    """The modules that the process holds: the parent knows when they are stale."""
+def _targets(request: Mapping[str, Any]) -> list[str]:
+    """Dotted paths of what is somebody's own."""
+    return [path for path in _theirs(request) if path and not path.startswith("rematbench.")]
+
+
+def _loaded(request: Mapping[str, Any], watch: Watch) -> Message:
+    """The modules that the process holds, and what was read: the parent knows what is stale."""
     from rematbench.manifest import loaded
 
-    return {"loaded": asdict(loaded(_theirs(request)))}
+    found = loaded(_theirs(request))
+    seen = watch.seen_by(_targets(request), found.modules.values())
+    told = {name: sorted(each) for name, each in asdict(seen).items()}
+    return {"loaded": asdict(found) | told}
 
 
 def _failed(request: Mapping[str, Any], error: BaseException) -> Message:

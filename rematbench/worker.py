@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError, ExecutionError
-from rematbench.manifest import Loaded, changed_since
+from rematbench.manifest import Loaded
 from rematbench.postmortem import Witness
 from rematbench.row import Outcome, Row, add_facts, ended, write_row
 from rematbench.serve import ASK, PATROL
@@ -74,6 +74,7 @@ class Worker:
         self._witness = Witness(0)
         self.began = 0  # when this process did, in nanoseconds since the epoch
         self.loaded = Loaded()  # by this process, as it last said
+        self._environment: dict[str, str] = {}  # as this process began
 
     def run(self, settings: Settings, folder: Path, say: Say) -> Row:
         """Run one job; whatever happens to the worker, there is a row.
@@ -119,7 +120,7 @@ class Worker:
 
     def _ask(self, request: Message, threads: int | None, limits: _Limits, say: Say) -> Message:
         """A request's answer, of another process where this one says that it is not fit for it."""
-        if any(changed_since(path, self.began) for path in self.loaded.modules.values()):
+        if self.loaded.changed_since(self.began) or self._is_elsewhere():
             self.stop()  # it runs what is no longer there
         request["cwd"] = os.getcwd()
         while True:
@@ -132,6 +133,11 @@ class Worker:
                 return answer
             self.stop()
 
+    def _is_elsewhere(self) -> bool:
+        """Has a variable that the process read changed since it began?"""
+        known = ((name, self._environment.get(name)) for name in self.loaded.variables)
+        return any(os.environ.get(name) != value for name, value in known)
+
     def _alive(self, threads: int | None) -> subprocess.Popen[str]:
         if self._process is not None and self._process.poll() is None and threads == self._threads:
             return self._process
@@ -139,7 +145,7 @@ class Worker:
         self._threads = threads
         self._log.seek(0)
         self._log.truncate()
-        self.began, self.loaded = time_ns(), Loaded()
+        self.began, self.loaded, self._environment = time_ns(), Loaded(), dict(os.environ)
         counts = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         try:
             self._process = subprocess.Popen(

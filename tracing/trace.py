@@ -28,6 +28,7 @@ from rematbench.tracing.trouble import (
     check_loss,
     check_types,
     check_values,
+    no_seeds,
 )
 from rematbench.tracing.whole import kept_whole, without_tokens
 from rematbench.tracing.workload import Workload
@@ -127,6 +128,7 @@ def trace_joint(workload: Workload, device: str, front: str = "trace") -> GraphM
     state = torch.get_rng_state()
     with contextlib.ExitStack() as stack:
         stack.enter_context(kept_whole())
+        stack.enter_context(no_seeds(workload.name))
         if recurrent:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         if front == "dynamo":

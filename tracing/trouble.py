@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -25,7 +26,6 @@ _BRANCHES = (
 )
 # By exception type, or by words of the message: what to do about it.
 _REMEDIES = {
-    "_ctc_loss": "PyTorch cannot trace ctc_loss; train with another loss",
     "DataDependentOutputException": _BRANCHES,
     "DynamicOutputShapeException": _BRANCHES,
     "GuardOnDataDependentSymNode": _BRANCHES,
@@ -116,9 +116,52 @@ def _undecided(found: Any) -> bool:
     return any(isinstance(n, (torch.SymInt, torch.SymFloat, torch.SymBool)) for n in numbers)
 
 
+@contextlib.contextmanager
+def no_seeds(name: str) -> Iterator[None]:
+    """While it is open, a step that seeds the global random generator gets a CaptureError."""
+    whole = torch.random.default_generator
+    torch.random.default_generator = _Unseeded(name)
+    try:
+        yield
+    finally:
+        torch.random.default_generator = whole
+
+
+class _Unseeded:
+    """The global random generator, which cannot be seeded."""
+
+    def __init__(self, model: str) -> None:
+        self._model, self._generator = model, torch.random.default_generator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+    def manual_seed(self, _seed: int) -> NoReturn:
+        raise CaptureError(
+            f"model {self._model!r} cannot be planned: it seeds the random generator within the "
+            "step (torch.manual_seed), and a plan's ops draw from where the step began; seed "
+            "before the step"
+        )
+
+
 def check_types(name: str, nodes: Iterable[Node]) -> None:
-    """Raises CaptureError for an op that no device runs: its tensors are of several types."""
+    """Raises CaptureError for an op that no plan runs.
+
+    Its tensors are of several types, or it makes a sparse one, which has no storage to count, or
+    it draws from a generator whose state nobody keeps.
+    """
     for node in nodes:
+        for made in tree_leaves((node.meta.get("val"), node.meta.get("constant"), node.args)):
+            if isinstance(made, torch.Generator):
+                raise CaptureError(
+                    f"model {name!r} cannot be planned: it draws from a random generator of its "
+                    "own, whose state no plan keeps; draw without generator="
+                )
+            if isinstance(made, Tensor) and made.layout is not torch.strided:
+                raise CaptureError(
+                    f"model {name!r} cannot be planned: {told(node)} makes a tensor of layout "
+                    f"{made.layout}, whose bytes nobody knows beforehand; use dense tensors"
+                )
         if getattr(node.target, "overloadpacket", None) not in _ONE_TYPE:
             continue
         found = {

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.distributions import Distribution
 from torch.fx import Node
 
 from rematbench.graphs.errors import CaptureError
+from rematbench.tracing.ctc import CTC_KERNELS, CTC_RULES
 
 _WHOLE = (
     *("upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d"),
@@ -31,7 +33,8 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 def kept_whole() -> Iterator[None]:
     """While it is open, these ops are not decomposed in Python; not for two threads at once.
 
-    Nor do distributions look at the values of their arguments, which a trace does not have.
+    Nor do distributions look at the values of their arguments, which a trace does not have. The
+    CTC loss, which PyTorch does not trace, is traced.
     """
     validates = Distribution._validate_args
     removed: list[tuple[Any, DispatchKey, Any]] = []
@@ -42,9 +45,18 @@ def kept_whole() -> Iterator[None]:
             removed += [(op, key, op.py_kernels.pop(key)) for key in _KEYS if key in op.py_kernels]
             op._dispatch_cache.clear()
     Distribution.set_default_validate_args(False)
+    op_implementations_dict.update(CTC_RULES)
+    for op, kernel in CTC_KERNELS.items():
+        op.py_kernels[DispatchKey.CompositeImplicitAutograd] = kernel
+        op._dispatch_cache.clear()
     try:
         yield
     finally:
+        for op in CTC_RULES:
+            del op_implementations_dict[op]
+        for op in CTC_KERNELS:
+            del op.py_kernels[DispatchKey.CompositeImplicitAutograd]
+            op._dispatch_cache.clear()
         Distribution.set_default_validate_args(validates)
         for op, key, kernel in removed:
             op.py_kernels[key] = kernel

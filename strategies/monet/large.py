@@ -27,8 +27,10 @@ from rematbench.strategies.monet.run import UNLIMITED, PlanningRun
 from rematbench.strategies.monet.ways import Ways
 from rematbench.strategies.monet.windows import Windows
 
-LARGE = 1_000
-"""Ops from which on graphs are planned in this way."""
+LARGE, HUGE = 1_000, 4_000
+"""Ops from which on graphs are planned in this way first, and in this way only."""
+INTERVALS = 0.15
+"""Share of the time for this way, where it is not the only one."""
 SHARES = (1.0, 0.9, 0.97, 0.8)
 """Of the room at the loss for which a choice of groups is asked: the program does not know what
 computing again needs."""
@@ -140,14 +142,27 @@ class ChoiceSearch:
 
 
 class LargeRun(PlanningRun):
-    """A planning run of a large graph: no step of it grows with the square of the ops."""
+    """A planning run of a large graph.
+
+    Of more than :data:`HUGE` ops, no step of it grows with the square of the ops.
+    """
 
     _bound_by = TRIVIAL
 
     def run(self) -> None:
-        """Each choice's first schedules, then annealing of the best choice."""
+        """By intervals; what is left of the time, with matrices, where these are small enough."""
         for plan in self.problem.warm_starts:
             self._take(plan)
+        deadline, by_matrices = self._deadline, len(self.problem.graph.ops) <= HUGE
+        if by_matrices:
+            self._deadline = perf_counter() + INTERVALS * self._left
+        self._by_intervals()
+        self._deadline = deadline
+        if by_matrices and not self.progress.closed():
+            self._by_matrices()
+
+    def _by_intervals(self) -> None:
+        """Each choice's first schedules, then annealing of one after the other, cheapest first."""
         graph, first = self.problem.graph, self.ways.group_at[:-1].copy()
         self._complete(first, np.flatnonzero(self.ways.surely_needed))
         if self.problem.budget is None or self.progress.closed():
@@ -165,10 +180,11 @@ class LargeRun(PlanningRun):
         if not searches or self.progress.bound == inf:
             return
         self._prove(graph.loss_index)
-        for _ in min(searches, key=lambda search: search.cost).go_on(self._deadline):
-            self._rest()
-            if self.progress.closed():
-                return
+        for search in sorted(searches, key=lambda search: search.cost):
+            for _ in search.go_on(self._deadline):
+                self._rest()
+                if self.progress.closed():
+                    return
 
     @cached_property
     def _windows(self) -> Windows:

@@ -78,6 +78,10 @@ class PlanningRun:
         """First without a model, then with its advice, then both side by side."""
         for plan in self.problem.warm_starts:
             self._take(plan)
+        self._by_matrices()
+
+    def _by_matrices(self) -> None:
+        """A schedule is a matrix of what is kept at which step."""
         space = ImplementationSpace.start(self.ways, self._limit, self._joint)
         start = space.everything()
         self._try(start)

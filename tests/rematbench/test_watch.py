@@ -1,0 +1,169 @@
+"""What a model reads besides its settings: its rows are not taken for those of something else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from rematbench.commands import rematbench
+from rematbench.row import Row, find_rows
+from rematbench.worker import the_worker
+
+MODELS = """
+import datetime, os, random, socket, subprocess, sys, time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+def of_width(width):
+    network = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
+    return network, (torch.randn(2, 4),), lambda module, x: module(x).square().mean()
+
+def by_variable():
+    return of_width(int(os.environ.get("WIDTH", "4")))
+
+def by_file():
+    return of_width(int(Path("width.txt").read_text()))
+
+def by_descriptor():
+    opened = os.open("width.txt", os.O_RDONLY)
+    return of_width(int(os.read(opened, 9)))
+
+def by_tensor():
+    return of_width(int(torch.load("width.pt")))
+
+def by_folder():
+    return of_width(4 * len(os.listdir("widths")))
+
+def by_clock():
+    return of_width(4 + int(time.time()) % 5)
+
+def by_chance():
+    return of_width(4 + os.urandom(1)[0] % 5)
+
+def by_process():
+    return of_width(int(subprocess.check_output(["expr", "2", "+", "2"])))
+
+def by_network():
+    with socket.socket() as line:
+        line.connect_ex(("127.0.0.1", 9))
+    return of_width(4)
+
+def late():
+    network, batch, _ = of_width(4)
+    return network, batch, lambda module, x: module(x).square().mean() * time.time()
+
+def neither():
+    Path("log.txt").write_text(str(time.perf_counter()))
+    return of_width(4)
+"""
+DATED = """
+from datetime import datetime
+from models import of_width
+
+def by_date():
+    return of_width(4 + datetime.now().second % 5)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.syspath_prepend(tmp_path)
+    the_worker().stop()  # a new one sees the folder
+    Path("models.py").write_text(MODELS)
+    Path("dated.py").write_text(DATED)
+    return tmp_path
+
+
+def row(target: str) -> Row:
+    """The row of a job, which may come from the cache; its model from the worker's memory."""
+    sys.argv[:] = ["rematbench", "model=python", f"model.target={target}", "costmodel=flops"]
+    sys.argv += ["strategy=checkpoint_all", "cache=kept", "hydra.run.dir=job"]
+    rematbench()
+    (found,) = find_rows([Path("job")])
+    return found
+
+
+def variable(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("WIDTH", str(width))
+
+
+def file(_: pytest.MonkeyPatch, width: int) -> None:
+    Path("width.txt").write_text(str(width))
+
+
+def tensor(_: pytest.MonkeyPatch, width: int) -> None:
+    import torch
+
+    torch.save(torch.tensor(width), "width.pt")
+
+
+def folder(_: pytest.MonkeyPatch, width: int) -> None:
+    for number in range(3):
+        Path("widths").mkdir(exist_ok=True)
+        Path(f"widths/{number}").unlink(missing_ok=True)
+        if number < width // 4:
+            Path(f"widths/{number}").touch()
+
+
+@pytest.mark.parametrize(
+    ("target", "give"),
+    [
+        ("models:by_variable", variable),
+        ("models:by_file", file),
+        ("models:by_descriptor", file),
+        ("models:by_tensor", tensor),
+        ("models:by_folder", folder),
+    ],
+)
+def test_what_a_model_reads_is_part_of_its_rows_place(
+    target: str,
+    give: Callable[[pytest.MonkeyPatch, int], None],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    for width in (4, 4, 8, 4):
+        give(monkeypatch, width)
+        found = row(target)
+        seen.append((found["peak_bytes"], found["extra"].get("cached", False)))
+    (narrow, _), _, (wide, _), _ = seen
+    assert narrow != wide
+    assert seen == [(narrow, False), (narrow, True), (wide, False), (narrow, True)]
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("models:by_clock", "the clock (models.py:"),
+        ("models:late", "the clock (models.py:"),
+        ("dated:by_date", "the clock (dated.py)"),
+        ("models:by_chance", "the system's random numbers (models.py:"),
+        ("models:by_process", "another process (models.py:"),
+        ("models:by_network", "the network (models.py:"),
+    ],
+)
+def test_what_nobody_can_look_up_again_is_not_kept(target: str, why: str, place: Path) -> None:
+    for _ in range(2):
+        found = row(target)
+        assert "cached" not in found["extra"]
+        assert why in found["extra"]["uncached"]
+
+
+def test_what_a_model_writes_does_not_matter(place: Path) -> None:
+    assert "uncached" not in row("models:neither")["extra"]
+    assert row("models:neither")["extra"]["cached"]
+
+
+def test_datetimes_are_whole_in_the_tests_own_process() -> None:
+    """Listening happens in workers."""
+    assert type(datetime.now()) is datetime
+    assert "listening" not in os.urandom.__name__

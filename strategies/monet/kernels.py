@@ -45,7 +45,10 @@ class Implementations(NamedTuple):
 def picked(groups, place, writers):
     """Rows of some groups' writers, numbered by ``place``; those that it lacks are left out."""
     start = np.zeros(groups.size + 1, dtype=np.int64)
-    items = np.empty(writers.items.size, dtype=np.int64)
+    size = 0
+    for group in groups:
+        size += row(writers, group).size
+    items = np.empty(size, dtype=np.int64)
     end = 0
     for i in range(groups.size):
         for writer in row(writers, groups[i]):

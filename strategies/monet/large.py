@@ -164,7 +164,7 @@ class LargeRun(PlanningRun):
     def _by_intervals(self) -> None:
         """Each choice's first schedules, then annealing of one after the other, cheapest first."""
         graph, first = self.problem.graph, self.ways.group_at[:-1].copy()
-        self._complete(first, np.flatnonzero(self.ways.surely_needed))
+        self._complete(first, np.arange(len(graph.ops)))  # what nobody reads is left out
         if self.problem.budget is None or self.progress.closed():
             return
         assert graph.loss_index is not None
@@ -229,7 +229,7 @@ class LargeRun(PlanningRun):
             self.ways,
             self.ways.arrays,
             self.ways.group_at[:-1],
-            np.flatnonzero(self.ways.surely_needed),
+            np.arange(len(graph.ops)),
             UNLIMITED,
         )
         trace = simulate(graph, plan)

@@ -71,6 +71,8 @@ class ImplementationSpace(Space):
     def whole(self) -> Self:
         """The same with stages for forward ops, too, to compute again before the loss."""
         forward = self.ops[: len(self.ops) - len(self.ways.long_lived)]
+        if np.isin(forward, self.stages).any():
+            return self
         return replace(self, stages=np.concatenate([forward, self.stages]))
 
     def choosing(self, choice: IntArray) -> Self:

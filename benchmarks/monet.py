@@ -1,6 +1,6 @@
 """MONeT: gaps, overheads and ablations at the issue's budgets.
 
-``python -m benchmarks.monet [MODELS]`` writes runs/benchmarks/monet.json, within 15 minutes. Costs
+``python -m benchmarks.monet [MODELS]`` writes runs/benchmarks/monet.json, within 40 minutes. Costs
 are modelled (a V100's roofline), so that the figures depend on the machine only where time decides.
 """
 
@@ -10,6 +10,7 @@ import bisect
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from time import process_time
 from typing import Any
 
@@ -19,6 +20,7 @@ from benchmarks.figures import Figure, publish
 from rematbench import costmodel
 from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.base import Problem, Solution, Strategy
@@ -34,16 +36,58 @@ SECONDS, GAP = 60, 0.02
 """Of the gaps: time limit, and the gap at which to stop."""
 SHORT = 8
 """Time limit of each plan of the ablation, and of Table 1."""
-# Model, options (the paper's batches), budgets as fractions. VGG-16's floor is 0.38.
-UNET = {"resolution": "416x608", "channels": 3, "dropout": 0.0, "batch_norm": True}
-THIRDS = (0.33, 0.5, 0.7)
-MODELS: list[tuple[str, dict[str, Any], tuple[float, ...]]] = [
-    ("resnet50", {"batch_size": 184}, THIRDS),
-    ("googlenet", {"batch_size": 320}, THIRDS),
-    ("mobilenet_v2", {"batch_size": 256}, THIRDS),
-    ("unet", {"batch_size": 11, "upsampling": True, **UNET}, THIRDS),
-    ("vgg16", {"batch_size": 176}, (0.4, 0.5, 0.6, 0.7)),
-]
+PUBLISHED = {"resolution": "416x608", "channels": 3, "dropout": 0.0, "batch_norm": True}
+"""MONeT's U-Net."""
+THIRDS, TIGHT = (0.33, 0.5, 0.7), (0.33, 0.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and its budgets.
+
+    Attributes:
+        options: of the model.
+        fractions: budgets, as parts of checkpoint-all's peak.
+        most: gap at most, in %.
+        stop: relative gap at which to stop.
+        title: in the figures; else the model's name.
+        table: is it in the paper's Table 1?
+        parts: is it planned without implementations by parts, too?
+    """
+
+    model: str
+    options: dict[str, Any]
+    fractions: tuple[float, ...] = THIRDS
+    most: float = 5
+    stop: float = GAP
+    title: str = ""
+    table: bool = True
+    parts: bool = False
+
+    @property
+    def name(self) -> str:
+        """In the figures."""
+        return self.title or self.model
+
+
+def dense(model: str, parts: bool = False) -> Case:
+    """A network outside of the paper, which is to come within 2 %."""
+    return Case(model, {"batch_size": 64}, TIGHT, 2, 0.005, table=False, parts=parts)
+
+
+# Those of the paper with its batches. VGG-16's floor is 0.38.
+CASES = (
+    Case("resnet50", {"batch_size": 184}),
+    Case("googlenet", {"batch_size": 320}),
+    Case("mobilenet_v2", {"batch_size": 256}),
+    Case("unet", {"batch_size": 11, "upsampling": True, **PUBLISHED}),
+    Case("vgg16", {"batch_size": 176}, (0.4, 0.5, 0.6, 0.7)),
+    dense("densenet121", parts=True),
+    dense("densenet161"),
+    dense("densenet169"),
+    dense("inception_v3"),
+    Case("unet", {"batch_size": 8}, stop=0.005, title="plain unet", table=False, parts=True),
+)
 ABLATION = 0.5
 ABLATED = ("vgg16", "resnet50", "mobilenet_v2")
 """Models of the ablation."""
@@ -53,9 +97,9 @@ PERCENTS = range(15, 96, 5)
 """Of memory, tried for Table 1 by bisection."""
 
 
-def costed(plain: Captured, variant: str) -> Graph:
-    """The model with the implementations of a variant."""
-    captured = with_alternatives(plain, VARIANTS[variant])
+def costed(plain: Captured, variant: str, without: Kind | None = None) -> Graph:
+    """The model with the implementations of a variant, but for those of a kind."""
+    captured = with_alternatives(plain, VARIANTS[variant] - {without})
     return costmodel.apply("roofline", captured.graph, captured)
 
 
@@ -65,18 +109,19 @@ def cost_of(graph: Graph, solution: Solution) -> float:
     return simulate(graph, solution.plan).cost
 
 
-def gaps(name: str, graph: Graph, fractions: tuple[float, ...]) -> Iterator[Figure]:
+def gaps(case: Case, graph: Graph) -> Iterator[Figure]:
     """Certified gap, overhead and time at each budget, upwards, with the plans of smaller ones."""
+    name = case.name
     base = simulate(graph, program_order(graph))
     known: list[Plan] = []
     costs = []
-    for fraction in fractions:
+    for fraction in case.fractions:
         title = f"{name} at {fraction:g}"
         budget = int(fraction * base.peak_bytes)
         try:
             problem = Problem(graph, budget, time_limit=SECONDS, warm_starts=tuple(known))
             busy = process_time()
-            found = Monet(gap=GAP).plan(problem)
+            found = Monet(gap=case.stop).plan(problem)
         except Infeasible:
             yield Figure(f"{title}: plans found", 0, 1, "plans", at_least=True)
             continue
@@ -85,12 +130,26 @@ def gaps(name: str, graph: Graph, fractions: tuple[float, ...]) -> Iterator[Figu
         assert found.bound is not None
         assert found.plan is not None
         known.append(found.plan)
-        yield Figure(f"{title}: gap", 100 * (1 - found.bound / cost), 5, "%")
+        yield Figure(f"{title}: gap", 100 * (1 - found.bound / cost), case.most, "%")
         yield Figure(f"{title}: overhead", 100 * (cost / base.cost - 1), None, "%")
         yield Figure(f"{title}: past the time limit", max(0, found.seconds - SECONDS), 2, "s")
         yield Figure(f"{title}: planning, CPU", process_time() - busy, SECONDS, "CPU s")
     rises = sum(later > earlier for earlier, later in itertools.pairwise(costs))
     yield Figure(f"{name}: budgets where the cost rises", rises, 0, "budgets")
+
+
+def by_parts(case: Case, plain: Captured) -> Iterator[Figure]:
+    """Cost with implementations by parts, relative to the cost without; each planned anew."""
+    graphs = costed(plain, "full"), costed(plain, "full", without=Kind.PARTS)
+    base = simulate(graphs[1], program_order(graphs[1]))
+    for fraction in TIGHT:
+        budget = int(fraction * base.peak_bytes)
+        with_parts, without = (
+            cost_of(graph, Monet(gap=case.stop).plan(Problem(graph, budget, time_limit=SECONDS)))
+            for graph in graphs
+        )
+        title = f"{case.name} at {fraction:g}: cost with ops by parts / without"
+        yield Figure(title, with_parts / without, 1, "ratio")
 
 
 def ablation(name: str, plain: Captured) -> Iterator[Figure]:
@@ -157,15 +216,18 @@ def main(chosen: list[str]) -> None:
     """Plan every model, or those chosen."""
     Monet().warm_up()
     figures: list[Figure] = []
-    for name, options, fractions in MODELS:
-        if chosen and name not in chosen:
+    for case in CASES:
+        if chosen and case.model not in chosen:
             continue
         torch.manual_seed(0)
-        plain = capture(make_model(name, **options))
-        figures += gaps(name, costed(plain, "full"), fractions)
-        if name in ABLATED:
-            figures += ablation(name, plain)
-        figures += memory_at_overhead(name, plain)
+        plain = capture(make_model(case.model, **case.options))
+        figures += gaps(case, costed(plain, "full"))
+        if case.parts:
+            figures += by_parts(case, plain)
+        if case.model in ABLATED:
+            figures += ablation(case.model, plain)
+        if case.table:
+            figures += memory_at_overhead(case.model, plain)
     publish("monet", figures)
 
 

@@ -29,8 +29,8 @@ from rematbench.strategies.monet.windows import Windows
 
 LARGE, HUGE = 1_000, 4_000
 """Ops from which on graphs are planned in this way first, and in this way only."""
-INTERVALS = 0.15
-"""Share of the time for this way, where it is not the only one."""
+INTERVALS, AGAIN = 0.15, 0.5
+"""Share of the time for this way, where it is not the only one; and of the rest, without a plan."""
 SHARES = (1.0, 0.9, 0.97, 0.8)
 """Of the room at the loss for which a choice of groups is asked: the program does not know what
 computing again needs."""
@@ -144,7 +144,8 @@ class ChoiceSearch:
 class LargeRun(PlanningRun):
     """A planning run of a large graph.
 
-    Of more than :data:`HUGE` ops, no step of it grows with the square of the ops.
+    Of more than :data:`HUGE` ops, no step of it grows with the square of the ops. Where no op has
+    a choice of ways, schedules are all there is to find, and intervals find them faster.
     """
 
     _bound_by = TRIVIAL
@@ -153,12 +154,17 @@ class LargeRun(PlanningRun):
         """By intervals; what is left of the time, with matrices, where these are small enough."""
         for plan in self.problem.warm_starts:
             self._take(plan)
-        deadline, by_matrices = self._deadline, len(self.problem.graph.ops) <= HUGE
-        if by_matrices:
-            self._deadline = perf_counter() + INTERVALS * self._left
-        self._by_intervals()
-        self._deadline = deadline
-        if by_matrices and not self.progress.closed():
+        ops = len(self.problem.graph.ops)
+        if len(self.ways.members) <= ops or ops > HUGE:
+            self._by_intervals()
+            return
+        end = self._deadline
+        for share in (INTERVALS, AGAIN):
+            if self.progress.plan is None and self.progress.bound < inf:
+                self._deadline = perf_counter() + share * (end - perf_counter())
+                self._by_intervals()
+        self._deadline = end
+        if not self.progress.closed():
             self._by_matrices()
 
     def _by_intervals(self) -> None:
@@ -189,10 +195,6 @@ class LargeRun(PlanningRun):
     @cached_property
     def _windows(self) -> Windows:
         return Windows(self.ways, self._limit, self.problem.seed)
-
-    @property
-    def _left(self) -> float:
-        return max(0.0, self._deadline - perf_counter())
 
     def _rest(self) -> None:
         self.progress.rest()

@@ -42,6 +42,8 @@ FINER: tuple[Grain, ...] = ("medium", "double", "fine")
 """Models after the coarse one, while the gap is open."""
 ROUGHLY, FINELY = 0.25, 0.05
 """Shares of the gap at which programs are solved: the coarse one, and the finer."""
+BUILDING = 6e-7
+"""Seconds that a bound model takes to build, times the square of the ops: about so many."""
 UNLIMITED = 1 << 60
 
 
@@ -94,6 +96,8 @@ class PlanningRun:
         self._try(spared(start))
         if self.problem.budget is None or self.progress.closed():
             return
+        if self._left < BUILDING * len(self.problem.graph.ops) ** 2:
+            return
         self._model = Bound(self.ways, self._limit, self.problem.seed)
         for share in SHARES:
             advice = self._model.linear(self._deadline, self.progress.rest, share)
@@ -127,8 +131,12 @@ class PlanningRun:
             **({"known": self._warm_starts} if self._warm_starts else {}),
         }
 
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._deadline - perf_counter())
+
     def _has_time(self) -> bool:
-        return perf_counter() < self._deadline
+        return self._left > 0
 
     def _take(self, plan: Plan) -> None:
         """Have a warm start, if it fits and its ways are allowed."""

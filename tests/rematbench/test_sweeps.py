@@ -39,13 +39,15 @@ class Odd:
     def plan(self, problem):
         with open("began.txt", "a") as file:
             file.write(f"{self.number} {os.getpid()}\\n")
-        what = Path("what.txt").read_text().split()[self.number]
-        if what == "crash":
+        def is_told_to(do):  # not read: what a job reads is part of what its row is found by
+            return Path(f"{do}{self.number}").exists()
+
+        if is_told_to("crash"):
             os.kill(os.getpid(), signal.SIGSEGV)
-        if what == "hang":
+        if is_told_to("hang"):
             time.sleep(300)
         hoard = []
-        while what == "grow":
+        while is_told_to("grow"):
             hoard.append(b"x" * 10_000_000)
             time.sleep(0.001)
         return Solution(program_order(problem.graph))
@@ -98,6 +100,15 @@ def marks(row: Row) -> tuple[str | None, str | None]:
     return row["extra"].get("experiment"), row["extra"].get("group")
 
 
+def tell(*what: str) -> None:
+    """Job 0 to do the first, job 1 the second, and so on."""
+    for number, do in enumerate(what):
+        for other in ("crash", "hang", "grow"):
+            Path(f"{other}{number}").unlink(missing_ok=True)
+        if do != "plan":
+            Path(f"{do}{number}").touch()
+
+
 def began() -> list[tuple[int, int]]:
     """The numbers of the jobs that were planned, and in which process, in order."""
     path = Path("began.txt")
@@ -118,7 +129,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_killed_sweep_goes_on_where_it_was(place: Path) -> None:
-    Path("what.txt").write_text("plan plan plan hang plan")
+    tell("plan", "plan", "plan", "hang", "plan")
     odd = (*ODD, "+strategy.number=0,1,2,3,4")
     running = subprocess.Popen(command(*odd), env=environment(), stderr=subprocess.DEVNULL)
     wait_for(lambda: len(began()) == 4)
@@ -126,7 +137,7 @@ def test_a_killed_sweep_goes_on_where_it_was(place: Path) -> None:
     running.wait()
     wait_for(lambda: gone(began()[-1][1]))  # its worker does not stay behind
     assert [row["status"] for row in rows()] == ["ok"] * 3
-    Path("what.txt").write_text("plan plan plan plan plan")
+    tell("plan", "plan", "plan", "plan", "plan")
     said = sweep(*odd).stderr
     assert [number for number, _ in began()] == [0, 1, 2, 3, 3, 4]  # none of the finished again
     assert [row["status"] for row in rows()] == ["ok"] * 5
@@ -138,7 +149,7 @@ def test_a_killed_sweep_goes_on_where_it_was(place: Path) -> None:
 
 
 def test_a_crash_and_exhausted_memory_are_rows(place: Path) -> None:
-    Path("what.txt").write_text("plan crash grow hang plan")
+    tell("plan", "crash", "grow", "hang", "plan")
     jobs = (*ODD, "+strategy.number=0,1,2,3,4", "time_limit=600")
     sweep(*jobs, "job_memory_limit=700MB", "job_time_limit=20")
     found = rows()
@@ -148,7 +159,7 @@ def test_a_crash_and_exhausted_memory_are_rows(place: Path) -> None:
     assert "job_memory_limit=700000000" in found[2]["reason"]
     assert "job_time_limit=20" in found[3]["reason"]
     # What ended by accident, or at a limit of the job's, runs again; the rest does not.
-    Path("what.txt").write_text("plan plan plan plan plan")
+    tell("plan", "plan", "plan", "plan", "plan")
     sweep(*jobs)
     assert [number for number, _ in began()] == [0, 1, 2, 3, 4, 1, 2, 3]
     assert [row["status"] for row in rows()] == ["ok"] * 5
@@ -156,7 +167,7 @@ def test_a_crash_and_exhausted_memory_are_rows(place: Path) -> None:
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> None:
-    Path("what.txt").write_text("plan crash plan")
+    tell("plan", "crash", "plan")
     experiment = "# @package _global_\nhydra: {sweeper: {sweeps: [{group: odd}]}}\n"
     Path("conf/experiment").mkdir(parents=True)
     Path("conf/experiment/mine.yaml").write_text(experiment)
@@ -168,7 +179,7 @@ def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> N
     assert [row["status"] for row in rows()] == ["ok", "failed", "ok"]
     assert [marks(row) for row in rows()] == [("mine", "odd")] * 3
     assert len({pid for _, pid in began()}) >= 2
-    Path("what.txt").write_text("plan plan plan")
+    tell("plan", "plan", "plan")
     sweep(*jobs)
     assert sorted(number for number, _ in began()) == [0, 1, 1, 2]
     assert [row["status"] for row in rows()] == ["ok"] * 3

@@ -10,6 +10,7 @@ import functools
 import heapq
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -27,11 +28,12 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.intervals.moments import best_chain
+from rematbench.strategies.monet import large as of_large
 from rematbench.strategies.monet import planner
 from rematbench.strategies.monet.bound import Bound, Grain
 from rematbench.strategies.monet.model import BoundModel, linear_minorant
 from rematbench.strategies.monet.planner import Monet
-from rematbench.strategies.monet.search import spared
+from rematbench.strategies.monet.search import spared, widened
 from rematbench.strategies.monet.space import ImplementationSpace
 from rematbench.strategies.monet.ways import VARIANTS, Ways
 from rematbench.strategies.monet.windows import Windows
@@ -521,6 +523,43 @@ def test_large_graphs_choose_ways() -> None:
     codes = plain.plan.codes(graph)
     assert {names[code] for code in codes[codes >= 0].tolist()} == {"default"}
     assert simulate(graph, plain.plan).cost > trace.cost
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_waiting_parts_of_large_graphs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only some ways read is computed by the first plans, too."""
+    monkeypatch.setattr(planner, "LARGE", 0)
+    graph = waiting_part(seed)
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    for budget in (graph.floor_bytes(), peak - 1, peak, None):
+        if found := plan_or_none(Problem(graph, budget, time_limit=0.2)):
+            assert simulate(graph, found.plan).peak_bytes <= (budget or peak)
+
+
+def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planner, "LARGE", 0)
+    graph = repeated(60)
+    problem = Problem(graph, 10 * (40 + 5), time_limit=1)
+    chosen = Monet(gap=0.0).plan(problem)
+    assert chosen.details["build_seconds"] > 0
+    monkeypatch.setattr(of_large, "HUGE", len(graph.ops) - 1)
+    huge = Monet(gap=0.0).plan(problem)
+    ops = tuple(replace(op, implementations=op.implementations[:1]) for op in graph.ops)
+    plain = replace(problem, graph=replace(graph, ops=ops))
+    monkeypatch.setattr(of_large, "HUGE", len(graph.ops))
+    for found in (huge, Monet(gap=0.0).plan(plain)):
+        assert found.details["build_seconds"] == 0
+
+
+def test_widening_a_wide_space_changes_nothing() -> None:
+    ways = Ways.of(repeated(20), VARIANTS["full"])
+    once = widened(ImplementationSpace.start(ways, 1000, joint=True).everything())
+    twice = widened(once)
+    assert twice.space.whole() is twice.space
+    assert (twice.keep == once.keep).all()
+    assert (twice.cost, twice.peak) == (once.cost, once.peak)
 
 
 def test_large_graphs_say_that_nothing_fits() -> None:

@@ -4,7 +4,7 @@
 wheel), with up to eight of the samples of arguments that stand beside it. Each is captured by both
 front ends and executed on the CPU twice: as checkpoint-all, and with the whole forward pass
 computed a second time. It writes one line per op to ``runs/reference/ops.csv`` and the counts to
-``runs/benchmarks/ops.json``. ``python -m benchmarks.ops NAME ...`` prints the verdicts of some.
+``runs/benchmarks/ops.json``. ``python -m benchmarks.ops NAME ...`` prints the lines of some.
 
 It needs ``expecttest``, which PyTorch's tests import (among ours, too: ``.[dev]``).
 """
@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import argparse
 import csv
-import functools
 import itertools
 import multiprocessing
 import random
+import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any
+from functools import cache, partial
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -111,7 +111,7 @@ class OneOp(nn.Module):
         return loss
 
 
-@functools.cache
+@cache
 def differentiable_ops() -> dict[str, Any]:
     """PyTorch's descriptions of ops that have a gradient in float32 on the CPU, by name."""
     # PyTorch's tests may not set flags of backends, and seed in every call of a random op.
@@ -189,10 +189,9 @@ def survey(name: str, count: int = SAMPLES) -> Surveyed:
     return Surveyed(name, len(samples), **words, reason=reasons[0] if reasons else "")
 
 
-def read_record(path: Path = RECORD) -> list[Surveyed]:
-    """The committed survey."""
-    with path.open(newline="") as file:
-        return [Surveyed(**row | {"samples": int(row["samples"])}) for row in csv.DictReader(file)]
+def read(lines: Iterable[str]) -> list[Surveyed]:
+    """A survey, from its lines."""
+    return [Surveyed(**row | {"samples": int(row["samples"])}) for row in csv.DictReader(lines)]
 
 
 def figures_of(found: Sequence[Surveyed]) -> list[Figure]:
@@ -224,18 +223,25 @@ def _seed() -> None:
     np.random.seed(0)
 
 
-def _chunk(names: Sequence[str]) -> list[Surveyed]:
+def _write(file: TextIO, found: Iterable[Surveyed]) -> None:
+    writer = csv.DictWriter(file, [f.name for f in fields(Surveyed)], lineterminator="\n")
+    writer.writeheader()
+    for each in found:
+        writer.writerow(asdict(each))
+
+
+def _chunk(names: Sequence[str], samples: int) -> list[Surveyed]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # PyTorch's, of what its samples ask for
-    return [survey(name) for name in names]
+    return [survey(name, samples) for name in names]
 
 
-def _all(workers: int) -> Iterator[Surveyed]:
+def _all(workers: int, samples: int) -> Iterator[Surveyed]:
     names = list(differentiable_ops())
     chunks = [names[i : i + CHUNK] for i in range(0, len(names), CHUNK)]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        for made in pool.map(_chunk, chunks):
+        for made in pool.map(partial(_chunk, samples=samples), chunks):
             yield from made
 
 
@@ -243,20 +249,18 @@ def main() -> None:
     """Survey all ops, or print some."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ops", nargs="*", metavar="NAME", help="only these, and write nothing")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of each op, at most")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     given = parser.parse_args()
     if unknown := set(given.ops) - set(differentiable_ops()):
         parser.error(f"{min(unknown)}: no differentiable op of that name in PyTorch's op_db")
     if given.ops:
-        for found in map(survey, given.ops):
-            print(found)
+        _write(sys.stdout, (survey(name, given.samples) for name in given.ops))
         return
-    found = sorted(_all(given.workers), key=lambda each: each.op)
+    found = sorted(_all(given.workers, given.samples), key=lambda each: each.op)
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     with RECORD.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [f.name for f in fields(Surveyed)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(each) for each in found)
+        _write(file, found)
     publish("ops", figures_of(found), table=str(RECORD.relative_to(HOUSE)))
 
 

@@ -21,6 +21,7 @@ ALL = {
     "scale": "time and memory of planners against ops",
     "segments": "what the segments of Feng and Huang cut off, by their accounting",
     "capture": "captures of published sizes",
+    "ops": "PyTorch's own list of ops: captured, executed, judged",
     "torch_planners": "PyTorch's planners beside ours",
     "checkmate": "`checkmate_ilp`: seconds, gaps and memory",
     "proven": "`checkmate_ilp` beside its earlier self, where that proved its plan in seconds",

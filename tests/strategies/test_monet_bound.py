@@ -28,8 +28,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.intervals.moments import best_chain
-from rematbench.strategies.monet import large as of_large
-from rematbench.strategies.monet import planner
+from rematbench.strategies.monet import large as of_large, planner
 from rematbench.strategies.monet.bound import Bound, Grain
 from rematbench.strategies.monet.model import BoundModel, linear_minorant
 from rematbench.strategies.monet.planner import Monet

@@ -175,15 +175,78 @@ def test_a_plan_with_other_bits_than_the_trace_is_wrong() -> None:
     assert checker.check(wrong).verdict is Verdict.WRONG
 
 
-def test_other_effects_and_unknown_sizes_are_refused() -> None:
-    aligned = Workload(
-        "speech",
-        nn.Linear(8, 10),
-        lambda: (torch.randn(12, 2, 8), torch.randint(1, 10, (2, 4))),
-        lambda model, x, y: F.ctc_loss(model(x).log_softmax(-1), y, (12, 12), (4, 4)),
-    )
-    with pytest.raises(CaptureError, match="train with another loss"):
-        capture(aligned, front="trace")
+def speech(batched: bool, as_tensors: bool, reduction: str, forgiving: bool) -> Workload:
+    """A CTC loss of two sequences of 12 steps and up to 4 targets; or of one."""
+    torch.manual_seed(0)
+    lengths: tuple[object, ...] = ((12, 9), (4, 2)) if batched else (12, 4)
+    if as_tensors:
+        lengths = tuple(torch.tensor(each) for each in lengths)
+    elif not batched:
+        lengths = ((12,), (4,))
+    shapes = ((12, 2, 8), (2, 4)) if batched else ((12, 8), (4,))
+
+    def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return F.ctc_loss(
+            model(x).log_softmax(-1), y, *lengths, reduction=reduction, zero_infinity=forgiving
+        ).sum()
+
+    def batch() -> tuple[Tensor, Tensor]:
+        return torch.randn(shapes[0]), torch.randint(1, 10, shapes[1])
+
+    return Workload("speech", nn.Linear(8, 10), batch, loss)
+
+
+@pytest.mark.parametrize("front", BOTH)
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("as_tensors", [True, False])
+@pytest.mark.parametrize(
+    ("reduction", "forgiving"), [("mean", False), ("sum", True), ("none", True)]
+)
+def test_ctc_losses(
+    front: str, batched: bool, as_tensors: bool, reduction: str, forgiving: bool
+) -> None:
+    captured = capture(speech(batched, as_tensors, reduction, forgiving), front=front)
+    for plan in (program_order(captured.graph), recompute_everything(captured.graph)):
+        found = validator.measure(captured, plan, device="cpu", repeats=1)
+        assert (found.verdict, found.reason) == (Verdict.EXACT, None)
+
+
+def seeding(model: nn.Module, x: Tensor) -> Tensor:
+    torch.manual_seed(7)
+    return F.dropout(model(x), 0.5).square().sum()
+
+
+def drawing(model: nn.Module, x: Tensor) -> Tensor:
+    noise = torch.empty(4, 8).normal_(generator=torch.Generator().manual_seed(1))
+    return (model(x) + noise).square().sum()
+
+
+def storing(model: nn.Module, x: Tensor) -> Tensor:
+    return torch.sparse.sum(model(x).to_sparse()).square()
+
+
+def choosing(model: nn.Module, x: Tensor) -> Tensor:
+    y = model(x)
+    return y.masked_select(y > 0).square().sum()
+
+
+@pytest.mark.parametrize("front", BOTH)
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (seeding, r"seeds the random generator within the step .*; seed before the step"),
+        (drawing, "a random generator of its own.*; draw without generator="),
+        (storing, "makes a tensor of layout torch.sparse_coo.*; use dense tensors"),
+        (choosing, "depends on the values of its tensors.*use torch.where and fixed shapes"),
+    ],
+)
+def test_what_no_plan_can_repeat_is_refused(
+    front: str, step: Callable[[nn.Module, Tensor], Tensor], said: str
+) -> None:
+    made = Workload("net", nn.Linear(8, 8), lambda: (torch.randn(4, 8),), step)
+    with pytest.raises(CaptureError, match=said if front == "trace" else "net") as caught:
+        capture(made, front=front)
+    assert "\n" not in str(caught.value)
 
 
 def test_tracing_leaves_pytorch_as_it_was() -> None:

@@ -1,0 +1,85 @@
+"""PyTorch's own list of ops, captured and executed: the committed survey, and some of it anew."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import ops
+
+HOUSE = ops.HOUSE
+AGAIN = (
+    *("H", "__getitem__", "addcdiv", "addmm", "as_strided", "baddbmm", "bernoulli", "cat"),
+    *("cdist", "cholesky_solve", "cummax", "diagonal_scatter", "einsum", "expand", "fft.fft"),
+    *("gather", "index_add", "index_select", "linalg.eigh", "linalg.inv", "linalg.solve"),
+    *("linalg.svd", "logcumsumexp", "masked_fill", "max.reduction_with_dim", "normal"),
+    *("nn.functional.batch_norm", "nn.functional.binary_cross_entropy_with_logits"),
+    *("nn.functional.conv_transpose2d", "nn.functional.cross_entropy", "nn.functional.ctc_loss"),
+    *("nn.functional.dropout", "nn.functional.embedding_bag", "nn.functional.grid_sample"),
+    *("nn.functional.interpolate.bilinear", "nn.functional.interpolate.bicubic"),
+    *("nn.functional.max_unpool2d", "nn.functional.multi_margin_loss", "nn.functional.rrelu"),
+    *("nn.functional.scaled_dot_product_attention", "prod", "put", "scatter_add", "sort"),
+    *("special.ndtri", "std", "stft", "take_along_dim", "unbind", "var_mean", "where"),
+)
+"""Ops of every kind: views, random ones, with effects, in place, complex, decomposed, composed."""
+
+
+@pytest.fixture(scope="module")
+def record() -> list[ops.Surveyed]:
+    with ops.RECORD.open(newline="") as file:
+        return ops.read(file)
+
+
+def test_the_survey_has_nothing_wrong(record: list[ops.Surveyed]) -> None:
+    assert len(record) > 500
+    figures = ops.figures_of(record)
+    assert [each.name for each in figures if not each.kept] == []
+    known = {"exact", "rounding", "refused"}
+    for each in record:
+        assert bool(each.samples) or each.reason
+        for front in ops.BOTH:
+            verdicts = each.verdicts(front)
+            assert sum(verdicts.values()) == each.samples
+            assert set(verdicts) <= known, each
+            assert each.reason or set(verdicts) <= {"exact"}
+
+
+def test_the_benchmark_counts_the_survey(record: list[ops.Surveyed]) -> None:
+    counted = json.loads((HOUSE / "runs/benchmarks/ops.json").read_text())["figures"]
+    assert {row["figure"]: row["value"] for row in counted} == {
+        each.name: each.value for each in ops.figures_of(record)
+    }
+
+
+def test_some_of_it_again(record: list[ops.Surveyed]) -> None:
+    """In a process of its own: PyTorch's tests change PyTorch when they are imported."""
+    pytest.importorskip("expecttest")
+    command = [sys.executable, "-m", "benchmarks.ops", "--samples", "1", *AGAIN]
+    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = ops.read(done.stdout.splitlines())
+    assert [each.op for each in found] == list(AGAIN)
+    for each in found:
+        for front in ops.BOTH:
+            assert each.verdicts(front) in ({"exact": 1}, {"rounding": 1}), each
+
+
+def test_what_is_no_op() -> None:
+    pytest.importorskip("expecttest")
+    command = [sys.executable, "-m", "benchmarks.ops", "conv4d"]
+    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "conv4d: no differentiable op of that name" in done.stderr
+
+
+def test_verdicts_are_read_as_they_were_written() -> None:
+    lines = "op,samples,trace,dynamo,reason\nprod,8,exact=6 rounding=2,exact=7 refused=1,why\n"
+    (found,) = ops.read(lines.splitlines())
+    assert found.verdicts("trace") == {"exact": 6, "rounding": 2}
+    assert found.is_captured("trace")
+    assert not found.is_captured("dynamo")
+    assert next(csv.reader(lines.splitlines()[1:]))[0] == found.op

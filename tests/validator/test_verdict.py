@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from spoiling import Change, judged, larger, missing_term, negative, spoilt
 from torch import Tensor, nn
 
 import rematbench.validator.rounding
 from rematbench import validator
 from rematbench.graphs.ir import Op
 from rematbench.graphs.kinds import Kind, kinds_of
-from rematbench.graphs.plan import Compute, Plan, program_order
+from rematbench.graphs.plan import program_order
 from rematbench.tracing.alternatives import cudnn, with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
-from rematbench.validator import Judgement, StepResult, Validator, Verdict, compare
+from rematbench.validator import StepResult, Validator, Verdict, compare
 from rematbench.validator.alone import compare_alone
 
 
@@ -77,27 +77,6 @@ def checker(network: Captured) -> Validator:
     return Validator(network, "cpu", 0)
 
 
-def plan_with(captured: Captured, ways: dict[str, str]) -> Plan:
-    """Program order, with these implementations and the optional ops that they read."""
-    graph, chosen = captured.graph, []
-    needed = set(graph.outputs)
-    for op in reversed(graph.ops):
-        if not needed.intersection(op.writes):
-            continue
-        by_name = {way.name: way for way in op.implementations}
-        way = by_name[ways.get(op.name, op.implementations[0].name)]
-        again = {*way.reads} & {*op.writes}  # it can only recompute
-        chosen += [Compute(op.name, way.name)] if op.name in ways else []
-        chosen += [Compute(op.name)] if again or op.name not in ways else []
-        needed |= {*way.reads, *op.implementations[0].reads}
-    return Plan(chosen[::-1])
-
-
-def judged(checker: Validator, captured: Captured, ways: dict[str, str]) -> Judgement:
-    checker.use(captured)
-    return checker.check(validator.generate(captured, plan_with(captured, ways)))
-
-
 def op_with(captured: Captured, way: str, starts: str) -> Op:
     """The last such op: what it does wrong is not in the gradients of all layers."""
     found = [
@@ -106,40 +85,6 @@ def op_with(captured: Captured, way: str, starts: str) -> Op:
         if op.name.startswith(starts) and any(w.name == way for w in op.implementations)
     ]
     return found[len(found) // 2]
-
-
-Change = Callable[[Tensor], Tensor]
-
-
-def spoilt(captured: Captured, op: str, way: str, change: Change) -> Captured:
-    """One implementation's floating-point results changed."""
-    first, *rest = captured.code[op][way]
-
-    def target(*args: Any, **kwargs: Any) -> Any:
-        made = first.target(*args, **kwargs)
-        parts = list(made) if isinstance(made, (tuple, list)) else [made]
-        for i, part in enumerate(parts):
-            if isinstance(part, Tensor) and part.is_floating_point():
-                parts[i] = change(part)
-        return tuple(parts) if isinstance(made, (tuple, list)) else parts[0]
-
-    code = {**captured.code[op], way: (replace(first, target=target), *rest)}
-    return replace(captured, code={**captured.code, op: code})
-
-
-def negative(x: Tensor) -> Tensor:
-    return -x
-
-
-def missing_term(x: Tensor) -> Tensor:
-    """Without what the first image (or channel) adds."""
-    x = x.clone()
-    x[:1] = 0
-    return x
-
-
-def larger(x: Tensor) -> Tensor:
-    return x * 1.05
 
 
 WAYS = [

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,3 +142,45 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     rows = find_rows([tmp_path / "sweep"])
     assert {row["status"] for row in rows} == {"ok"}
     assert [bool(row["extra"].get("cached")) for row in rows] == [True] * len(LENGTHS) + [False]
+
+
+SMALL_DISK = """
+mount -t tmpfs -o size=$1,nr_inodes=$2 none disk && (cd disk && shift 2 && "$@"); code=$?
+cp -r disk kept; exit $code
+"""
+ALONE = ("unshare", "--user", "--map-root-user", "--mount")
+needs_unshare = pytest.mark.skipif(
+    subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0
+    if shutil.which("unshare")
+    else True,
+    reason="mounts a file system of its own (unshare --map-root-user), which is not allowed here",
+)
+
+
+@needs_unshare
+@pytest.mark.parametrize("size", ["200k", "400k"])
+def test_a_file_system_without_space(tmp_path: Path, size: str) -> None:
+    """A real one, of so few bytes. What it holds at the end is kept, and goes on elsewhere."""
+    (tmp_path / "disk").mkdir()
+    job = [sys.executable, "-m", "rematbench", *SWEEP, "hydra.sweep.dir=sweep"]
+    done = subprocess.run(
+        [*ALONE, "sh", "-c", SMALL_DISK, "sh", size, "1000", *job],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert "cannot be written (No space left on device); free space" in said
+    kept = tmp_path / "kept"
+    whole = find_rows([kept / "sweep"]) if (kept / "sweep").exists() else []
+    assert len(whole) < len(LENGTHS) or any(row["status"] != "ok" for row in whole)
+    cached = entries(kept)
+    for content in cached.values():
+        json.loads(content)
+    finished(start(kept))
+    rows = check(kept)
+    assert sum(bool(row["extra"].get("cached")) for row in rows) == len(cached)
+    assert {path: content for path, content in entries(kept).items() if path in cached} == cached

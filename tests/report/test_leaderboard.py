@@ -20,6 +20,10 @@ from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.leaderboard.quote import document, front_table, small_table
 from rematbench.row import Row
 
+HOUSE = Path(__file__).parents[2]
+FOLDER = "runs/reference/leaderboard"
+PARTS, QUICK = f"{FOLDER}/full-*.csv.gz", f"{FOLDER}/quick.csv.gz"
+
 
 @pytest.fixture
 def field() -> Board:
@@ -269,13 +273,16 @@ def test_families_of_the_zoo() -> None:
 
 
 def test_the_page_and_its_files(tmp_path: Path) -> None:
-    paths = write_leaderboard_pages(ROWS, tmp_path, "modelled by a roofline")
+    """Of the committed rows."""
+    rows = collect(sorted(HOUSE.glob(PARTS))).rows
+    paths = write_leaderboard_pages(rows, tmp_path, "modelled by a roofline")
     assert all(path.stat().st_size for path in paths)
     page = paths[0].read_text()
     assert "costs are modelled by a roofline" in page
     assert "<script src" not in page
     assert 'href="http' not in page
     assert len(page) < 2_000_000
+    assert page.count('<div class="wide"') == page.count("<table")  # which scroll by themselves
 
 
 def executed(strategy: str, cost: float, overhead: float, plan: str, **known: Any) -> Row:
@@ -351,11 +358,6 @@ def test_monet_and_who_sees_no_workspaces_stand_beside_the_winners() -> None:
     line = tables.winners(board(rows)).set_index(["family", "fraction"]).loc[("CNN", 0.7)]
     assert line["best"] == "checkmate_ilp, dtr"
     assert line["monet_overhead"] == pytest.approx(-0.1)
-
-
-HOUSE = Path(__file__).parents[2]
-FOLDER = "runs/reference/leaderboard"
-PARTS, QUICK = f"{FOLDER}/full-*.csv.gz", f"{FOLDER}/quick.csv.gz"
 
 
 @pytest.mark.parametrize(

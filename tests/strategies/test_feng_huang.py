@@ -29,8 +29,7 @@ from rematbench.strategies.feng_huang import (
 )
 from rematbench.strategies.feng_huang.network import forward_network
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "fenghuang"
-shared = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/fenghuang")
+DATA = Path(__file__).parents[1] / "data" / "golden" / "fenghuang"
 Edge = tuple[int, int]
 
 
@@ -199,7 +198,6 @@ def test_random_checkpoints_repeat_with_the_seed() -> None:
         RandomCheckpoints().plan(Problem(unit_chain(1)))
 
 
-@shared
 def test_totals_of_the_papers_networks() -> None:
     with (DATA / "totals.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -212,7 +210,6 @@ def test_totals_of_the_papers_networks() -> None:
         assert solution.details["no_checkpoint_bytes"] == int(row["no_checkpoint_bytes"])
 
 
-@shared
 def test_optima_of_300_random_dags() -> None:
     for case in json.loads((DATA / "random_dags.json").read_text()):
         edges = [(u, v) for u, v in case["edges"]]

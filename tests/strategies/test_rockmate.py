@@ -157,15 +157,23 @@ def test_options_are_what_the_simulator_says() -> None:
 @pytest.mark.parametrize("seed", [None, *range(3)])
 def test_plans_stay_within_what_was_planned(seed: int | None) -> None:
     graph = network(4, seed)
-    for share in (0.9, 0.6):
-        try:
-            found = Rockmate().plan(Problem(graph, int(share * peak_of(graph))))
-        except Infeasible:
-            continue
+    for share in (0.9, 0.65):
+        found = Rockmate().plan(Problem(graph, int(share * peak_of(graph))))
         assert found.plan is not None
         trace = simulate(graph, found.plan)
         assert trace.peak_bytes <= found.details["planned_bytes"]
         assert trace.cost == pytest.approx(found.objective)
+
+
+def test_the_smallest_peak_is_one_that_it_meets() -> None:
+    graph = network(4, 2)
+    with pytest.raises(Infeasible) as caught:
+        Rockmate().plan(Problem(graph, int(0.6 * peak_of(graph))))
+    smallest = caught.value.smallest_peak_found
+    assert smallest is not None
+    found = Rockmate().plan(Problem(graph, smallest))
+    assert found.plan is not None
+    assert simulate(graph, found.plan).peak_bytes <= smallest
 
 
 def test_equal_blocks_are_solved_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from rematbench.graphs.errors import BudgetError, ConfigError
@@ -47,12 +48,15 @@ def parse_budget(given: Any) -> Budget:
     >>> parse_budget(1e3).bytes
     1000
 
+    Numbers may be NumPy's.
+
     Raises:
         BudgetError: anything but null, a fraction, or a positive number of bytes; or the integer
             1, which may mean either.
     """
     if given is None:
         return Budget()
+    given = plain_number(given)
     if type(given) is int and given == 1:
         raise BudgetError("budget=1: one byte, or everything? give 1B or 1.0")
     if isinstance(given, int) and not isinstance(given, bool) and given > 0:
@@ -66,6 +70,13 @@ def parse_budget(given: Any) -> Budget:
         if factor and (size := float(match["number"]) * factor) >= 1:
             return Budget(bytes=int(_allowed(given, size)))
     raise BudgetError(f"budget={given}: not a budget; {_REMEDY}")
+
+
+def plain_number(given: Any) -> Any:
+    """An int or a float of NumPy's, or of any other library's, as Python's; else as it is."""
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return int(given)
+    return float(given) if isinstance(given, Real) and not isinstance(given, Integral) else given
 
 
 def _told(given: Any) -> str:

@@ -35,10 +35,18 @@ def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> A
         raise error(f"{path}: damaged or truncated gzip ({fault}); write it again") from None
     except json.JSONDecodeError as fault:
         where = f"line {fault.lineno}, column {fault.colno}"
+        if fault.msg == "Extra data":
+            raise error(f"{path}: goes on after its JSON ends, at {where}; keep one") from None
         raise error(
             f"{path}: not valid JSON at {where} ({fault.msg}); is the file truncated?"
         ) from None
-    except (ValueError, RecursionError) as fault:
+    except UnicodeDecodeError:
+        raise error(f"{path}: not text (UTF-8); give a JSON file, plain or gzip") from None
+    except RecursionError:
+        raise error(
+            f"{path}: its lists or objects are nested too deep; give a file of ours"
+        ) from None
+    except ValueError as fault:
         if "digits" in str(fault):  # Python's own limit on whole numbers
             fault = ValueError("holds a number of thousands of digits; give a smaller one")
         raise error(f"{path}: {fault}") from None

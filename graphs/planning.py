@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from rematbench.graphs.budget import plain_number
+from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
@@ -55,6 +57,9 @@ class Problem:
         report: called with a few words on progress.
         warm_starts: plans for this graph, of smaller budgets or of a strategy's ablations, say.
             A strategy that takes them never returns a dearer plan than one of them that fits.
+
+    Raises:
+        ConfigError: the budget is neither None nor a whole number (Python's, or NumPy's).
     """
 
     graph: Graph
@@ -65,6 +70,14 @@ class Problem:
     stream: EventStream | None = None
     report: Callable[[str], None] = field(default=lambda words: None, repr=False)
     warm_starts: tuple[Plan, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = plain_number(self.budget)
+        if isinstance(given, float) and given.is_integer():
+            given = int(given)
+        if given is not None and type(given) is not int:
+            raise ConfigError(f"Problem.budget is {self.budget!r}; give whole bytes, or None")
+        object.__setattr__(self, "budget", given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,13 @@ from pathlib import Path
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 import hydra
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
 from rematbench import cache
 from rematbench._start import INTERRUPTED, catch_interrupts
 from rematbench.command_line import read_command_line
 from rematbench.graphs.errors import RematbenchError
 from rematbench.locks import alone_in
-from rematbench.mistakes import explain
+from rematbench.mistakes import MISTAKES, explain
 from rematbench.plugins import register_plugins
 from rematbench.resolvers import register_resolvers
 from rematbench.row import Row, add_facts, write_row
@@ -84,7 +82,7 @@ def command(name: str, config: str, task: Task) -> None:
     except BrokenPipeError:  # whoever reads the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (HydraException, OmegaConfBaseException, RematbenchError, OSError) as error:
+    except (*MISTAKES, RematbenchError, OSError) as error:
         print(f"{name}: {explain(error, config, overrides)}", file=sys.stderr)
         sys.exit(BAD_CONFIGURATION)
     except KeyboardInterrupt as interrupt:

@@ -119,6 +119,9 @@ def _override(parser: OverridesParser, word: str) -> Override:
         raise ConfigError(f"{word} has no value; give one, or null")
     if equals and not key.strip("+~"):
         raise ConfigError(f"{word}: the key is missing; give KEY=VALUE")
+    group = key.strip("+~").partition("@")[0]
+    if group in (*_OF_JOBS, "experiment") and ".." in re.split("[,/]", value):
+        raise ConfigError(f"{word}: leads out of conf/{group}; give one of its names (--help)")
     if value and not _STRUCTURE.search(value):
         parts = [_expanded(part) for part in value.split(",")]
         plain = "(" not in value or not _reads(parser, word)
@@ -159,6 +162,8 @@ def _of_jobs(override: Override) -> Override:
         return override
     value = override.get_value_element_as_str()
     key = override.get_key_element()
-    # The grammar has no choice of null alone; jobs that repeat are dropped.
-    word = f"{key}=null,null" if value == "null" else f"{key}=choice({value})"
+    # The grammar has no choice of null alone, and one of a text in quotes loses them; jobs that
+    # repeat are dropped.
+    twice = value == "null" or value[:1] in ("'", '"')
+    word = f"{key}={value},{value}" if twice else f"{key}=choice({value})"
     return OverridesParser.create().parse_override(word)

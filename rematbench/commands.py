@@ -6,6 +6,7 @@ it loads.
 
 from __future__ import annotations
 
+import io
 import sys
 
 from rematbench._start import INTERRUPTED, catch_interrupts
@@ -19,6 +20,9 @@ def run(name: str, module: str) -> None:
         module: has its ``main``.
     """
     given = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):  # names beyond what the terminal can show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if "--version" in given:
         from rematbench.helps import version_text
 

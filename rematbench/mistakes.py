@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydra.errors import HydraException
-from omegaconf.errors import MissingMandatoryValue
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
 
 from rematbench.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
-from rematbench.graphs.blame import one_line as one_line
+from rematbench.graphs.blame import one_line as one_line, printable
 from rematbench.graphs.budget import Budget, parse_budget
 from rematbench.graphs.errors import BudgetError, tell_os_error
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, make_row
 from rematbench.settings import model_label
 
+MISTAKES = (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError)
+"""What Hydra raises where a configuration is wrong."""
 _GROUPS = ("model", "strategy", "costmodel", "device", "experiment", "launch", "cases")
 _LAUNCHERS = ("joblib", "ray", "slurm")  # extras with a launcher
 
@@ -73,6 +77,14 @@ def explain(error: BaseException, config: str = "config", overrides: Sequence[st
         return f"{error.full_key} is missing; give {error.full_key}=..."
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return tell_os_error(error)
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        where = f"{error.problem_mark.name}:{error.problem_mark.line + 1}"
+        return printable(f"{where}: {error.problem}; give one YAML document")
+    if isinstance(error, YAMLError | UnicodeDecodeError):
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        files = [frame.f_locals["full_path"] for frame in frames if "full_path" in frame.f_locals]
+        where = printable(files[-1]) if files else "a file of --config-dir"
+        return f"{where}: not YAML text in UTF-8 ({one_line(error)})"
     text = re.sub(r"^\w+ raised while resolving interpolation: ", "", one_line(error))
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)
     if key:

@@ -21,15 +21,13 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from rematbench import progress, terminal
 from rematbench.graphs.errors import ConfigError, RematbenchError
-from rematbench.mistakes import explain, failed_row, one_line
+from rematbench.mistakes import MISTAKES, explain, failed_row, one_line
 from rematbench.row import Row, marked, read_row, write_leaderboard, write_row
 from rematbench.settings import chosen
 from rematbench.task import JobTask, plain
@@ -171,7 +169,7 @@ class Sweep:
             config, strategy = compose(job)
             task = self.task
             row = task.finished(config, strategy, place) if isinstance(task, JobTask) else None
-        except (HydraException, OmegaConfBaseException) as error:
+        except MISTAKES as error:
             name = str(self.config.hydra.job.config_name)
             row = self._failed(job, explain(error, name, job), bad_config=True)
             with contextlib.suppress(OSError):  # then it stands in the leaderboard alone

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 from rematbench.arguments import Arguments
+from rematbench.graphs.blame import one_line, printable
 from rematbench.graphs.errors import InvalidPlan, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.graphs.synthetic import with_backward
-from rematbench.mistakes import one_line
 from rematbench.parts import memory_parts
 from rematbench.provenance import commit, now, versions
 from rematbench.row import Row, format_row, make_row
@@ -79,7 +79,7 @@ def main() -> None:
         sys.exit(f"rematbench-verify: {one_line(error)}")
     print(format_row(row))
     if row["status"] != "ok":
-        sys.exit(f"rematbench-verify: {given.plan}: {row['reason']}")
+        sys.exit(f"rematbench-verify: {printable(given.plan)}: {row['reason']}")
 
 
 if __name__ == "__main__":

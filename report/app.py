@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rematbench.arguments import Arguments
+from rematbench.graphs.blame import one_line, printable
 from rematbench.graphs.errors import ConfigError, RematbenchError
-from rematbench.mistakes import one_line
 from rematbench.report import figures
 from rematbench.report.collect import Collected, Problem, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
@@ -56,7 +56,7 @@ def draw_all(collected: Collected, out: Path) -> list[Path]:
 def _tell(problems: Sequence[Problem]) -> None:
     """Name what was skipped, on the screen; the page lists more of it."""
     for problem in problems[:_MOST_TOLD]:
-        print(f"rematbench-report: {problem}", file=sys.stderr)
+        print(f"rematbench-report: {printable(problem)}", file=sys.stderr)
     if len(problems) > _MOST_TOLD:
         rest = len(problems) - _MOST_TOLD
         print(f"rematbench-report: and {rest} more: see index.html", file=sys.stderr)
@@ -113,7 +113,8 @@ def main() -> None:
     if "overhead" in given.figure:
         from rematbench.report.overhead import in_words
 
-        print(in_words(rows) or "No budget at which two strategies have a plan.")
+        said = in_words(rows) or "No budget at which two strategies have a plan."
+        print(printable(said))
         print(f"The page: {pages.index}")
 
 

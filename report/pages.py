@@ -58,7 +58,7 @@ def write_pages(collected: Collected, out: Path) -> Written:
         plotly=get_plotlyjs(),
         data=dump(page_data(collected.records, frozenset(ids))),
     )
-    write_bytes(out / "index.html", text.encode())
+    write_bytes(out / "index.html", text.encode(errors="backslashreplace"))
     return Written(out / "index.html", len(ids), problems)
 
 

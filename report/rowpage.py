@@ -121,7 +121,7 @@ class RowPages:
             faults=faults,
             memory=_parts(record.row),
         )
-        _write(self._out / f"{record.id}.html", page.encode())
+        _write(self._out / f"{record.id}.html", page.encode(errors="backslashreplace"))
         self.written.append(record.id)
 
     def _draw_plan(self, record: Record, folder: Path) -> tuple[Schedule, Files]:

@@ -106,7 +106,7 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
             folder=FOLDER,
         )
     )
-    write_bytes(written[0], text.encode())
+    write_bytes(written[0], text.encode(errors="backslashreplace"))
     return written
 
 

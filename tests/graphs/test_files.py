@@ -139,7 +139,9 @@ BAD_BYTES = {
     "huge": (TEXT.replace('"cost": 1', '"cost": 1e999', 1).encode(), "cost is inf"),
     "twice": (TEXT.replace('"name"', '"name": "a", "name"', 1).encode(), "'name' appears twice"),
     "gzip": (gzip.compress(TEXT.encode())[:-20], "truncated gzip"),
-    "binary": (b"\xff\xfe\x00", "codec can't decode"),
+    "binary": (b"\xff\xfe\x00", "not text .UTF-8.; give a JSON file"),
+    "deep": (b"[" * 200_000 + b"]" * 200_000, "nested too deep"),
+    "two": (f"{TEXT}\n{TEXT}".encode(), "goes on after its JSON ends, at line "),
     "empty": (b"", "not valid JSON"),
 }
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
-from rematbench.graphs.errors import BudgetError
+from rematbench.graphs.errors import BudgetError, ConfigError
+from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.base import Problem
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,10 @@ from rematbench.graphs.errors import BudgetError
         ("8GiB", Budget(bytes=8 * 2**30)),
         ("1.5 kB", Budget(bytes=1500)),
         ("2mib", Budget(bytes=2**21)),
+        (np.float64(0.5), Budget(fraction=0.5)),
+        (np.float32(0.25), Budget(fraction=0.25)),
+        (np.int64(100), Budget(bytes=100)),
+        (np.float64(1e6), Budget(bytes=10**6)),
     ],
 )
 def test_good(given: object, budget: Budget) -> None:
@@ -50,3 +57,15 @@ def test_of_the_peak() -> None:
     assert Budget(fraction=0.5).of(101) == 50
     assert Budget(bytes=7).of(101) == 7
     assert Budget().of(101) is None
+
+
+@pytest.mark.parametrize("given", [4, 4.0, np.int64(4), np.int32(4), np.float64(4.0)])
+def test_a_problems_budget_is_whole_bytes(given: int) -> None:
+    """Planners get Python's integer: files and solvers in other processes know no other."""
+    assert type(Problem(unit_chain(2), given).budget) is int
+
+
+@pytest.mark.parametrize("given", [4.5, True, float("nan"), float("inf"), "4", np.array([4, 5])])
+def test_what_is_no_budget_of_a_problem(given: object) -> None:
+    with pytest.raises(ConfigError, match=r"Problem\.budget is .*; give whole bytes, or None"):
+        Problem(unit_chain(2), given)  # type: ignore[arg-type]

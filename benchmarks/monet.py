@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,17 +140,24 @@ def gaps(case: Case, graph: Graph) -> Iterator[Figure]:
 
 
 def by_parts(case: Case, plain: Captured) -> Iterator[Figure]:
-    """Cost with implementations by parts, relative to the cost without; each planned anew."""
+    """Cost with implementations by parts, relative to the cost without: 0 if that has no plan."""
     graphs = costed(plain, "full"), costed(plain, "full", without=Kind.PARTS)
     base = simulate(graphs[1], program_order(graphs[1]))
     for fraction in TIGHT:
-        budget = int(fraction * base.peak_bytes)
-        with_parts, without = (
-            cost_of(graph, Monet(gap=case.stop).plan(Problem(graph, budget, time_limit=SECONDS)))
-            for graph in graphs
-        )
+        problems = [
+            Problem(graph, int(fraction * base.peak_bytes), time_limit=SECONDS) for graph in graphs
+        ]
+        with_parts, without = (_cost_found(problem, case.stop) for problem in problems)
         title = f"{case.name} at {fraction:g}: cost with ops by parts / without"
         yield Figure(title, with_parts / without, 1, "ratio")
+
+
+def _cost_found(problem: Problem, gap: float) -> float:
+    """Of the plan; infinite without one."""
+    try:
+        return cost_of(problem.graph, Monet(gap=gap).plan(problem))
+    except Infeasible:
+        return math.inf
 
 
 def ablation(name: str, plain: Captured) -> Iterator[Figure]:

@@ -13,8 +13,9 @@ The formats are a contract, since other programs read and write them::
 
 ``resident``, ``workspace_bytes``, an op's ``scope`` (the module that it came from), its
 ``autograd_node`` (a number that backward ops share which autograd runs as one) and ``random``
-(true: it draws random numbers, and first runs in program order among such ops) are optional; and so
-is the graph's ``random_state_bytes``, of a generator's state that recomputed draws begin from.
+(true: it draws random numbers, and first runs in program order among such ops) are optional; so
+are an implementation's ``replays`` (the random op whose draws it repeats) and the graph's
+``random_state_bytes``, of a generator's state that repeated draws begin from.
 An op with several implementations has
 ``implementations`` (name, reads, cost, workspace_bytes, overwrites) instead of reads, cost and
 workspace_bytes; a compute statement names the one that it runs as a third item.
@@ -105,13 +106,14 @@ def _op(form: _Form, position: int, item: Any) -> Op:
 
 
 def _implementation(form: _Form, where: str, item: Any) -> Implementation:
-    form.keys(item, where, ("name", "reads", "cost"), ("workspace_bytes", "overwrites"))
+    form.keys(item, where, ("name", "reads", "cost"), ("workspace_bytes", "overwrites", "replays"))
     return Implementation(
         form.text(item, "name", where),
         form.names(item, "reads", where),
         item["cost"],
         item.get("workspace_bytes", 0),
         form.names(item, "overwrites", where) if "overwrites" in item else (),
+        form.text(item, "replays", where) if "replays" in item else None,
     )
 
 
@@ -156,6 +158,7 @@ def _op_document(op: Op) -> dict[str, Any]:
             "workspace_bytes": i.workspace_bytes,
             "overwrites": list(i.overwrites),
         }
+        | ({"replays": i.replays} if i.replays else {})
         for i in op.implementations
     ]
     return head | {"implementations": implementations}

@@ -57,6 +57,8 @@ class Implementation:
         cost: in the graph's cost unit.
         workspace_bytes: bytes needed only while it runs.
         overwrites: reads whose storages the op's outputs take over (in-place).
+        replays: the random op whose draws it repeats, from a state of the generator that is saved
+            for it; None: of no other op. Not hashed.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Implementation:
     cost: float
     workspace_bytes: int = 0
     overwrites: tuple[str, ...] = ()
+    replays: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,9 @@ class Graph:
         outputs: values that must be live at the end (loss, parameter gradients, buffers).
         cost_unit: of every cost, for example ``flop`` or ``second``.
         random_state_bytes: of the state of the device's random generator, which is saved for each
-            random op that a plan computes again, and stays until the step ends; 0 where that
-            memory is none of the device's. Not hashed: it is of the machine.
+            random op that a plan computes again, or whose draws another op repeats, and stays until
+            the step ends; 0 where that memory is none of the device's. Not hashed: it is of the
+            machine.
 
     Raises:
         GraphError: a cycle, an unknown or duplicate name, or a negative or non-finite number;
@@ -178,6 +182,18 @@ class Graph:
     def random_ops(self) -> frozenset[str]:
         """Names of the ops that draw random numbers."""
         return frozenset(op.name for op in self.ops if op.random)
+
+    @cached_property
+    def draws(self) -> IntArray:
+        """Per implementation: the random op whose numbers it draws, or draws again; or -1."""
+        found = [
+            self.op_index[op.name if way.replays is None else way.replays]
+            if op.random or way.replays is not None
+            else -1
+            for op in self.ops
+            for way in op.implementations
+        ]
+        return np.array(found, dtype=np.int64)
 
     @cached_property
     def resident_bytes(self) -> int:
@@ -369,6 +385,8 @@ def _check_implementation(
         raise GraphError(
             f"{where}: cost is {shown(cost)}; give a finite number from 0 to {MOST_COST:g}"
         )
+    if implementation.replays is not None and implementation.replays not in graph.random_ops:
+        raise GraphError(f"{where}: replays {implementation.replays!r}, which is no random op")
     _check_bytes(where, "workspace_bytes", implementation.workspace_bytes)
     for name in implementation.reads:
         if name not in graph.value_index:

@@ -96,15 +96,13 @@ def random_states(graph: Graph, codes: IntArray) -> tuple[IntArray, IntArray]:
 
     Returns:
         What is saved: a state before the first compute of each random op that is computed again,
-        which stays to the end. And what is set aside while one is computed again: the present one.
+        or whose draws another op repeats; it stays to the end. And what is set aside while draws
+        are repeated: the present state.
     """
     saved, aside = np.zeros((2, len(codes)), dtype=np.int64)
-    places: dict[int, list[int]] = {}
-    for position in np.flatnonzero(codes >= 0).tolist():
-        op = int(graph.tables.op_of[codes[position]])
-        if graph.ops[op].random:
-            places.setdefault(op, []).append(position)
-    for first, *again in places.values():
+    source = np.where(codes >= 0, graph.draws[np.maximum(codes, 0)], -1)
+    for op in np.unique(source[source >= 0]).tolist():
+        first, *again = np.flatnonzero(source == op).tolist()
         if again:
             saved[first:] += graph.random_state_bytes
             aside[again] += graph.random_state_bytes

@@ -6,7 +6,7 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import in_program_order
 from rematbench.graphs.planning import Solution
 from rematbench.graphs.simulate import Trace
-from rematbench.row import Row
+from rematbench.row import Row, is_over_budget, sure
 
 ROUNDING = 1e-9
 """Share of a cost that sums of up to a million floating-point costs in two orders may differ by."""
@@ -46,10 +46,10 @@ def judge_peak(row: Row) -> None:
     What the simulator cannot know explains an excess: workspaces, where nobody measured them, and
     the rounding of CUDA's allocator. Without such a cause the row has failed.
     """
-    budget, measured = row["budget_bytes"], row["measured_peak_bytes"]
-    if budget is None or measured is None or row["status"] != "ok" or measured <= budget:
+    if row["status"] != "ok" or not is_over_budget(row):
         return
-    excess = measured - budget
+    budget, measured = sure(row["budget_bytes"]), sure(row["measured_peak_bytes"])
+    excess = int(measured - budget)
     row["extra"]["over_budget_bytes"] = excess
     said = f"measured {excess} bytes above the budget"
     if row["costmodel"] != "profiled":

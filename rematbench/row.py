@@ -237,6 +237,12 @@ def ended(row: Row, outcome: Outcome) -> Row:
     return row
 
 
+def is_over_budget(row: Row) -> bool:
+    """Was more memory measured than the budget allows?"""
+    budget, measured = row["budget_bytes"], row["measured_peak_bytes"]
+    return budget is not None and measured is not None and measured > budget
+
+
 def sure(value: T | None) -> T:
     """A column that is never null in such a row, as its status says."""
     assert value is not None

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rematbench import progress
 from rematbench.progress import Progress
-from rematbench.row import Row
+from rematbench.row import Row, is_over_budget
 
 console = Console(stderr=True, highlight=False)
 # Seconds between two lines where there is no terminal.
@@ -141,11 +141,16 @@ def summarise(rows: list[Row], title: str) -> None:
             _percent(row["overhead"]),
             size(row["peak_bytes"]),
             _percent(row["measured_overhead"]),
-            size(row["measured_peak_bytes"]),
+            _measured_peak(row),
             _gradients(row),
         )
     wide = None if console.is_terminal else 140
     Console(highlight=False, width=wide).print(table)
+
+
+def _measured_peak(row: Row) -> str:
+    shown = size(row["measured_peak_bytes"])
+    return f"[red]{shown} > budget[/]" if is_over_budget(row) else shown
 
 
 def _gradients(row: Row) -> str:

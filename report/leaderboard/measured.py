@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import pandas as pd
 
 from rematbench.report.leaderboard.board import problem
-from rematbench.row import Row, sure
+from rematbench.row import Row, is_over_budget, sure
 
 LEAST = 3
 """Different plans of a problem, from which on a rank correlation says something."""
-_COLUMNS = ("problem", "plan", "strategy", "modelled", "measured", "planned", "executed")
+_COLUMNS = ("problem", "plan", "strategy", "modelled", "measured", "planned", "executed", "over")
 
 
 def executed(rows: Iterable[Row]) -> pd.DataFrame:
@@ -20,7 +20,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
     Returns:
         A line per plan: ``problem``, ``strategy`` (names of those that made it), ``modelled`` and
         ``measured`` overhead (ratios; of equal plans the median), ``planned`` and ``executed``
-        peak (bytes).
+        peak (bytes), ``over`` (is the measured one above the budget?).
     """
     lines = [
         (
@@ -31,6 +31,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
             row["measured_overhead"],
             row["peak_bytes"],
             row["measured_peak_bytes"],
+            is_over_budget(row),
         )
         for row in rows
         if row["status"] == "ok" and row["measured_overhead"] is not None and row["budget_fraction"]
@@ -43,6 +44,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
         measured=("measured", "median"),
         planned=("planned", "first"),
         executed=("executed", "first"),
+        over=("over", "first"),
     ).reset_index()
 
 
@@ -54,7 +56,7 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
         ``rank_correlation`` (Spearman, modelled and measured overhead), ``modelled_best`` (by
         whom the plan is that is cheapest by the model), ``modelled_best_overhead`` and
         ``best_overhead`` (measured: of that plan, and of the quickest), ``peak_error`` (the
-        largest, simulated against measured).
+        largest, simulated against measured), ``over_budget`` (plans measured above the budget).
     """
     lines = []
     for name, plans in executed(rows).groupby("problem", sort=False):
@@ -70,10 +72,11 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
                 "modelled_best_overhead": first["measured"],
                 "best_overhead": plans["measured"].min(),
                 "peak_error": (plans["planned"] / plans["executed"] - 1).abs().max(),
+                "over_budget": int(plans["over"].sum()),
             }
         )
     columns = [
         *("problem", "plans", "rank_correlation", "modelled_best"),
-        *("modelled_best_overhead", "best_overhead", "peak_error"),
+        *("modelled_best_overhead", "best_overhead", "peak_error", "over_budget"),
     ]
     return pd.DataFrame(lines, columns=columns)

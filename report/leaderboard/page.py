@@ -165,7 +165,7 @@ def _measured(rows: Sequence[Row]) -> Sequence[Table]:
             "Plans that ran with eager training's gradients, equal ones once: the rank correlation "
             "of modelled and measured overhead, and what was measured of the plan that is cheapest "
             "by the model beside the quickest plan. Peak error: the largest, simulated against "
-            "measured.",
+            "measured. Over budget: plans whose measured peak is above it.",
             found,
         ),
     )

@@ -51,7 +51,8 @@ _MEASURED = (
     "equal plans count once. Over {problems} problems the rank correlation of modelled and "
     "measured overheads is {median:.2f} at the median, and below 0.5 on {low}. A roofline knows no "
     "workspaces: the peak error, the largest of simulated against measured, is what the CPU's "
-    "convolutions take; with profiled costs they are in the graph, and in the budget. "
+    "convolutions take, and why plans were measured above their budget; with profiled costs they "
+    "are in the graph, and in the budget. "
     "Times on a CPU scatter by several per cent: a plan may look faster than eager training."
 )
 
@@ -199,11 +200,21 @@ def _survival(executed: Sequence[Row]) -> str:
             f"{100 * row['modelled_best_overhead']:+.0f} %",
             f"{100 * row['best_overhead']:+.0f} %",
             _share(row["peak_error"]),
+            row["over_budget"],
         ]
         for name, row in zip(_shortened(found["problem"]), found.to_dict("records"), strict=True)
     ]
     head = ["problem", "plans", "rank correlation", "cheapest by the model"]
-    return _table([*head, "measured overhead", "of the quickest plan", "peak error"], lines)
+    return _table(
+        [
+            *head,
+            "measured overhead",
+            "of the quickest plan",
+            "peak error",
+            "measured above the budget",
+        ],
+        lines,
+    )
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:

@@ -148,6 +148,7 @@ class Table {
       const text = readable(kind, value);
       const made = element("td", { title: value === null ? "" : `${name}: ${value}` }, text);
       if (kind !== "text") made.className = "number";
+      if (name === "measured_peak_bytes" && isOver(row)) made.className += " over";
       if (name === "status") made.className = value === "ok" ? "status-ok" : "status-bad";
       return made;
     }));
@@ -158,6 +159,12 @@ class Table {
 }
 
 const COLLATOR = new Intl.Collator("en", { numeric: true });
+
+/** Was more memory measured than the budget allows? */
+function isOver(row) {
+  const [budget, measured] = [cell("budget_bytes", row), cell("measured_peak_bytes", row)];
+  return budget !== null && measured !== null && measured > budget;
+}
 
 /** Nulls last, either way. */
 function compare(a, b, sign) {

@@ -13,6 +13,7 @@ from benchmarks.report import row, write_runs
 from rematbench.report.collect import Collected, Record, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.pages import write_pages
+from rematbench.row import is_over_budget
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium: install Debian's, or name a binary in CHROMIUM"
@@ -80,6 +81,10 @@ def test_clicking_through_a_report(browser: Browser, tmp_path: Path) -> None:
     browser.click("document.querySelector('#chips button')")
     browser.wait_for(f"{SHOWN} != '239 of 239 rows'")
     browser.click("document.getElementById('clear')")
+    # Who was measured above the budget stands out.
+    over = "[...document.querySelectorAll('#grid td.over')].length"
+    shown = [r for r in collected.rows if is_over_budget(r)]
+    assert 0 < browser.run(over) <= len(shown)
     # On to a row's own page.
     browser.click("document.querySelector('#grid tr.row a')")
     browser.wait_for("document.querySelectorAll('.pictures image').length == 2")

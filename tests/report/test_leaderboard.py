@@ -308,6 +308,9 @@ def test_the_modelled_order_beside_the_measured_one() -> None:
     assert (line["modelled_best"], line["modelled_best_overhead"]) == ("a", 0.2)
     assert line["best_overhead"] == 0.15
     assert line["peak_error"] == pytest.approx(0.01)
+    assert line["over_budget"] == 0
+    over = [row | {"budget_bytes": 99} if row["strategy"] in "ab" else row for row in MEASURED]
+    assert survival(over)["over_budget"].tolist() == [2]
 
 
 def test_rows_at_a_budget_in_bytes_are_no_problem_of_the_field() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +14,12 @@ from torch import Tensor, nn
 from rematbench import costmodel, validator
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.errors import CaptureError, InvalidPlan
+from rematbench.graphs.files import read_graph, write_graph
+from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.parts import memory_parts
+from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
@@ -131,11 +135,12 @@ class TwoDropouts(nn.Module):
         return self.layers(x).square().sum()
 
 
+def two_dropouts() -> Workload:
+    return Workload("two", TwoDropouts(), lambda: (torch.randn(8, 64),), lambda model, x: model(x))
+
+
 def test_saved_random_states_are_in_the_simulated_peak() -> None:
-    workload = Workload(
-        "two", TwoDropouts(), lambda: (torch.randn(8, 64),), lambda model, x: model(x)
-    )
-    captured = capture(workload)
+    captured = capture(two_dropouts())
     profiled = costmodel.apply("profiled", captured.graph, captured, device="cpu")
     plan = recompute_everything(captured.graph)
     measured = validator.measure(captured, plan, device="cpu", repeats=1)
@@ -149,3 +154,20 @@ def test_saved_random_states_are_in_the_simulated_peak() -> None:
     assert parts["random_states"] == 2 * state
     assert sum(parts.values()) == counted.peak_bytes
     assert random_state_bytes("cuda") == 0
+
+
+def test_states_of_draws_that_another_op_repeats_are_counted(tmp_path: Path) -> None:
+    """A dropout's gradient that draws the mask again; in the graph's file, too."""
+    captured = with_alternatives(capture(two_dropouts()), {Kind.REPLAY})
+    state = random_state_bytes("cpu")
+    profiled = costmodel.apply("profiled", captured.graph, captured, device="cpu")
+    counting = replace(profiled, random_state_bytes=state)
+    last = captured.graph.tables.op_first[1:] - 1  # of each op's implementations
+    plan = Plan.from_codes(captured.graph, with_frees(captured.graph, last))
+    measured = validator.measure(captured, plan, device="cpu", repeats=1)
+    assert (measured.verdict, measured.reason) == (validator.Verdict.EXACT, None)
+    counted = simulate(counting, plan)
+    assert counted.peak_bytes - simulate(profiled, plan).peak_bytes == 2 * state
+    assert counted.peak_bytes == measured.measured_peak_bytes
+    write_graph(tmp_path / "two.graph.json", counting)
+    assert simulate(read_graph(tmp_path / "two.graph.json"), plan).peak_bytes == counted.peak_bytes

@@ -203,6 +203,7 @@ class _Builder:
                 op.cost,
                 offer.workspace_bytes,
                 offer.overwrites,
+                offer.traits.replays,
             )
             for offer in self.offers.get(op.name, {}).values()
         )

@@ -287,11 +287,12 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
         paths = [folder] if folder.is_file() else list(folder.rglob("row.json"))
         if not paths:
             raise ConfigError(f"{folder}: holds no row.json; give a run or sweep folder")
-        rows += [read_row(path) for path in sorted(paths, key=_natural)]
+        rows += [read_row(path) for path in sorted(paths, key=by_number)]
     return rows
 
 
-def _natural(path: Path) -> tuple[Any, ...]:
+def by_number(path: Path) -> tuple[Any, ...]:
+    """Sorts job folders: 2 before 10."""
     return tuple((part.isdecimal(), int(part) if part.isdecimal() else part) for part in path.parts)
 
 

@@ -27,6 +27,7 @@ from rematbench.row import (
     Row,
     Text,
     Whole,
+    by_number,
     columns_of,
     marked,
     values_of,
@@ -159,11 +160,7 @@ def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
             figure = f"{name[:-4]}.png" in names or f"{name[:-4]}.pdf" in names
             if name.endswith(".csv") and name not in _OURS and not figure:
                 foreign.append(Path(where, name))
-    return sorted(rows, key=_natural), sorted(foreign)
-
-
-def _natural(path: Path) -> tuple[Any, ...]:
-    return tuple((part.isdecimal(), int(part) if part.isdecimal() else part) for part in path.parts)
+    return sorted(rows, key=by_number), sorted(foreign)
 
 
 def _read_files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Record]:

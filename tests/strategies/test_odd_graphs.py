@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -129,4 +130,4 @@ def test_every_strategy_on_extremes(name: str) -> None:
                 if hurried:
                     pytest.fail(f"{what}: {error}")
             else:
-                simulate(graph, plan)
+                assert simulate(graph, plan).peak_bytes <= (budget or math.inf), (what, budget)

@@ -237,7 +237,7 @@ def test_a_long_evicted_chain_comes_back() -> None:
     assert runtime.report().rematerializations >= 1500
 
 
-def test_an_impossible_budget_is_out_of_memory_with_numbers() -> None:
+def test_an_impossible_budget_is_told_with_numbers() -> None:
     job = Job.of_zoo("transformer_lm")
     with pytest.raises(OutOfBudget, match=r"out of memory.*budget is \d+.*smaller batch") as caught:
         job.online(job.budget(0.1))

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import (
     BoundOf,
@@ -45,6 +46,7 @@ __all__ = [
     "cheapest_within",
     "check_choice",
     "check_share",
+    "cost_of_once",
     "fitted",
 ]
 
@@ -118,3 +120,11 @@ def check_share(option: str, value: float | None) -> None:
     """
     if value is not None and not 0 <= value < 1:
         raise ConfigError(f"strategy.{option} is {value}; give a number from 0 to below 1")
+
+
+def cost_of_once(graph: Graph) -> float:
+    """Every needed op once, in its cheapest implementation: no plan costs less."""
+    pairs = zip(graph.ops, graph.always_needed_ops(), strict=True)
+    return float(
+        sum(min(i.cost for i in op.implementations) for op, is_needed in pairs if is_needed)
+    )

@@ -15,8 +15,8 @@ import numpy as np
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.plan import Plan, with_frees
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
 
 CONVOLUTIONS = ("default", "fastest")
 
@@ -56,7 +56,7 @@ class CheckmateCompared:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        CheckmateIlp().warm_up()
+        Anytime().warm_up()
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, whose simulated peak may be over the budget.
@@ -68,7 +68,7 @@ class CheckmateCompared:
             NotApplicable, Infeasible: as Checkmate's blind problem is.
         """
         graph = problem.graph
-        inner = CheckmateIlp(gap=self.gap, threads=self.threads)
+        inner = Anytime(gap=self.gap, threads=self.threads)
         found = inner.plan(replace(problem, graph=_blind(graph)))
         assert found.plan is not None
         plan = Plan(found.plan.statements, graph.name)

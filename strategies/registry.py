@@ -22,6 +22,7 @@ from rematbench.strategies.options import Option, options_of
 GROUP = "rematbench.strategies"
 OURS = MappingProxyType(
     {
+        "anytime": "rematbench.strategies.anytime.planner.Anytime",
         "ap_greedy": "rematbench.strategies.chen.ApGreedy",
         "ap_revolve": "rematbench.strategies.revolve.ApRevolve",
         "ap_sqrt": "rematbench.strategies.chen.ApSqrt",

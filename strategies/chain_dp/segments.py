@@ -266,7 +266,7 @@ def segments_of(graph: Graph, most: int) -> Segments:
     if len(cuts) < 2:
         raise NotApplicable(
             f"no two values of graph {graph.name!r} carry its forward pass alone, so that it is "
-            "one stage, with nothing to schedule; use kusumoto, linearized_greedy or checkmate_ilp"
+            "one stage, with nothing to schedule; use kusumoto, linearized_greedy or anytime"
         )
     if len(cuts) > most:  # the last stays, so that the loss has as little as possible
         cuts = [cuts[i] for i in np.linspace(0, len(cuts) - 1, most).round().astype(int)]

@@ -78,7 +78,7 @@ def relaxation(
         ]
         raise NotApplicable(
             f"the relaxation {name!r} takes at most {most} ops, this graph has {count}; "
-            f"use {' or '.join([*larger, 'checkmate_ilp'])}, or raise strategy.max_ops"
+            f"use {' or '.join([*larger, 'anytime'])}, or raise strategy.max_ops"
         )
     if name == "printed":
         from rematbench.strategies.checkmate.paper_model import PaperRelaxation
@@ -96,7 +96,11 @@ class RowRelaxation:
         budget: in bytes.
         reduced: relax F, in place of (9).
         paths: add path rows, too, which only whole numbers satisfy by themselves.
-        seed: of HiGHS.
+        seed, threads: of HiGHS.
+
+    Attributes:
+        space: of the schedules that are relaxed.
+        program: inside HiGHS.
 
     Raises:
         NotApplicable: the graph has ops that overwrite what they read.
@@ -110,55 +114,56 @@ class RowRelaxation:
         reduced: bool = False,
         paths: bool = False,
         seed: int = 0,
+        threads: int = 1,
     ) -> None:
         check(graph, budget)
         self.graph, self.space = graph, Space.reduced(graph) if reduced else Space.full(graph)
         self.bound_of: BoundOf = "F" if reduced else "9"
         self._budget, self._paths = budget, paths
-        self._relaxation = Relaxation(self.space, budget, single_stages(self.space), seed)
+        self.program = Relaxation(self.space, budget, single_stages(self.space), seed, threads)
         self._x: FloatArray | None = None
 
     @property
     def size(self) -> dict[str, Any]:
         """Rows on demand included, and build time, for a row's ``extra``."""
-        return {**self._relaxation.size, "build_seconds": self._relaxation.build_seconds}
+        return {**self.program.size, "build_seconds": self.program.build_seconds}
 
     def relax(self, share: float, deadline: float) -> float:
         """As :meth:`Relaxed.relax`."""
-        self._relaxation.limit(share)
+        self.program.limit(share)
         self._solve(share, deadline)
         if self._paths:
             now = perf_counter()
             self._solve_with_paths(now + _PATHS_SHARE * (deadline - now))
-        return self._relaxation.bound
+        return self.program.bound
 
     def _solve_with_paths(self, deadline: float) -> None:
         """Path rows stay only if there is a solution with them in time."""
-        found = [solved.x for solved in self._relaxation.linear(deadline, idle=None, paths=True)]
+        found = [solved.x for solved in self.program.linear(deadline, idle=None, paths=True)]
         if found and found[-1] is not None and perf_counter() < deadline:
             self._x = found[-1]
         else:
-            self._relaxation.drop_rows()
+            self.program.drop_rows()
 
     def _solve(self, share: float, deadline: float) -> None:
         outcome = None
-        for outcome in self._relaxation.linear(deadline, idle=None):
+        for outcome in self.program.linear(deadline, idle=None):
             self._x = outcome.x
         if outcome is not None and outcome.bound == inf:
             reason = f"({self.bound_of}) has no solution within {share * self._budget:.0f} bytes"
             raise Infeasible(f"Checkmate's problem {reason}", proven=self.bound_of == "9")
-        if not self._relaxation.settled:
-            size = self._relaxation.size
+        if not self.program.settled:
+            size = self.program.size
             raise Stopped(
                 f"HiGHS found no solution of the relaxation of ({self.bound_of}), "
                 f"{size['rows']} rows and {size['columns']} columns, in time; "
-                "give more time_limit, or use checkmate_ilp"
+                "give more time_limit, or use anytime"
             )
 
     def matrices(self) -> tuple[FloatArray, FloatArray]:
         """As :meth:`Relaxed.matrices`."""
         assert self._x is not None
-        layout, values, space = self._relaxation.layout, self._relaxation.values, self.space
+        layout, values, space = self.program.layout, self.program.values, self.space
         x = np.append(self._x, 0.0)
         everything = needed(self.graph)
         stages, ops = (np.searchsorted(everything, some) for some in (space.stages, space.ops))

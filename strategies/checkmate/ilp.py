@@ -1,87 +1,90 @@
-"""checkmate_ilp: optimal rematerialization with an open solver (Jain et al., MLSys 2020)."""
+"""checkmate_ilp: problem (9) of Checkmate, solved by HiGHS (Jain et al., MLSys 2020)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 from typing import ClassVar, Literal
 
-from rematbench.graphs.errors import Infeasible
-from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import program_order
+from rematbench.graphs.errors import Infeasible, Stopped
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import BoundOf, Problem, Solution, Traits, check_choice, check_share
-from rematbench.strategies.checkmate.fast import EXACT_TOLERANCE, FastSearch, is_solvable
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    check_choice,
+    check_share,
+    cost_of_once,
+)
+from rematbench.strategies.checkmate.fractional import RowRelaxation
 from rematbench.strategies.checkmate.paper import MOST_OPS
 from rematbench.strategies.checkmate.paper_model import solve_paper, solve_with_gap
-from rematbench.strategies.checkmate.smallest import smallest_peak
-from rematbench.strategies.intervals import planner as intervals
-from rematbench.strategies.intervals.planner import TRIVIAL
-from rematbench.strategies.scheduling.solver import SOLVER
-from rematbench.strategies.scheduling.space import Space, check
+from rematbench.strategies.checkmate.rounding import EPSILONS, THRESHOLDS, round_at, two_phase
+from rematbench.strategies.scheduling.anytime import Progress
+from rematbench.strategies.scheduling.solver import SOLVER, Outcome
+from rematbench.strategies.scheduling.space import Schedule, Space, check
+from rematbench.strategies.stages import needed
 
-LARGE, WIDE = 1_000, 120
-"""Needed ops from which schedules are searched by intervals; the same without a backward pass,
-where stages are as many as ops."""
-VARIANTS = ("fast", "paper", "unpartitioned")
+VARIANTS = ("rows", "paper", "unpartitioned")
+MOST_COLUMNS = 1_000_000
+"""Of a program that is still built: 1,000 ops."""
+ROUNDING = 0.2
+"""Share of the time for the paper's own approximation, whose plan the program starts from."""
+TOLERANCE = 1e-6
+"""Relative gap at which a cost counts as proven optimal."""
 
 
 @dataclass(frozen=True)
 class CheckmateIlp:
-    """The cheapest plan within a budget, with a proven bound.
+    """The cheapest schedule of Checkmate's problem (9) within a budget, with HiGHS' bound.
+
+    The variables are the paper's R and S, for every stage and op. Its memory constraints, which
+    linearize when each value is freed, are added where a solution violates them: the same
+    schedules are allowed, and the optimum is the same. The program starts from the cheapest plan
+    of the paper's two-phase rounding (section 5). Nothing else searches.
 
     Attributes:
-        variant: ``fast``; ``paper``, problem (9) as printed; ``unpartitioned``, without the
-            frontier-advancing stages of (8). The last two are for small graphs.
+        variant: ``rows``, as above; ``paper``, (9) as printed, with all of its constraints at once;
+            ``unpartitioned``, without the frontier-advancing stages of (8). The last two are for
+            small graphs.
         gap: relative gap (cost - bound) / cost at which to stop.
-        minimise: None for the cost; ``peak`` for the smallest budget that has a plan (budget
-            and variant play no role then).
-        threads: 1, or 2 to search while the solver works.
-        max_ops: most ops of a graph for variants other than ``fast``.
+        threads: of HiGHS.
+        max_ops: most ops of a graph for variants other than ``rows``.
         integrality_gap: solve the variant's linear relaxation, too, for ``extra.integrality_gap``
-            (``fast`` always does); the plan is then that of ``paper``, proven optimal.
+            (variants other than ``rows``).
 
     Raises:
         ConfigError: an option is out of its range.
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
-    variant: Literal["fast", "paper", "unpartitioned"] = "fast"
+    variant: Literal["rows", "paper", "unpartitioned"] = "rows"
     gap: float = 1e-4
-    minimise: Literal["peak"] | None = None
-    threads: int = 2
+    threads: int = 1
     max_ops: int = MOST_OPS
     integrality_gap: bool = False
 
     def __post_init__(self) -> None:
         check_choice("variant", self.variant, VARIANTS)
-        check_choice("minimise", self.minimise, (None, "peak"))
-        check_choice("threads", self.threads, (1, 2))
         check_share("gap", self.gap)
 
-    def warm_up(self) -> None:
-        """Compile the kernels, however long that takes."""
-        beside = replace(self, threads=2)  # with one, search has a share of the time for itself
-        beside._fast(Problem(unit_chain(6), None, 3600.0), 4, perf_counter())
-        intervals.warm_up()
-
     def plan(self, problem: Problem) -> Solution:
-        """The plan, and a bound of the space that ``bound_of`` names.
+        """The plan, and a bound of (9).
 
         Raises:
             NotApplicable: an op overwrites what it reads, or the graph is too large for the
                 variant.
-            Infeasible: no plan was found; ``proven`` where (9) has none.
+            Infeasible: (9) has no schedule within the budget.
+            Stopped: none was found in time; says how large the program is.
         """
-        if self.minimise == "peak":
-            return smallest_peak(problem)
         partitioned = self.variant != "unpartitioned"
-        if self.variant != "fast" and self.integrality_gap:
+        if self.variant != "rows" and self.integrality_gap:
             return solve_with_gap(
                 problem, partitioned=partitioned, threads=self.threads, most=self.max_ops
             )
-        if self.variant != "fast":
+        if self.variant != "rows":
             return solve_paper(
                 problem,
                 partitioned=partitioned,
@@ -94,84 +97,123 @@ class CheckmateIlp:
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
-            return Solution(order, least, "any", variant="fast", seconds=perf_counter() - started)
+            return Solution(order, least, "any", variant="9", seconds=perf_counter() - started)
         check(problem.graph, problem.budget)
-        if is_large(problem.graph, problem.budget):
-            return self._large(problem, problem.budget, started)
-        return self._fast(problem, problem.budget, started)
-
-    def _large(self, problem: Problem, budget: int, started: float) -> Solution:
-        search = intervals.IntervalSearch(problem, budget, started, self.gap)
-        with search.progress.interruptible():
-            search.run()
-        return search.solution("fast")
-
-    def _fast(self, problem: Problem, budget: int, started: float) -> Solution:
-        search = FastSearch(problem, budget, started, self.gap, self.threads)
-        with search.progress.interruptible():
-            search.run()
-        if search.progress.plan is None:
-            raise self._infeasible(search, problem.time_limit)
-        bound, bound_of = _named_bound(search, problem.graph)
-        return Solution(
-            search.progress.plan,
-            bound,
-            bound_of,
-            variant="fast",
-            solver=SOLVER,
-            seconds=perf_counter() - started,
-            details={**search.details(), "bound_by": _how(bound, search, problem.graph)},
-        )
-
-    def _infeasible(self, search: FastSearch, time_limit: float) -> Infeasible:
-        proven = search.proven_infeasible
-        reason = f"Checkmate's problem (9) has no plan within {search.budget} bytes"
-        if not proven:
-            reason = (
-                f"no plan within {search.budget} bytes was found in {time_limit:g} s; "
-                "give more time, or ask for strategy.minimise=peak"
-            )
-        leanest = search.progress.leanest
-        return Infeasible(reason, smallest_peak_found=leanest, proven=proven)
+        run = _Run(problem, problem.budget, started, max(self.gap, TOLERANCE), self.threads)
+        with run.progress.interruptible():
+            run.run()
+        return run.solution()
 
 
-def _how(bound: float, search: FastSearch, graph: Graph) -> str:
-    """How a bound of the fast search was found."""
-    if bound <= cost_of_once(graph) * (1 + EXACT_TOLERANCE):
-        return TRIVIAL
-    from_moments = bound <= search.every * (1 + EXACT_TOLERANCE)
-    return search.bound_by if from_moments else "programs over groups of stages"
+class _Run:
+    """The relaxation, its roundings, and the program in whole numbers.
 
-
-def is_large(graph: Graph, budget: int) -> bool:
-    """Are programs over all stages out of reach?"""
-    count = int(graph.needed_ops().sum())
-    if graph.loss_index is not None or count <= WIDE:
-        return count > LARGE
-    return not is_solvable(Space.late(graph, budget))
-
-
-def cost_of_once(graph: Graph) -> float:
-    """Every needed op once, in its cheapest implementation: no plan costs less."""
-    pairs = zip(graph.ops, graph.always_needed_ops(), strict=True)
-    return float(
-        sum(min(i.cost for i in op.implementations) for op, is_needed in pairs if is_needed)
-    )
-
-
-def _named_bound(search: FastSearch, graph: Graph) -> tuple[float, BoundOf]:
-    """The bound to print, and what it bounds.
-
-    That of F is as good as that of (9) only for plans in F; where both are as high, or that of (9)
-    is within the gap, too, it says more. So does that of every plan, the only one for a plan that
-    is no schedule.
+    Attributes:
+        progress: the best plan so far, the bound, and when what was found.
     """
-    least, reduced = cost_of_once(graph), search.bounds.get("F", 0.0)
-    if search.best is None or search.is_outside:
-        return max(least, search.every if search.has_one_way else 0.0), "any"
-    full = max(least, search.every, search.bounds.get("9", 0.0))
-    says_more = full >= reduced * (1 - EXACT_TOLERANCE) or search.progress.closed(full)
-    if not says_more and search.best.cost >= reduced:
-        return reduced, "F"
-    of_every_plan = full <= least or (search.has_one_way and full <= search.every)
-    return full, "any" if of_every_plan else "9"
+
+    def __init__(
+        self, problem: Problem, budget: int, started: float, gap: float, threads: int
+    ) -> None:
+        self._graph, self._budget, self._limit = problem.graph, budget, problem.time_limit
+        self._started, self._deadline = started, started + problem.time_limit
+        self.progress = Progress(started, gap, problem.report)
+        self.progress.bound = cost_of_once(problem.graph)
+        self._best: Schedule[Space] | None = None
+        self._nodes = self._runs = 0
+        count = len(needed(problem.graph))
+        columns = count * (count - 1)
+        if columns > MOST_COLUMNS:
+            raise Stopped(
+                f"(9) has {columns:,} columns for {count} ops, and no solver of today comes to an "
+                "end; use checkmate_rounding, or anytime"
+            )
+        self._relaxed = RowRelaxation(problem.graph, budget, seed=problem.seed, threads=threads)
+
+    def run(self) -> None:
+        """All of it, until the gap is closed or time is up.
+
+        Raises:
+            Infeasible: there is no schedule within the budget.
+            Stopped: the linear relaxation was not solved in time.
+        """
+        self.progress.raise_bound(self._relaxed.relax(1.0, self._deadline))
+        now = perf_counter()
+        self._round(now + ROUNDING * (self._deadline - now))
+        program = self._relaxed.program
+        program.limit(1.0)
+        for outcome in program.integral(
+            self._deadline,
+            self.progress.rest,
+            self.progress.gap / 2,
+            best=lambda: self._best,
+            enough=self.progress.closed,
+        ):
+            self._take(outcome)
+            if self.progress.closed():
+                return
+
+    def _round(self, until: float) -> None:
+        """Two-phase rounding, as :class:`~.rounding.CheckmateRounding` does it."""
+        for epsilon in EPSILONS:
+            try:
+                cost = self._relaxed.relax(1 - epsilon, until)
+            except Infeasible:  # so are larger epsilons; or time is up
+                return
+            if cost >= self.progress.cost:
+                return
+            _, kept = self._relaxed.matrices()
+            for threshold in THRESHOLDS:
+                self._offer(two_phase(self._graph, round_at(kept, threshold)))
+                if perf_counter() > until or self.progress.closed():
+                    return
+
+    def _take(self, outcome: Outcome) -> None:
+        self._nodes += outcome.nodes
+        self._runs += 1
+        if outcome.bound == inf:
+            raise Infeasible(
+                f"Checkmate's problem (9) has no plan within {self._budget} bytes", proven=True
+            )
+        self.progress.raise_bound(outcome.bound)
+        found = None if outcome.x is None else self._relaxed.program.decode(outcome.x)
+        if found is not None:
+            self._offer(found.plan)
+
+    def _offer(self, plan: Plan) -> None:
+        trace = simulate(self._graph, plan)
+        self.progress.see(trace.peak_bytes)
+        if trace.peak_bytes <= self._budget and trace.cost < self.progress.cost:
+            self._best = self._relaxed.space.of_plan(plan)
+            self.progress.offer(trace.cost, plan)
+
+    def solution(self) -> Solution:
+        """The best plan.
+
+        Raises:
+            Stopped: there is none.
+        """
+        progress, program = self.progress, self._relaxed.program
+        if progress.plan is None:
+            size = program.size
+            raise Stopped(
+                f"HiGHS found no plan of (9), {size['rows']:,} rows and {size['columns']:,} "
+                f"columns, in {self._limit:g} s; give more time_limit, or use anytime",
+                smallest_peak_found=progress.leanest,
+            )
+        trivial = progress.bound <= cost_of_once(self._graph)
+        return Solution(
+            progress.plan,
+            min(progress.bound, progress.cost),
+            "any" if trivial else "9",
+            variant="9",
+            solver=SOLVER,
+            seconds=perf_counter() - self._started,
+            details={
+                **program.size,
+                "build_seconds": program.build_seconds,
+                "nodes": self._nodes,
+                "solver_runs": self._runs,
+                **progress.details(),
+            },
+        )

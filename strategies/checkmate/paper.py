@@ -60,7 +60,7 @@ class Nodes:
         if len(ops) > most:
             raise NotApplicable(
                 f"problem (9) of {len(ops)} ops is too large for an open solver (at most {most}); "
-                "use checkmate_ilp"
+                "use anytime"
             )
         first = tables.op_first[ops]
         read = np.zeros(len(graph.values), dtype=bool)

@@ -122,7 +122,7 @@ class PaperModel:
         if outcome.x is None or outcome.objective is None:
             raise Stopped(
                 f"HiGHS found no solution of (9) as printed in {outcome.seconds:.0f} s; "
-                "give more time_limit, or use checkmate_ilp"
+                "give more time_limit, or use anytime"
             )
         for variable, value in zip(self._form.columns, outcome.x.tolist(), strict=True):
             variable.set_value(value, skip_validation=True)

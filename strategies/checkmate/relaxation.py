@@ -143,7 +143,7 @@ class Relaxation:
         space: what the bound is for.
         budget: in bytes.
         groups: see :func:`single_stages` and :func:`merged_stages`.
-        seed: of HiGHS.
+        seed, threads: of HiGHS.
 
     Attributes:
         bound: the best so far, in the graph's cost unit; infinite where there is no schedule.
@@ -154,7 +154,9 @@ class Relaxation:
         build_seconds: until the program without memory rows was handed to HiGHS.
     """
 
-    def __init__(self, space: Space, budget: int, groups: Groups, seed: int = 0) -> None:
+    def __init__(
+        self, space: Space, budget: int, groups: Groups, seed: int = 0, threads: int = 1
+    ) -> None:
         started = perf_counter()
         self.space = space
         self.exact = all(high - low == 1 for low, high in groups)
@@ -169,7 +171,7 @@ class Relaxation:
         for each in cost.tolist():
             self.program.column(each, integral=True)
         static_rows(self.program, self.values, self.layout)
-        self._solver = Solver(self.program, seed=seed)
+        self._solver = Solver(self.program, seed=seed, threads=threads)
         self._rows_before = self._solver.rows
         self._limit = SCALE
         self._memory_rows, self._memory_upper = np.empty(0, dtype=np.int64), np.empty(0)

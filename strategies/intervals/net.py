@@ -170,25 +170,6 @@ def follow(net: Net, state: State, recomputed: IntArray) -> None:
     prune(net, state)
 
 
-def recomputations(graph: Graph, plan: Plan) -> IntArray:
-    """What a plan in program order computes again, as rows (stage, op)."""
-    ops = needed(graph)
-    place = np.full(len(graph.ops), -1, dtype=np.int64)
-    place[ops] = np.arange(len(ops))
-    codes = plan.codes(graph)
-    computed = place[graph.tables.op_of[codes[codes >= 0]]]
-    computed = computed[computed >= 0]
-    seen = np.zeros(len(ops), dtype=bool)
-    rows, stage = [], 0
-    for op in computed.tolist():
-        if seen[op]:
-            rows.append((min(stage, len(ops) - 1), op))
-        else:
-            seen[op], stage = True, op + 1
-    found = [row for row in dict.fromkeys(rows) if row[0] > row[1]]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
-
-
 def plan_of(graph: Graph, state: State) -> Plan:
     """The schedule as a plan."""
     codes = graph.tables.op_first[needed(graph)[sequence(state)]]

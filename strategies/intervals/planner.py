@@ -114,7 +114,7 @@ class IntervalSearch(Improver):
             if self._over():
                 return
 
-    def solution(self, variant: str) -> Solution:
+    def solution(self, variant: str | None) -> Solution:
         """The best plan.
 
         Raises:

@@ -171,7 +171,7 @@ class _Search:
                 f"strategy.computes={computes + 1} allows more"
                 if proven
                 else f"no plan within {budget} bytes was found in {self.problem.time_limit:g} s; "
-                "give more time, or use checkmate_ilp"
+                "give more time, or use anytime"
             )
             raise Infeasible(reason, smallest_peak_found=progress.leanest, proven=proven)
         facts: dict[str, Any] = {

@@ -12,8 +12,8 @@ from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.anytime.stages import StageSearch
 from rematbench.strategies.base import Problem
-from rematbench.strategies.checkmate.fast import FastSearch
 from rematbench.strategies.rockmate.blocks import Block
 from rematbench.strategies.scheduling.space import Space, check
 
@@ -129,7 +129,7 @@ def _planned(
         check(graph, budget)
     except Infeasible:
         return None
-    search = FastSearch(problem, budget, now, effort.gap, threads=2)
+    search = StageSearch(problem, budget, now, effort.gap, threads=2)
     search.improve(Space.reduced(graph), deadline)
     found = None if search.best is None else search.best.plan
     return found if found is not None and _possible(block, found) else None

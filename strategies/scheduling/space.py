@@ -24,7 +24,7 @@ from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.scheduling import kernels
 from rematbench.strategies.scheduling.kernels import Course, Ragged, Structure, Values
-from rematbench.strategies.stages import BoolArray, FloatArray, needed
+from rematbench.strategies.stages import BoolArray, FloatArray, needed, recomputations
 
 AnySpace = TypeVar("AnySpace", bound="Space", covariant=True)
 
@@ -208,6 +208,17 @@ class Space:
             return self.simulated(live, live, recomputed)
         except InvalidPlan:
             return None
+
+    def of_plan(self, plan: Plan) -> Schedule[Self] | None:
+        """The schedule that computes what a plan in program order does; None where none can.
+
+        A plan may compute an op twice in one stage, which a schedule cannot. The space has all ops.
+        """
+        recomputed = np.zeros(self.shape, dtype=bool)
+        stage, op = recomputations(self.graph, plan).T
+        stage = stage - (len(self.ops) - len(self.stages))
+        recomputed[stage[stage >= 0], op[stage >= 0]] = True
+        return self.explicit(recomputed)
 
     def adopt(self, schedule: Schedule[Space]) -> Schedule[Space] | None:
         """A schedule of another space of the graph in this one; None where it is not in it."""

@@ -1,4 +1,4 @@
-"""The fast variant: search, bounds and exact programs, with the best plan always at hand.
+"""By stages: search, bounds and exact programs, with the best plan always at hand.
 
 First F, then (9), or (9) alone where it is small: schedules by local search, a bound on every plan
 from the fullest moments, a bound by the linear relaxation, and mixed-integer programs over ever
@@ -20,7 +20,7 @@ from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.relaxation import Groups, Relaxation, merged_stages
 from rematbench.strategies.intervals.improve import CHEAPER, Improver
 from rematbench.strategies.intervals.memory import profile
-from rematbench.strategies.intervals.net import recomputations, start
+from rematbench.strategies.intervals.net import start
 from rematbench.strategies.intervals.planner import IntervalSearch
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.local_search import give_back, repair, search
@@ -53,7 +53,7 @@ def is_solvable(space: Space) -> bool:
     return len(space.stages) * len(space.ops) <= COLUMNS[-1]
 
 
-class FastSearch:
+class StageSearch:
     """A search for the cheapest schedule within a budget.
 
     Args:
@@ -273,11 +273,7 @@ class FastSearch:
                 yield None
                 continue
             cost = inner.progress.cost
-            recomputed = np.zeros(full.shape, dtype=bool)
-            stage, op = recomputations(self._graph, plan).T
-            stage -= len(full.ops) - len(full.stages)
-            recomputed[stage[stage >= 0], op[stage >= 0]] = True
-            schedule = full.explicit(recomputed)
+            schedule = full.of_plan(plan)
             if schedule is None or schedule.peak > self.budget:
                 self.progress.offer(cost, plan)
             yield schedule

@@ -1,4 +1,4 @@
-"""checkmate_ilp: optima, gaps, seconds and memory at the sizes of the papers and of real models.
+"""anytime: optima, gaps, seconds and memory at the sizes of the papers and of real models.
 
 ``python -m benchmarks.checkmate`` writes runs/benchmarks/checkmate.json. Graphs come from the zoo:
 layer by layer as the papers have them, and op by op as PyTorch runs them. Each solve has the time
@@ -22,8 +22,8 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paper_model import PaperModel, integrality_gap
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
 from rematbench.strategies.scheduling.space import Space
@@ -103,7 +103,7 @@ def solve(graph: Graph, budget: int, limit: float, gap: float) -> Solved:
     forget_peak()
     began, found, why = perf_counter(), None, ""
     try:
-        found = CheckmateIlp(gap=gap).plan(Problem(graph, budget, time_limit=limit))
+        found = Anytime(gap=gap).plan(Problem(graph, budget, time_limit=limit))
     except Infeasible as error:
         why = str(error)
     return Solved(found, why, perf_counter() - began, peak_gigabytes())
@@ -180,7 +180,7 @@ def verbatim() -> Iterator[Figure]:
     """Problem (9) as printed, on the paper's chain and on 353 ops."""
     chain = unit_chain(8)
     began = perf_counter()
-    best = CheckmateIlp(gap=0.0).plan(Problem(chain, 4))
+    best = Anytime(gap=0.0).plan(Problem(chain, 4))
     optimum = simulate(chain, best.plan).cost
     partitioned = integrality_gap(chain, 4, optimum=optimum)
     unpartitioned = integrality_gap(chain, 4, partitioned=False, optimum=optimum)
@@ -212,7 +212,7 @@ def verbatim() -> Iterator[Figure]:
 
 def main() -> None:
     """Run it all; print a table."""
-    CheckmateIlp().warm_up()
+    Anytime().warm_up()
     figures = list(verbatim())
     for name, options, targets in PAPERS:
         graph = layers(name, **{"batch_size": 32, **options})

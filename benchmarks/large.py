@@ -20,7 +20,7 @@ from rematbench.graphs.synthetic import unit_chain, with_backward
 from rematbench.strategies.base import Problem, Solution, SupportsWarmUp
 from rematbench.strategies.registry import make
 
-OURS = "checkmate_ilp"
+OURS = "anytime"
 ANYTIME = (OURS, "hierarchical", "monet", "moccasin", "checkmate_rounding")
 LIMITED = (*ANYTIME, "rockmate")
 """Planners that are given a time limit and must keep it."""

@@ -24,8 +24,8 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution, Strategy
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.monet.planner import Monet
 from rematbench.strategies.monet.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
@@ -190,14 +190,14 @@ def ablation(name: str, plain: Captured) -> Iterator[Figure]:
 
 
 def memory_at_overhead(name: str, plain: Captured) -> Iterator[Figure]:
-    """Smallest memory found at 10 % overhead, beside checkmate_ilp's (Table 1).
+    """Smallest memory found at 10 % overhead, beside anytime's (Table 1).
 
     The overhead falls as memory grows, so that bisection finds where it becomes small enough.
     """
     full, bare = costed(plain, "full"), costmodel.apply("roofline", plain.graph, plain)
     for title, strategy, graph in (
         ("monet", Monet(gap=0.02), full),
-        ("checkmate_ilp", CheckmateIlp(gap=0.02), bare),
+        ("anytime", Anytime(gap=0.02), bare),
     ):
         base = simulate(graph, program_order(graph))
 

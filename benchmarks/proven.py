@@ -1,4 +1,4 @@
-"""What `checkmate_ilp` proved in seconds at an earlier commit, beside what it takes now.
+"""What `anytime` proved in seconds at an earlier commit, beside what it takes now.
 
 ``python -m benchmarks.proven COMMIT`` plans the same graphs by the code of both, in turns, each in
 a process of its own whose kernels are compiled, and writes ``runs/benchmarks/proven.json``. What is
@@ -32,11 +32,14 @@ from rematbench.graphs.files import read_graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
+try:
+    from rematbench.strategies.anytime.planner import Anytime
+except ImportError:  # an earlier commit, which called it so
+    from rematbench.strategies.checkmate.ilp import CheckmateIlp as Anytime
 
 graph, (share, gap, limit) = read_graph(sys.argv[1]), map(float, sys.argv[2:])
 peak = simulate(graph, program_order(graph)).peak_bytes
-planner = CheckmateIlp(gap=gap)
+planner = Anytime(gap=gap)
 planner.warm_up()
 wall, cpu = perf_counter(), process_time()
 found = planner.plan(Problem(graph, int(share * peak), time_limit=limit))

@@ -22,8 +22,8 @@ from rematbench.graphs.errors import Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Strategy
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.chen import ApGreedy, LinearizedGreedy
 from rematbench.strategies.torch_budget import TorchBudget
 from rematbench.strategies.torch_checkpoint import TorchCheckpoint
@@ -44,7 +44,7 @@ BUDGETS = (0.8, 0.6, 0.5, 0.4)
 OURS: dict[str, Strategy] = {
     "ap_greedy": ApGreedy(),
     "linearized_greedy": LinearizedGreedy(),
-    "checkmate_ilp": CheckmateIlp(),
+    "anytime": Anytime(),
 }
 THEIRS: dict[str, Strategy] = {
     "torch_budget": TorchBudget(),

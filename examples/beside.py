@@ -42,7 +42,7 @@ def arguments(description: str, **more: Any) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--budget", type=float, default=0.6, help="share of the uncompiled peak")
     parser.add_argument("--lower", choices=["eager", "inductor"], default="eager")
-    parser.add_argument("--strategy", default="checkmate_ilp")
+    parser.add_argument("--strategy", default="anytime")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for the strategy")
     parser.add_argument("--steps", type=int, default=10)
     for name, default in more.items():

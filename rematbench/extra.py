@@ -323,9 +323,9 @@ class Search(TypedDict, total=False):
     ]
     columns: Annotated[int, Means("the same")]
     nonzeros: Annotated[int, Means("the same")]
-    linear_programs: Annotated[int, Means("checkmate_ilp: relaxations that gave bounds")]
-    integer_programs: Annotated[int, Means("checkmate_ilp: of them solved in whole numbers, too")]
-    solver_runs: Annotated[int, Means("checkmate_ilp: of HiGHS, one more per round of rows")]
+    linear_programs: Annotated[int, Means("anytime: relaxations that gave bounds")]
+    integer_programs: Annotated[int, Means("anytime: of them solved in whole numbers, too")]
+    solver_runs: Annotated[int, Means("of HiGHS, one more per round of rows")]
     nodes: Annotated[int, Means("of branch and bound")]
     build_seconds: Annotated[float, Means("until the program was handed to the solver", "seconds")]
     incumbents: Annotated[

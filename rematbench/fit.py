@@ -83,7 +83,7 @@ def request_from(config: Mapping[str, Any], settings: Settings) -> FitRequest:
     largest = flag("largest_batch", config["largest_batch"])
     names = config["strategies"]
     if not isinstance(names, list):
-        raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,checkmate_ilp]")
+        raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,anytime]")
     asked = tuple(dict.fromkeys([_ORDINARY, settings.strategy, *map(str, names)]))
     least = 1 if config["least"] is None else whole("least", config["least"], 1)
     return FitRequest(memory, reserve, asked, largest, least)

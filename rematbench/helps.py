@@ -49,7 +49,7 @@ HELPS = {
         ("KEY=VALUE ...", "-m KEY=VALUE,VALUE ...   (a sweep: every combination)"),
         (
             "model=resnet50 batch_size=16 resolution=96 strategy=ap_greedy budget=0.7",
-            "model=python model.target=mymodel:make strategy=checkmate_ilp budget=2GiB device=cpu",
+            "model=python model.target=mymodel:make strategy=anytime budget=2GiB device=cpu",
             "-m model=vgg16,unet strategy='glob(ap_*)' budget=0.9,0.7,0.5",
         ),
         "docs/start.md, docs/guide.md; docs/sweeps.md on sweeps, launchers and the cache",
@@ -74,7 +74,7 @@ HELPS = {
         "more than one forward pass of overhead.",
         ("memory=16GiB KEY=VALUE ...", "-m KEY=VALUE,VALUE ...   (a sweep)"),
         (
-            "model=vgg16 strategy=checkmate_ilp memory=16GiB",
+            "model=vgg16 strategy=anytime memory=16GiB",
             "model=unet vary=resolution least=64 step=32 memory=8GiB strategy=ap_greedy",
             "-m model=vgg16,mobilenet_v1 strategy=checkpoint_all,linearized_greedy",
         ),

@@ -162,6 +162,11 @@ class Outcome(TypedDict):
 COLUMNS = tuple(Row.__annotations__)
 
 
+RENAMED = "2026-11-24T06:00:00Z"
+"""When ``checkmate_ilp`` became what the paper has, and our own search ``anytime``."""
+_OF_THE_PAPER = ("9", "rows", "unpartitioned")
+
+
 def make_row(**known: Any) -> Row:
     """A row with every column, in order; what is not given is null.
 
@@ -258,7 +263,7 @@ def read_row(path: Path) -> Row:
     row = read_json(path, ConfigError)
     if not isinstance(row, dict) or not set(COLUMNS) <= set(row):
         raise ConfigError(f"{path}: not a row of this program; remove it or run its job again")
-    return cast(Row, row)
+    return as_named_today(cast(Row, row))
 
 
 def finite(row: Row) -> Row:
@@ -289,6 +294,15 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
             raise ConfigError(f"{folder}: holds no row.json; give a run or sweep folder")
         rows += [read_row(path) for path in sorted(paths, key=by_number)]
     return rows
+
+
+def as_named_today(row: Row) -> Row:
+    """A row of before :data:`RENAMED` under its strategy's name of today."""
+    before = str(row["utc"] or RENAMED) < RENAMED
+    if row["strategy"] != "checkmate_ilp" or row["variant"] in _OF_THE_PAPER or not before:
+        return row
+    variant = None if row["variant"] == "fast" else row["variant"]
+    return cast(Row, row | {"strategy": "anytime", "variant": variant})
 
 
 def by_number(path: Path) -> tuple[Any, ...]:

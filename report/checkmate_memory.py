@@ -24,7 +24,7 @@ from rematbench.row import Row, sure
 from rematbench.strategies import registry
 
 _GB = 1e9
-_ILP = "checkmate_ilp"
+_ILP = "anytime"
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -72,7 +72,7 @@ def _draw_timeline(records: Sequence[Record]) -> Drawing | None:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(5.8, 3.1), layout="constrained")
     axes = figure.subplots()
-    shown = {"checkpoint_all": "retain all activations", _ILP: "rematerialize (checkmate_ilp)"}
+    shown = {"checkpoint_all": "retain all activations", _ILP: "rematerialize (anytime)"}
     for strategy, mine in data.groupby("strategy", sort=False):
         ink = colour(strategy)
         axes.fill_between(mine["time"], mine["memory_GB"], step="pre", color=ink, alpha=0.25)

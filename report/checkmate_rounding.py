@@ -19,7 +19,7 @@ from rematbench.report.style import colour
 from rematbench.row import Row, sure
 
 _GB = 1e9
-_ILP = "checkmate_ilp"
+_ILP = "anytime"
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:

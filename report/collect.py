@@ -27,6 +27,7 @@ from rematbench.row import (
     Row,
     Text,
     Whole,
+    as_named_today,
     by_number,
     columns_of,
     marked,
@@ -182,7 +183,7 @@ def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterato
     if fault:
         problems.append(Problem(Path(name), fault))
     else:
-        yield Record(row, path, identity)
+        yield Record(as_named_today(row), path, identity)
 
 
 def _fault(row: Any) -> str | None:

@@ -27,7 +27,7 @@ SHOWN = {
     **{"mobilenet_v2": "MobileNet-V2", "unet": "U-Net", "unet3d": "3D-UNet"},
 }
 _ABLATION = ("noop", "conv", "output", "intermediate", "full")
-_STRATEGIES = ("gist", "checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
+_STRATEGIES = ("gist", "checkmate_d", "checkmate_o", "anytime", "monet")
 # The strategies' own, and for MONeT's variants those that no strategy of these figures has.
 INKS = {each: hex_colour(each) for each in (*_STRATEGIES, "checkpoint_all")} | {
     "monet noop": "#de8f05",
@@ -153,7 +153,7 @@ def _curve(axes: Axes, name: str, mine: pd.DataFrame) -> None:
 
 
 def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
-    systems = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
+    systems = ("checkmate_d", "checkmate_o", "anytime", "monet")
     data = of(data, systems)
     if data.empty:
         return None

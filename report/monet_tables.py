@@ -64,14 +64,14 @@ def memory_table(data: pd.DataFrame) -> pd.DataFrame:
         mine = data[(data["model"] == model) & (data["overhead"] <= _OVERHEAD)]
         least = mine.groupby("system")["peak_GB"].min()
         line = {"model": model, "pytorch": data[data["model"] == model]["checkpoint_all_GB"].max()}
-        for name in ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet"):
+        for name in ("checkmate_d", "checkmate_o", "anytime", "monet"):
             line[name] = least.get(name)
         found.append(line)
     return pd.DataFrame(found)
 
 
 def _draw_memory(data: pd.DataFrame) -> Drawing | None:
-    systems = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
+    systems = ("checkmate_d", "checkmate_o", "anytime", "monet")
     table = memory_table(of(data, systems))
     if table.empty or table["monet"].dropna().empty:
         return None
@@ -80,13 +80,13 @@ def _draw_memory(data: pd.DataFrame) -> Drawing | None:
         printed = _TABLE_1.get(each.model)
         blind = each.checkmate_o
         ratio = "no plan" if pd.isna(blind) or pd.isna(each.monet) else f"{blind / each.monet:.2f}x"
-        aware = each.checkmate_ilp
+        aware = each.anytime
         both = pd.isna(aware) or pd.isna(each.monet)
         notes.append(
             Comparison(
                 f"{called(each.model)}: memory at 10 % overhead, Checkmate-O / MONeT",
                 printed.ratio if printed else "not in the table",
-                f"{ratio}; workspace-aware checkmate_ilp "
+                f"{ratio}; workspace-aware anytime "
                 + ("no plan" if both else f"{aware / each.monet:.2f}x"),
                 f"least of the budgets tried; {WHY}",
             )
@@ -164,7 +164,7 @@ def _draw_gist(data: pd.DataFrame) -> Drawing | None:
 
 # Tables 2, 5 and 6
 
-_SOLVED = ("checkmate_ilp", "monet noop", "monet")
+_SOLVED = ("anytime", "monet noop", "monet")
 _TABLES = {
     "monet_table2": ("Table 2", 5),
     "monet_table5": ("Table 5", 5),
@@ -231,12 +231,12 @@ def _cell(line: object) -> str:
 # Hours at budgets of 5 to 10 GB.
 _PRINTED = {
     5: {
-        "checkmate_ilp": "0.001 to 12.7 h, not at the tightest budgets",
+        "anytime": "0.001 to 12.7 h, not at the tightest budgets",
         "monet noop": "0.000 to 1.18 h",
         "monet": "0.003 to 7.24 h",
     },
     2: {
-        "checkmate_ilp": "0.001 to 16.4 h, not at the tightest budgets",
+        "anytime": "0.001 to 16.4 h, not at the tightest budgets",
         "monet noop": "0.000 to 2.06 h, not for ResNet-50 at 5 GB",
         "monet": "0.003 to 12.6 h, not for ResNet-50 at 5 and 6 GB",
     },

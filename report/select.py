@@ -162,7 +162,7 @@ def _is_rounded(row: Row) -> bool:
     return (
         row["costmodel"] != "flops"
         and row["budget_bytes"] == printed.FIG7_BUDGET
-        and row["strategy"] in ("checkmate_rounding", "checkmate_ilp")
+        and row["strategy"] in ("checkmate_rounding", "checkmate_ilp", "anytime")
     )
 
 
@@ -267,8 +267,8 @@ def _compared(systems: Sequence[str], least: int) -> Guess:
 
 
 _ABLATION = ("monet noop", "monet conv", "monet output", "monet intermediate", "monet")
-_CHECKMATES = ("checkmate_d", "checkmate_o", "checkmate_ilp", "monet")
-_SOLVED = ("checkmate_ilp", "monet noop", "monet")
+_CHECKMATES = ("checkmate_d", "checkmate_o", "anytime", "monet")
+_SOLVED = ("anytime", "monet noop", "monet")
 
 
 def _solved(models: Sequence[str]) -> Guess:
@@ -343,9 +343,7 @@ _GUESSES: dict[str, Guess] = {
     "simrd_fig14": _log(("ablation",), dealloc="eager", cost="none"),
     "simrd_distance": _each(lambda row: row["extra"].get("banishing_peak_bytes") is not None),
     "checkmate_fig1": _of_checkmate(
-        lambda row: (
-            row["model"] == "resnet32" and row["strategy"] in ("checkpoint_all", "checkmate_ilp")
-        )
+        lambda row: row["model"] == "resnet32" and row["strategy"] in ("checkpoint_all", "anytime")
     ),
     "checkmate_fig3": _of_checkmate(_is_architecture),
     "checkmate_fig5": _tradeoff(

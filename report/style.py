@@ -20,6 +20,7 @@ _ORDER = (
     "join_dp",
     "equiv_chain",
     "random_checkpoints",
+    "anytime",
     "checkmate_ilp",
     "checkmate_rounding",
     "checkmate_d",
@@ -65,7 +66,12 @@ _COLOURS = (
     *("#ca9161", "#fbafe4", "#949494", "#b8ab00", "#56b4e9"),
 )
 # Compared with all others in most figures: by inks that none of them has.
-_OWN = {"checkmate_ilp": "#121212", "checkmate_rounding": "#801014", "feng_huang": "#6a3d9a"}
+_OWN = {
+    "anytime": "#121212",
+    "checkmate_ilp": "#b15928",
+    "checkmate_rounding": "#801014",
+    "feng_huang": "#6a3d9a",
+}
 
 
 def _place(strategy: str) -> int:

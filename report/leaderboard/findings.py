@@ -55,8 +55,8 @@ FINDINGS = (
         "problems[~problems.problem.isin(entries[entries.best].problem)].below.mean()",
     ),
     Finding(
-        "`checkmate_ilp` has a best plan on {:.0%} of the problems.",
-        "entries[entries.strategy == 'checkmate_ilp'].best.mean()",
+        "`anytime` has a best plan on {:.0%} of the problems.",
+        "entries[entries.strategy == 'anytime'].best.mean()",
     ),
     Finding(
         "`dtr`, which knows no future, is within 5 % of the best cost on {:.0%}.",
@@ -69,10 +69,10 @@ FINDINGS = (
         ".reindex(problems.problem).fillna(np.inf) <= 1.05).mean()",
     ),
     Finding(
-        "Some plan that no solver made (not checkmate_*, hierarchical, monet, moccasin, rockmate, "
+        "Some plan that no solver made (not anytime, checkmate_*, hierarchical, monet, moccasin, rockmate, "
         "sac_ilp) equals the optimum on {:.0%} of the problems whose optimum is proven.",
         "entries[entries.optimal & ~entries.strategy.str.match("
-        "'checkmate_|hierarchical|monet|moccasin|rockmate|sac_ilp')]"
+        "'anytime|checkmate_|hierarchical|monet|moccasin|rockmate|sac_ilp')]"
         ".groupby('problem').best.any().mean()",
     ),
     Finding(

@@ -119,7 +119,7 @@ def _tables(field: Board) -> Sequence[Table]:
             "nothing): the strategies with the lowest median overhead (no plan: infinite), of all "
             "and of those made in a second. Names within 0.1 points share the place. Beside "
             "them monet, which may choose other implementations of ops, and so be cheaper; "
-            "checkmate_d, which is checkmate_ilp blind to workspaces, is left out.",
+            "checkmate_d, which is anytime blind to workspaces, is left out.",
             tables.winners(field),
         ),
         Table(

@@ -44,7 +44,7 @@ _BESIDE = (
     "infinitely dear; names within 0.1 points share the place. `monet` may choose other, "
     "faster implementations of ops than those that PyTorch takes, with rounding of its own: a "
     "negative overhead is faster than ordinary training. `checkmate_d` is left out: it is "
-    "`checkmate_ilp`, blind to workspaces."
+    "`anytime`, blind to workspaces."
 )
 _MEASURED = (
     "Executed on a CPU with eager training's gradients, planned by modelled costs; "

@@ -12,7 +12,7 @@ from rematbench.report.leaderboard.board import TIE, Board
 AT = (0.7, 0.5, 0.35)
 """Budgets at which overheads are compared, as fractions of checkpoint-all's peak."""
 _NO_LONGER = 1.0  # seconds: what an engineer does not notice
-_BLIND = "checkmate_d"  # to workspaces; where there are none, checkmate_ilp
+_BLIND = "checkmate_d"  # to workspaces; where there are none, anytime
 
 
 def profile(board: Board, factors: np.ndarray) -> pd.DataFrame:

@@ -97,7 +97,7 @@ class CheckmateIlp:
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
-            return Solution(order, least, "any", variant="9", seconds=perf_counter() - started)
+            return Solution(order, least, "any", variant="rows", seconds=perf_counter() - started)
         check(problem.graph, problem.budget)
         run = _Run(problem, problem.budget, started, max(self.gap, TOLERANCE), self.threads)
         with run.progress.interruptible():
@@ -206,7 +206,7 @@ class _Run:
             progress.plan,
             min(progress.bound, progress.cost),
             "any" if trivial else "9",
-            variant="9",
+            variant="rows",
             solver=SOLVER,
             seconds=perf_counter() - self._started,
             details={

@@ -22,12 +22,12 @@ from rematbench.strategies.intervals.net import (
     State,
     follow,
     plan_of,
-    recomputations,
     start,
 )
 from rematbench.strategies.intervals.search import anneal, sweep
 from rematbench.strategies.intervals.soft import soften
 from rematbench.strategies.scheduling.anytime import Progress
+from rematbench.strategies.stages import recomputations
 
 LARGE = 2_000
 """Ops from which fewer moments are looked at, and what to keep is a matter of blocks."""

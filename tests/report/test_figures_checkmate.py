@@ -44,8 +44,8 @@ def test_table_1_is_the_paper_s(tmp_path: Path) -> None:
 def test_a_strategy_below_the_ilp_is_named() -> None:
     data = pd.DataFrame(
         [
-            ("checkmate_ilp", 2.0, "ok", 1.2),
-            ("checkmate_ilp", 1.0, "time_limit", None),
+            ("anytime", 2.0, "ok", 1.2),
+            ("anytime", 1.0, "time_limit", None),
             ("revolve", 2.0, "ok", 1.1),
             ("revolve", 1.0, "ok", 1.3),
             ("revolve", 3.0, "ok", 1.0),  # the ILP was not asked

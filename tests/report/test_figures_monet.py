@@ -78,7 +78,7 @@ def test_variants_without_a_plan_are_named(tmp_path: Path) -> None:
 
 def test_seconds_are_of_budgets_that_every_system_was_asked_for() -> None:
     rows = [_job("monet", 53, 0.1, "full"), _job("monet", 50, 0.1, "full")]
-    rows += [_job("monet", 50, 0.2, "noop"), _job("checkmate_ilp", 50, 0.3, "fast")]
+    rows += [_job("monet", 50, 0.2, "noop"), _job("anytime", 50, 0.3, None)]
     drawn = [Record(row, Path(f"{i}/row.json"), str(i)) for i, row in enumerate(rows)]
     found = seconds_table([each.row for each in select("monet_table5", drawn).records], 5)
     assert found["budget"].tolist() == [0.5] * 3

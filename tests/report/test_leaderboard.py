@@ -32,7 +32,7 @@ def field() -> Board:
 
 def test_the_profile_by_hand(field: Board) -> None:
     found = tables.profile(field, np.array([1.0, 1.2, 1.26, 1.3]))
-    assert found["checkmate_ilp"].tolist() == [0.75] * 4
+    assert found["anytime"].tolist() == [0.75] * 4
     assert found["dtr"].tolist() == [0.25, 0.25, 0.5, 0.5]
     assert found["ap_sqrt"].tolist() == [0.25, 0.25, 0.25, 0.5]
 
@@ -40,9 +40,9 @@ def test_the_profile_by_hand(field: Board) -> None:
 def test_ties_are_shared_and_bounds_of_other_spaces_prove_nothing(field: Board) -> None:
     best = field.entries[field.entries["best"]].groupby("problem")["strategy"].agg(list)
     assert [sorted(names) for names in best] == [
-        ["checkmate_ilp"],
-        ["checkmate_ilp", "dtr"],
-        ["checkmate_ilp"],
+        ["anytime"],
+        ["anytime", "dtr"],
+        ["anytime"],
         ["ap_sqrt"],
     ]
     gaps = dict(zip(field.problems["problem"].str[:8], field.problems["gap"], strict=True))
@@ -53,11 +53,11 @@ def test_ties_are_shared_and_bounds_of_other_spaces_prove_nothing(field: Board) 
 
 def test_tables(field: Board) -> None:
     summary = tables.summary(field)
-    assert summary.index[0] == "checkmate_ilp"
-    assert summary.loc["checkmate_ilp", ["solved", "best", "alone"]].tolist() == [0.75, 0.75, 0.5]
+    assert summary.index[0] == "anytime"
+    assert summary.loc["anytime", ["solved", "best", "alone"]].tolist() == [0.75, 0.75, 0.5]
     assert summary.loc["dtr", ["solved", "best", "alone"]].tolist() == [0.5, 0.25, 0.0]
     budgets = tables.smallest_budgets(field)
-    assert budgets.loc["resnet50"].to_dict() == {"checkmate_ilp": 0.5, "dtr": 0.5, "ap_sqrt": 0.7}
+    assert budgets.loc["resnet50"].to_dict() == {"anytime": 0.5, "dtr": 0.5, "ap_sqrt": 0.7}
     assert np.isnan(budgets.loc["unet", "dtr"])
     overheads = tables.overheads(field).set_index(["family", "fraction", "strategy"])
     assert overheads.loc[("CNN", 0.5, "dtr"), "median"] == pytest.approx(0.3)
@@ -69,7 +69,7 @@ def test_tables(field: Board) -> None:
 
 def test_who_wins_where(field: Board) -> None:
     found = tables.winners(field).set_index(["family", "fraction"])
-    assert found.loc[("CNN", 0.7), "best"] == "checkmate_ilp, dtr"
+    assert found.loc[("CNN", 0.7), "best"] == "anytime, dtr"
     assert found.loc[("CNN", 0.7), "quick"] == "dtr"
     assert found.loc[("CNN", 0.5), "best_overhead"] == pytest.approx(0.04)
     assert found.loc[("U-shaped", 0.7), "best"] == "ap_sqrt"
@@ -105,7 +105,7 @@ def test_findings_have_a_number_or_are_left_out(field: Board) -> None:
 def test_findings_leave_out_who_solves_programs_or_runs_other_ops() -> None:
     """hierarchical solves blocks; Gist is lossy, and its cheap plan is none of the captured ops."""
     rows = [
-        entry("unet", 0.7, "checkmate_ilp", 100.0, bound=100.0, bound_of="any", plan_seconds=20.0),
+        entry("unet", 0.7, "anytime", 100.0, bound=100.0, bound_of="any", plan_seconds=20.0),
         entry("unet", 0.7, "hierarchical", 100.0, plan_seconds=20.0),
         entry("unet", 0.7, "dtr", 120.0),
         entry("unet", 0.7, "gist", 90.0),
@@ -133,7 +133,7 @@ def test_faster_implementations_and_lossy_plans_do_not_set_the_measure() -> None
     found = board(rows).entries.set_index("strategy")
     assert found.loc["monet", "ratio"] == pytest.approx(0.9)
     assert found["best"].to_dict() == {
-        **{"checkmate_ilp": True, "dtr": True, "ap_sqrt": False},
+        **{"anytime": True, "dtr": True, "ap_sqrt": False},
         **dict.fromkeys(others, False),
     }
 
@@ -141,7 +141,7 @@ def test_faster_implementations_and_lossy_plans_do_not_set_the_measure() -> None
 def test_a_bound_of_checkmates_schedules_is_none_of_other_plans() -> None:
     """DTR may compute an op twice in one stage, and so be cheaper than every schedule of (9)."""
     bounds = {"bound": 140.0, "bound_of": "9", "extra": {"bounds": {"any": 110.0, "9": 140.0}}}
-    rows = [entry("unet", 0.3, "checkmate_ilp", 140.0, **bounds), entry("unet", 0.3, "dtr", 115.0)]
+    rows = [entry("unet", 0.3, "anytime", 140.0, **bounds), entry("unet", 0.3, "dtr", 115.0)]
     (alone,) = board(rows[:1]).problems.to_dict("records")
     assert alone["optimal"]
     field = board(rows)
@@ -150,18 +150,18 @@ def test_a_bound_of_checkmates_schedules_is_none_of_other_plans() -> None:
     assert not found["optimal"]
     assert not field.notes
     assert field.entries.set_index("strategy")["best"].to_dict() == {
-        "checkmate_ilp": False,
+        "anytime": False,
         "dtr": True,
     }
 
 
 def test_a_plan_that_puts_an_op_off_may_undercut_the_bound() -> None:
     """XLA's pass may; bounds are of plans in program order, and then prove nothing."""
-    proven = entry("resnet50", 0.7, "checkmate_ilp", 100.0) | {"bound": 100.0, "bound_of": "any"}
+    proven = entry("resnet50", 0.7, "anytime", 100.0) | {"bound": 100.0, "bound_of": "any"}
     moved = entry("resnet50", 0.7, "xla_remat", 90.0, extra={"in_program_order": False})
     field = board([proven, moved])
     assert field.entries.set_index("strategy")["best"].to_dict() == {
-        "checkmate_ilp": False,
+        "anytime": False,
         "xla_remat": True,
     }
     assert not field.notes
@@ -242,11 +242,11 @@ def test_commits_are_named_where_they_are_several() -> None:
 
 
 def test_a_plan_below_the_bound_is_named_and_sets_nothing() -> None:
-    proven = entry("resnet50", 0.7, "checkmate_ilp", 100.0) | {"bound": 100.0, "bound_of": "any"}
+    proven = entry("resnet50", 0.7, "anytime", 100.0) | {"bound": 100.0, "bound_of": "any"}
     other = entry("resnet50", 0.7, "theirs", 90.0)
     found = board([proven, other])
     assert found.entries.set_index("strategy")["best"].to_dict() == {
-        "checkmate_ilp": True,
+        "anytime": True,
         "theirs": False,
     }
     assert found.problems["optimal"].tolist() == [True]
@@ -332,18 +332,18 @@ def test_the_front_table() -> None:
     """As many names as fit, whoever they are; numbers as on the page."""
     lines = front_table(board(ROWS)).splitlines()
     assert lines[2] == (
-        "| convolutional | 0.7 | 1 | `checkmate_ilp`, `dtr` | +0.0 % | `dtr` | +0.0 % | – |"
+        "| convolutional | 0.7 | 1 | `anytime`, `dtr` | +0.0 % | `dtr` | +0.0 % | – |"
     )
-    assert lines[5] == "| U-shaped | 0.5 | 1 | `checkmate_ilp` | +20.0 % | none | – | – |"
+    assert lines[5] == "| U-shaped | 0.5 | 1 | `anytime` | +20.0 % | none | – | – |"
 
 
 def test_the_small_table() -> None:
     """A line per family; a dash where nobody was asked, or nobody has a plan in a second."""
     head, _, *lines = small_table(board(ROWS)).splitlines()
     assert head.count("in a second") == 3
-    assert lines[0].startswith("| convolutional | +0.0 % `checkmate_ilp` and 1 more | +0.0 % `dtr`")
+    assert lines[0].startswith("| convolutional | +0.0 % `anytime` and 1 more | +0.0 % `dtr`")
     assert lines[-1].startswith("| U-shaped | ")
-    assert lines[-1].endswith("| +20.0 % `checkmate_ilp` | – | – | – |")
+    assert lines[-1].endswith("| +20.0 % `anytime` | – | – | – |")
 
 
 def test_the_document() -> None:
@@ -359,7 +359,7 @@ def test_monet_and_who_sees_no_workspaces_stand_beside_the_winners() -> None:
     others = {"monet": 90.0, "gist": 80.0, "checkmate_d": 99.0}
     rows = [*ROWS, *(entry("resnet50", 0.7, *each) for each in others.items())]
     line = tables.winners(board(rows)).set_index(["family", "fraction"]).loc[("CNN", 0.7)]
-    assert line["best"] == "checkmate_ilp, dtr"
+    assert line["best"] == "anytime, dtr"
     assert line["monet_overhead"] == pytest.approx(-0.1)
 
 

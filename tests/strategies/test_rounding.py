@@ -14,10 +14,10 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.checkmate import fractional
 from rematbench.strategies.checkmate.fractional import NAMES, RelaxationName, Relaxed
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.paper_model import PaperModel
 from rematbench.strategies.checkmate.rounding import (
     CheckmateRounding,
@@ -147,7 +147,7 @@ def test_stopped_before_it_began_is_a_time_limit(monkeypatch: pytest.MonkeyPatch
 def test_relaxations_bound_the_optimum(seed: int) -> None:
     graph = random_graph(8, seed)
     budget = int(0.85 * simulate(graph, program_order(graph)).peak_bytes)
-    strategy = CheckmateIlp(gap=0.0, threads=1)
+    strategy = Anytime(gap=0.0, threads=1)
     try:
         optimum = strategy.plan(Problem(graph, budget, time_limit=2.0))
     except Infeasible:

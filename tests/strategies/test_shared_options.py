@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rematbench.graphs.errors import ConfigError
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.rounding import CheckmateRounding
 from rematbench.strategies.checkmate_compared import CheckmateCompared
@@ -18,10 +19,10 @@ from rematbench.strategies.monet.planner import Monet
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: CheckmateIlp(variant="quick"), "variant is 'quick'; choose fast, paper or unpart"),
-        (lambda: CheckmateIlp(minimise="cost"), "minimise is 'cost'; choose null or peak"),
-        (lambda: CheckmateIlp(threads=3), "threads is 3; choose 1 or 2"),
-        (lambda: CheckmateIlp(gap=1.0), "gap is 1.0; give a number from 0 to below 1"),
+        (lambda: CheckmateIlp(variant="fast"), "variant is 'fast'; choose rows, paper or unpart"),
+        (lambda: Anytime(minimise="cost"), "minimise is 'cost'; choose null or peak"),
+        (lambda: Anytime(threads=3), "threads is 3; choose 1 or 2"),
+        (lambda: Anytime(gap=1.0), "gap is 1.0; give a number from 0 to below 1"),
         (lambda: CheckmateCompared(convolutions="slow"), "choose default or fastest"),
         (lambda: CheckmateCompared(gap=-0.1), "gap is -0.1; give a number from 0 to below 1"),
         (lambda: CheckmateCompared(threads=0), "threads is 0; choose 1 or 2"),

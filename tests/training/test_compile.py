@@ -232,7 +232,7 @@ def test_strategy_that_had_no_time_gives_its_leanest_plan(
     ("given", "words"),
     [
         ({"bugdet": "8GiB"}, "did you mean budget?"),
-        ({"strategy": "checkmate_ipl"}, "did you mean checkmate_ilp?"),
+        ({"strategy": "anytimes"}, "did you mean anytime?"),
         ({"lower": "aot"}, "eager or inductor"),
         ({"graphs": 0}, "1 or more"),
         ({"costmodel": "given"}, "flops"),

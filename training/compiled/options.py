@@ -88,7 +88,7 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
             raise ConfigError(
                 f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
             )
-    strategy = told.pop("strategy", "checkmate_ilp")
+    strategy = told.pop("strategy", "anytime")
     plan = plan_or_strategy(strategy)
     known = {name: read(told[name]) for name, read in _READERS.items() if name in told}
     if "cache" not in told:

@@ -1,4 +1,4 @@
-"""Plans of checkmate_ilp, executed: eager training's bits within the simulated peak."""
+"""Plans of anytime, executed: eager training's bits within the simulated peak."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rematbench import costmodel, validator
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
@@ -18,7 +18,7 @@ from rematbench.zoo import make_model
 def executed(captured: Captured, graph: Graph, share: float) -> tuple[int, validator.Measurement]:
     """Peak as simulated, and what was measured."""
     budget = int(share * simulate(graph, program_order(graph)).peak_bytes)
-    solution = CheckmateIlp(gap=0.03).plan(Problem(graph, budget, time_limit=15))
+    solution = Anytime(gap=0.03).plan(Problem(graph, budget, time_limit=15))
     peak = simulate(graph, solution.plan).peak_bytes
     assert peak <= budget
     return peak, validator.measure(captured, solution.plan, device="cpu", repeats=1)

@@ -17,6 +17,7 @@ from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
+from rematbench.strategies.checkmate.ilp import CheckmateIlp
 
 CONVOLUTIONS = ("default", "fastest")
 
@@ -27,6 +28,8 @@ class CheckmateCompared:
 
     Attributes:
         convolutions: ``default``, or ``fastest`` whatever its workspace.
+        engine: who solves the blind problem: ``search`` (``anytime``), or ``program``
+            (``checkmate_ilp``).
         gap: relative gap at which the solver stops.
         threads: 1, or 2 to search while the solver works.
 
@@ -36,11 +39,13 @@ class CheckmateCompared:
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "partly", budgeted=True)
     convolutions: Literal["default", "fastest"] = "default"
+    engine: Literal["search", "program"] = "search"
     gap: float = 1e-4
     threads: int = 2
 
     def __post_init__(self) -> None:
         check_choice("convolutions", self.convolutions, CONVOLUTIONS)
+        check_choice("engine", self.engine, ("search", "program"))
         check_choice("threads", self.threads, (1, 2))
         check_share("gap", self.gap)
 
@@ -68,7 +73,9 @@ class CheckmateCompared:
             NotApplicable, Infeasible: as Checkmate's blind problem is.
         """
         graph = problem.graph
-        inner = Anytime(gap=self.gap, threads=self.threads)
+        by_search = self.engine == "search"
+        planner: type[Anytime | CheckmateIlp] = Anytime if by_search else CheckmateIlp
+        inner = planner(gap=self.gap, threads=self.threads)
         found = inner.plan(replace(problem, graph=_blind(graph)))
         assert found.plan is not None
         plan = Plan(found.plan.statements, graph.name)

@@ -69,8 +69,8 @@ FINDINGS = (
         ".reindex(problems.problem).fillna(np.inf) <= 1.05).mean()",
     ),
     Finding(
-        "Some plan that no solver made (not anytime, checkmate_*, hierarchical, monet, moccasin, rockmate, "
-        "sac_ilp) equals the optimum on {:.0%} of the problems whose optimum is proven.",
+        "Some plan that no solver made (not anytime, checkmate_*, hierarchical, monet, moccasin, "
+        "rockmate, sac_ilp) equals the optimum on {:.0%} of the problems whose optimum is proven.",
         "entries[entries.optimal & ~entries.strategy.str.match("
         "'anytime|checkmate_|hierarchical|monet|moccasin|rockmate|sac_ilp')]"
         ".groupby('problem').best.any().mean()",

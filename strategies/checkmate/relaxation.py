@@ -218,7 +218,7 @@ class Relaxation:
     def integral(
         self,
         deadline: float,
-        idle: Idle,
+        idle: Idle | None,
         gap: float,
         best: Callable[[], Schedule[Space] | None] = lambda: None,
         enough: Callable[[], bool] = lambda: False,

@@ -34,8 +34,8 @@ class Moccasin:
         computes: the paper's C.
         gap: relative gap (cost - bound) / cost at which to stop.
         threads: of the solver; null: those of the job.
-        start: ``search``: the first phase is annealing over plans with at most C computes of an op,
-            until it stalls; ``none``: the solver alone brings the peak down, as in the paper.
+        start: ``none``: the solver alone brings the peak down, as in the paper; ``search``: the
+            first phase is annealing over plans with at most C computes of an op, until it stalls.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -45,7 +45,7 @@ class Moccasin:
     computes: int = 2
     gap: float = 0.0
     threads: int | None = None
-    start: Literal["search", "none"] = "search"
+    start: Literal["none", "search"] = "none"
 
     def __post_init__(self) -> None:
         for name in ("computes", "threads"):
@@ -53,7 +53,7 @@ class Moccasin:
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigError(f"strategy.{name}={value!r}: give a whole number, 1 or more")
         check_share("gap", self.gap)
-        check_choice("start", self.start, ("search", "none"))
+        check_choice("start", self.start, ("none", "search"))
 
     def warm_up(self) -> None:
         """Compile the kernels."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 
@@ -12,13 +13,17 @@ from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.anytime.stages import StageSearch
+from rematbench.strategies.anytime.stages import StageSearch, is_solvable
 from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
 from rematbench.strategies.rockmate.blocks import Block
 from rematbench.strategies.scheduling.space import Space, check
 
 # Nothing that takes longer is worth it in a block.
 _SECONDS = 10.0
+
+
+Engine = Literal["program", "search"]
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,14 @@ class Effort:
         staying, peaks: budgets of what stays; of the peak, for each of them.
         gap: relative gap at which a program is left.
         seed: for the solver.
+        engine: who plans: ``program``, F by HiGHS alone, or ``search``, ``anytime``'s by stages.
     """
 
     staying: int
     peaks: int
     gap: float
     seed: int
+    engine: Engine = "program"
 
 
 def options_of(block: Block, effort: Effort, deadline: float) -> list[Option]:
@@ -129,10 +136,25 @@ def _planned(
         check(graph, budget)
     except Infeasible:
         return None
-    search = StageSearch(problem, budget, now, effort.gap, threads=2)
-    search.improve(Space.reduced(graph), deadline)
-    found = None if search.best is None else search.best.plan
+    if effort.engine == "program":
+        found = _solved(Space.reduced(graph), budget, effort, deadline)
+    else:
+        search = StageSearch(problem, budget, now, effort.gap, threads=2)
+        search.improve(Space.reduced(graph), deadline)
+        found = None if search.best is None else search.best.plan
     return found if found is not None and _possible(block, found) else None
+
+
+def _solved(space: Space, budget: int, effort: Effort, deadline: float) -> Plan | None:
+    """The schedule of the program; None where there is none, or none was found in time."""
+    if not is_solvable(space):
+        return None
+    program = Relaxation(space, budget, single_stages(space), effort.seed)
+    found = None
+    for outcome in program.integral(deadline, None, effort.gap):
+        found = outcome.x
+    schedule = program.decode(found) if program.settled and found is not None else None
+    return None if schedule is None or schedule.peak > budget else schedule.plan
 
 
 def _possible(block: Block, plan: Plan) -> bool:

@@ -6,19 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
 from rematbench.graphs.errors import ConfigError, Infeasible
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_share
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    cheapest_within,
+    check_choice,
+    check_share,
+)
 from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.strategies.chain_dp.segments import Segments, Writer, segments_of
 from rematbench.strategies.chain_dp.table import Table
 from rematbench.strategies.rockmate.blocks import Block, block_of
-from rematbench.strategies.rockmate.options import Effort, Option, options_of
+from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
 from rematbench.strategies.rockmate.table import Choices, build
 from rematbench.strategies.scheduling.solver import SOLVER
 
@@ -33,6 +40,8 @@ class Rockmate:
     Attributes:
         staying, peaks: budgets per block: of what stays of it, and of its peak for each of those.
         gap: relative gap at which a block's program is left.
+        engine: ``program``: blocks are planned by Checkmate's program, as in the paper;
+            ``search``: by the search of ``anytime``, beside it.
         slots: units of memory where the exact chain program would take too long.
         exact_steps: how many steps the exact one's staircases may have together.
         most_blocks: blocks of longer chains are merged.
@@ -45,6 +54,7 @@ class Rockmate:
     staying: int = 5
     peaks: int = 3
     gap: float = 0.01
+    engine: Engine = "program"
     slots: int = 500
     exact_steps: int = 1_000_000
     most_blocks: int = 120
@@ -58,6 +68,7 @@ class Rockmate:
                     f"strategy.{name}={value!r}: give a whole number, {lowest} or more"
                 )
         check_share("gap", self.gap)
+        check_choice("engine", self.engine, get_args(Engine))
 
     def warm_up(self) -> None:
         """Compile the kernels, however long that takes."""
@@ -104,7 +115,7 @@ class Rockmate:
         for stage, block in enumerate(blocks):
             if block is not None:
                 alike.setdefault(block.shape, []).append(stage)
-        effort = Effort(self.staying, self.peaks, self.gap, problem.seed)
+        effort = Effort(self.staying, self.peaks, self.gap, problem.seed, self.engine)
         left = sum(len(block.ops) for block in blocks if block is not None)
         found: list[Sequence[Option]] = [() for _ in blocks]
         for number, stages in enumerate(alike.values()):

@@ -302,7 +302,7 @@ def as_named_today(row: Row) -> Row:
     if row["strategy"] != "checkmate_ilp" or row["variant"] in _OF_THE_PAPER or not before:
         return row
     variant = None if row["variant"] == "fast" else row["variant"]
-    return cast(Row, row | {"strategy": "anytime", "variant": variant})
+    return row | {"strategy": "anytime", "variant": variant}
 
 
 def by_number(path: Path) -> tuple[Any, ...]:

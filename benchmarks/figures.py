@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rematbench.graphs.files import write_json
-from rematbench.provenance import HOUSE, hardware, now, versions
+from rematbench.provenance import HOUSE, machine, now, versions
 
 RECORDS = Path("runs/benchmarks")
 NOT_CODE = (":!runs", ":!docs")
@@ -47,13 +47,6 @@ class Figure:
         if self.bound is None:
             return True
         return self.value >= self.bound if self.at_least else self.value <= self.bound
-
-
-def machine() -> str:
-    """The kind of machine: its processor and how many cores this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    models = [name for name in hardware()[2:] if not name.isdigit()]
-    return f"{models[0] if models else hardware()[1]}, {cores} cores"
 
 
 def commit() -> str | None:

@@ -65,6 +65,7 @@ class Job(TypedDict, total=False):
 
     accounting: Annotated[str, Means("what is resident: full, activations or checkmate")]
     time_limit: Annotated[float, Means("that the planner had", "seconds")]
+    machine: Annotated[str, Means("that planned: its processor, and the cores that it might use")]
     preset: Annotated[str, Means("the machine that costmodel=roofline modelled")]
     length: Annotated[int, Means("layers of a chain")]
     lengths: Annotated[list[int], Means("of the branches of a join")]

@@ -6,7 +6,7 @@ import os
 
 from rematbench.conf.published import LIBRARIES
 from rematbench.extra import Extra
-from rematbench.provenance import commit, now, versions
+from rematbench.provenance import commit, machine, now, versions
 from rematbench.row import Row, make_row
 from rematbench.settings import Settings
 
@@ -34,6 +34,7 @@ def first_row(settings: Settings) -> Row:
             **settings.mark,
             "accounting": settings.accounting,
             "time_limit": settings.time_limit,
+            "machine": machine(),
             **_modelled(settings),
             **_optimizer(settings),
             **details,

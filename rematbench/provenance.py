@@ -58,6 +58,14 @@ def hardware() -> list[str]:
     return found
 
 
+@functools.cache
+def machine() -> str:
+    """The kind of machine: its processor and how many cores this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    models = [name for name in hardware()[2:] if not name.isdigit()]
+    return f"{models[0] if models else hardware()[1]}, {cores} cores"
+
+
 def now() -> str:
     """UTC to the second, in ISO 8601."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

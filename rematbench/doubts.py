@@ -10,6 +10,8 @@ from rematbench.row import Row, is_over_budget, sure
 
 ROUNDING = 1e-9
 """Share of a cost that sums of up to a million floating-point costs in two orders may differ by."""
+THREADS, MOMENT = 1.05, 0.25
+"""Processor seconds per second and thread that pass for one thread's, and seconds beyond that."""
 _OURS = "rematbench.strategies."
 
 
@@ -59,3 +61,10 @@ def judge_peak(row: Row) -> None:
         row["reason"] = f"{said}: the caching allocator rounds up"
     else:
         row |= {"status": "failed", "reason": f"{said}, which the simulator does not account for"}
+
+
+def judge_threads(row: Row) -> None:
+    """Say where a planner was busy in more threads than it was given (``threads=``)."""
+    wall, cpu = row["plan_seconds"] or 0.0, row["extra"]["plan_cpu_seconds"]
+    if row["threads"] and cpu > row["threads"] * (THREADS * wall) + MOMENT:
+        row["extra"]["threads_used"] = cpu / wall

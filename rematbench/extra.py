@@ -65,6 +65,12 @@ class Job(TypedDict, total=False):
 
     accounting: Annotated[str, Means("what is resident: full, activations or checkmate")]
     time_limit: Annotated[float, Means("that the planner had", "seconds")]
+    plan_cpu_seconds: Annotated[
+        float, Means("that the planner took of the processor, in all threads", "seconds", "run")
+    ]
+    threads_used: Annotated[
+        float, Means("in which the planner was busy, where they are more than `threads`", "", "run")
+    ]
     machine: Annotated[str, Means("that planned: its processor, and the cores that it might use")]
     preset: Annotated[str, Means("the machine that costmodel=roofline modelled")]
     length: Annotated[int, Means("layers of a chain")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import io
+import resource
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rematbench.doubts import judge_bound, judge_peak
+from rematbench.doubts import judge_bound, judge_peak, judge_threads
 from rematbench.first_row import first_row
 from rematbench.graphs import dotted
 from rematbench.graphs.allocator import replay
@@ -186,11 +187,19 @@ def _describe(row: Row, graph: Graph, settings: Settings, stream: EventStream | 
 
 
 def _plan(row: Row, strategy: Strategy, problem: Problem) -> Solution:
-    began = perf_counter()
+    began, busy = perf_counter(), _cpu_seconds()
     try:
         return planned(strategy, problem)
     finally:
         row["plan_seconds"] = perf_counter() - began
+        row["extra"]["plan_cpu_seconds"] = _cpu_seconds() - busy
+        judge_threads(row)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it waited for, such as a solver's."""
+    spent = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in spent)
 
 
 def _planned(

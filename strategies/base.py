@@ -5,6 +5,7 @@ The types are in :mod:`rematbench.graphs.planning`; here is what planners share.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
 from typing import Any
@@ -43,12 +44,23 @@ __all__ = [
     "SupportsWarmUp",
     "Traits",
     "Verdict",
+    "available_threads",
     "cheapest_within",
     "check_choice",
     "check_share",
     "cost_of_once",
     "fitted",
 ]
+
+
+def available_threads() -> int:
+    """As many as the job has (``threads=``), or the cores that this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cheapest_within(

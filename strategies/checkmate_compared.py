@@ -31,7 +31,7 @@ class CheckmateCompared:
         engine: who solves the blind problem: ``search`` (``anytime``), or ``program``
             (``checkmate_ilp``).
         gap: relative gap at which the solver stops.
-        threads: 1, or 2 to search while the solver works.
+        threads: 1, or 2 to search while the solver works; None: 2 where the job has as many.
 
     Raises:
         ConfigError: an option is unknown.
@@ -41,12 +41,12 @@ class CheckmateCompared:
     convolutions: Literal["default", "fastest"] = "default"
     engine: Literal["search", "program"] = "search"
     gap: float = 1e-4
-    threads: int = 2
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("convolutions", self.convolutions, CONVOLUTIONS)
         check_choice("engine", self.engine, ("search", "program"))
-        check_choice("threads", self.threads, (1, 2))
+        check_choice("threads", self.threads, (None, 1, 2))
         check_share("gap", self.gap)
 
     @property

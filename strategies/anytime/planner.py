@@ -18,6 +18,7 @@ from rematbench.strategies.base import (
     Problem,
     Solution,
     Traits,
+    available_threads,
     check_choice,
     check_share,
     cost_of_once,
@@ -43,7 +44,7 @@ class Anytime:
         gap: relative gap (cost - bound) / cost at which to stop.
         minimise: None for the cost; ``peak`` for the smallest budget that has a plan (the budget
             plays no role then).
-        threads: 1, or 2 to search while the solver works.
+        threads: 1, or 2 to search while the solver works; None: 2 where the job has as many.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -52,11 +53,11 @@ class Anytime:
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
     gap: float = 1e-4
     minimise: Literal["peak"] | None = None
-    threads: int = 2
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("minimise", self.minimise, (None, "peak"))
-        check_choice("threads", self.threads, (1, 2))
+        check_choice("threads", self.threads, (None, 1, 2))
         check_share("gap", self.gap)
 
     def warm_up(self) -> None:
@@ -92,7 +93,8 @@ class Anytime:
         return search.solution(None)
 
     def _by_stages(self, problem: Problem, budget: int, started: float) -> Solution:
-        search = StageSearch(problem, budget, started, self.gap, self.threads)
+        threads = self.threads or min(2, available_threads())
+        search = StageSearch(problem, budget, started, self.gap, threads)
         with search.progress.interruptible():
             search.run()
         if search.progress.plan is None:

@@ -14,6 +14,7 @@ from rematbench.strategies.base import (
     Problem,
     Solution,
     Traits,
+    available_threads,
     check_choice,
     check_share,
     cost_of_once,
@@ -50,7 +51,7 @@ class CheckmateIlp:
             ``unpartitioned``, without the frontier-advancing stages of (8). The last two are for
             small graphs.
         gap: relative gap (cost - bound) / cost at which to stop.
-        threads: of HiGHS.
+        threads: of HiGHS; None: those of the job.
         max_ops: most ops of a graph for variants other than ``rows``.
         integrality_gap: solve the variant's linear relaxation, too, for ``extra.integrality_gap``
             (variants other than ``rows``).
@@ -62,7 +63,7 @@ class CheckmateIlp:
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
     variant: Literal["rows", "paper", "unpartitioned"] = "rows"
     gap: float = 1e-4
-    threads: int = 1
+    threads: int | None = None
     max_ops: int = MOST_OPS
     integrality_gap: bool = False
 
@@ -79,16 +80,17 @@ class CheckmateIlp:
             Infeasible: (9) has no schedule within the budget.
             Stopped: none was found in time; says how large the program is.
         """
+        threads = self.threads or available_threads()
         partitioned = self.variant != "unpartitioned"
         if self.variant != "rows" and self.integrality_gap:
             return solve_with_gap(
-                problem, partitioned=partitioned, threads=self.threads, most=self.max_ops
+                problem, partitioned=partitioned, threads=threads, most=self.max_ops
             )
         if self.variant != "rows":
             return solve_paper(
                 problem,
                 partitioned=partitioned,
-                threads=self.threads,
+                threads=threads,
                 mip_gap=self.gap,
                 most=self.max_ops,
             )
@@ -99,7 +101,7 @@ class CheckmateIlp:
             least = cost_of_once(problem.graph)
             return Solution(order, least, "any", variant="rows", seconds=perf_counter() - started)
         check(problem.graph, problem.budget)
-        run = _Run(problem, problem.budget, started, max(self.gap, TOLERANCE), self.threads)
+        run = _Run(problem, problem.budget, started, max(self.gap, TOLERANCE), threads)
         with run.progress.interruptible():
             run.run()
         return run.solution()

@@ -11,9 +11,16 @@ from typing import Any, ClassVar, Literal
 from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    available_threads,
+    check_choice,
+    check_share,
+)
 from rematbench.strategies.moccasin.instance import Scaled, instance_of
-from rematbench.strategies.moccasin.process import SolverProcess, available_threads, solving
+from rematbench.strategies.moccasin.process import SolverProcess, solving
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.space import check
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -130,16 +129,6 @@ def solving(process: SolverProcess) -> Iterator[SolverProcess]:
         yield process
     finally:
         process.close()
-
-
-def available_threads() -> int:
-    """As many as the job has (``threads=``), or the cores that this process may use."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _parsed(line: str) -> Message | None:

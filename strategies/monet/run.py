@@ -14,7 +14,7 @@ from rematbench.graphs.errors import ConfigError, InvalidPlan
 from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem
+from rematbench.strategies.base import Problem, available_threads
 from rematbench.strategies.monet.bound import Advice, Bound, Grain
 from rematbench.strategies.monet.search import (
     Point,
@@ -42,6 +42,8 @@ FINER: tuple[Grain, ...] = ("medium", "double", "fine")
 """Models after the coarse one, while the gap is open."""
 ROUGHLY, FINELY = 0.25, 0.05
 """Shares of the gap at which programs are solved: the coarse one, and the finer."""
+ALONE = 0.3
+"""Share of the time that is left for a program, where nothing may run beside it."""
 BUILDING = 6e-7
 """Seconds that a bound model takes to build, times the square of the ops: about so many."""
 UNLIMITED = 1 << 60
@@ -71,6 +73,7 @@ class PlanningRun:
         self.progress = Progress(started, gap, problem.report)
         self._point: Point | None = None
         self._warm_starts: list[dict[str, Any]] = []
+        self._threads = min(2, available_threads())
         self._wide = False  # does the search compute again before the loss, too?
         self._model: Bound | None = None
         self._steps: Iterator[Point] = iter(())
@@ -117,8 +120,7 @@ class PlanningRun:
             self._wide = True
             self._model = Bound(self.ways, self._limit, self.problem.seed, grain)
             self._solve(space, FINELY)
-        while self._has_time() and not self.progress.closed() and self._step():
-            pass
+        self._search_until(self._deadline)
 
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""
@@ -134,6 +136,10 @@ class PlanningRun:
     @property
     def _left(self) -> float:
         return max(0.0, self._deadline - perf_counter())
+
+    def _search_until(self, deadline: float) -> None:
+        while perf_counter() < deadline and not self.progress.closed() and self._step():
+            pass
 
     def _has_time(self) -> bool:
         return self._left > 0
@@ -165,8 +171,14 @@ class PlanningRun:
             share: of the gap asked for, at which the program is solved.
         """
         assert self._model is not None
-        gap = share * self._gap
-        advice = self._model.integral(self._deadline, self._step, gap, self._enough)
+        gap, began = share * self._gap, perf_counter()
+        idle, deadline = self._step, self._deadline
+        if self._threads == 1:  # in turns: as long as the program took, the search goes on
+            idle, deadline = self.progress.rest, began + ALONE * self._left
+        advice = self._model.integral(deadline, idle, gap, self._enough)
+        now = perf_counter()
+        if self._threads == 1:
+            self._search_until(min(self._deadline, now + (now - began)))
         self.progress.raise_bound(self._model.best)
         self._follow(space, advice)
         if self._point is None and advice is not None:

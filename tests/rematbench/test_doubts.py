@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rematbench.doubts import judge_bound, judge_peak
+from rematbench.doubts import judge_bound, judge_peak, judge_threads
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, in_program_order, program_order, with_frees
 from rematbench.graphs.planning import BoundOf, Solution
@@ -91,3 +91,14 @@ def test_a_peak_within_the_budget_is_not_mentioned() -> None:
     judge_peak(row)
     assert (row["status"], row["reason"]) == ("ok", None)
     assert "over_budget_bytes" not in row["extra"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpu", "said"), [(1, 10.4, None), (1, 19.0, 1.9), (2, 19.0, None), (2, 35.0, 3.5)]
+)
+def test_a_planner_in_more_threads_than_it_was_given(
+    threads: int, cpu: float, said: float | None
+) -> None:
+    row = make_row(threads=threads, plan_seconds=10.0, extra={"plan_cpu_seconds": cpu})
+    judge_threads(row)
+    assert row["extra"].get("threads_used") == said

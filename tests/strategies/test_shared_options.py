@@ -21,11 +21,11 @@ from rematbench.strategies.monet.planner import Monet
     [
         (lambda: CheckmateIlp(variant="fast"), "variant is 'fast'; choose rows, paper or unpart"),
         (lambda: Anytime(minimise="cost"), "minimise is 'cost'; choose null or peak"),
-        (lambda: Anytime(threads=3), "threads is 3; choose 1 or 2"),
+        (lambda: Anytime(threads=3), "threads is 3; choose null, 1 or 2"),
         (lambda: Anytime(gap=1.0), "gap is 1.0; give a number from 0 to below 1"),
         (lambda: CheckmateCompared(convolutions="slow"), "choose default or fastest"),
         (lambda: CheckmateCompared(gap=-0.1), "gap is -0.1; give a number from 0 to below 1"),
-        (lambda: CheckmateCompared(threads=0), "threads is 0; choose 1 or 2"),
+        (lambda: CheckmateCompared(threads=0), "threads is 0; choose null, 1 or 2"),
         (lambda: CheckmateRounding(epsilon=float("nan")), "epsilon is nan; give a number"),
         (lambda: FengHuang(solver="dp"), "solver is 'dp'; choose acg or lcg"),
         (lambda: Gist(sparse="coo"), "sparse is 'coo'; choose null, csr"),

@@ -15,10 +15,21 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.report.leaderboard.families import family
 from rematbench.row import Row, cells, costs_of, sure
 
-TIE = 1e-6
-"""Costs that differ by less, relatively, are equal: no order by name decides between them."""
+TIE = 1e-4
+"""Costs that differ by less, relatively, are equal: planners that prove stop at such a gap, so that
+which of two is lower by less says nothing of either."""
+SAME = 1e-6
+"""Sums of costs in two orders differ by less."""
+HELD = (1, 10, 60)
+"""Seconds after which it is asked what plan a planner had."""
 PROVEN = 1e-4
 """A best plan within this of a bound is called optimal: the solvers' own tolerance."""
+PROVENANCE = ("machine", "time_limit", "in_program_order")
+"""Keys of ``extra`` without which a row's time, or its plan, is not quite comparable."""
+CLOSE = 0.01
+"""A plan that costs at most so much more than the best known one is close to it."""
+LIMITED = 0.9
+"""Share of its limit that a planner took which would have gone on."""
 OTHER_GAMES = ("monet", "gist", "checkmate_o")
 """They may run other implementations than the captured ops; Gist's are lossy."""
 PREPARED = ("torch_budget", "torch_knapsack")
@@ -27,7 +38,8 @@ _BOUNDS = {"any": ("any",), "9": ("any", "9"), "F": ("any", "9", "F")}
 _GIVEN = ("length", "lengths", "optimizer", "master_weights")
 _COLUMNS = (
     *("problem", "network", "brief", "model", "family", "fraction", "strategy", "status"),
-    *("base", "cost", "overhead", "seconds", "moved", "below", *_BOUNDS),
+    *("base", "cost", "overhead", "seconds", "moved", "below"),
+    *(*(f"held_{at}" for at in HELD), "history", *_BOUNDS),
 )
 
 
@@ -41,12 +53,15 @@ class Board:
             ``fraction`` (of checkpoint-all's peak), ``strategy``, ``status``; ``overhead`` (ratio;
             infinite where there is no plan), ``seconds`` of planning (of :data:`PREPARED` the
             network's slowest, which prepared the others), ``ratio`` (cost / best known cost of the
-            problem; infinite where there is no plan), ``best`` (is it one of the best?), ``gap``
-            (of the problem: how far the best known plan may be from optimal; missing: nothing is
-            proven), ``gap_in_F`` (the same, from the best plan that computes again in the backward
-            pass alone), ``optimal`` (is the problem's best plan proven optimal?), ``below``
-            (does no plan within its budget compute each backward op once? Missing: not known)
-            and ``other`` (does it run other ops than the captured ones?).
+            problem; infinite where there is no plan), ``ratio_1``, ``ratio_10``, ``ratio_60`` (of
+            the plan that it had after so many seconds; missing: it was not given them), ``best``
+            (is it one of the best?), ``soon`` (seconds until its plan was within :data:`CLOSE` of
+            the best known cost; infinite: never), ``applies`` (could the strategy be asked at
+            all?), ``gap`` (of the problem: how far the best known plan may be from optimal;
+            missing: nothing is proven), ``gap_in_F`` (the same, from the best plan that computes
+            again in the backward pass alone), ``optimal`` (is the problem's best plan proven
+            optimal?), ``below`` (does no plan within its budget compute each backward op once?
+            Missing: not known) and ``other`` (does it run other ops than the captured ones?).
         notes: rows that were left out or that lack, by name.
     """
 
@@ -93,11 +108,15 @@ def board(rows: Iterable[Row]) -> Board:
         if not row["costmodel"]
     ]
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
-    notes += [*_lacking(entries), *_unequal(entries), *_commits(asked)]
+    notes += [*_lacking(entries), *_unequal(entries), *_commits(asked), *_unknown(asked)]
     entries["other"] = entries["strategy"].isin(OTHER_GAMES)
     entries["model"] = _labels(entries)
     slowest = entries.groupby(["network", "strategy"])["seconds"].transform("max")
-    entries["seconds"] = slowest.where(entries["strategy"].isin(PREPARED), entries["seconds"])
+    prepared = entries["strategy"].isin(PREPARED)
+    entries["seconds"] = slowest.where(prepared, entries["seconds"])
+    for at in HELD:
+        late = prepared & (entries["seconds"] > at)
+        entries[f"held_{at}"] = entries[f"held_{at}"].mask(late, np.inf)
     undercut = _undercutting(entries) & ~entries["moved"].astype(bool)
     notes += [
         f"{each.strategy} on {each.problem}: cheaper than is proven possible; it runs other ops "
@@ -172,6 +191,18 @@ def _commits(rows: Sequence[Row]) -> list[str]:
     return [f"rows are of {len(found)} commits: {told}"] if len(found) > 1 else []
 
 
+def _unknown(rows: Sequence[Row]) -> list[str]:
+    """Rows that lack what makes their times and plans comparable, as older ones do."""
+    lacking = Counter(
+        key
+        for row in rows
+        for key in PROVENANCE
+        if key not in row["extra"] and (row["status"] == "ok" or key != "in_program_order")
+    )
+    told = ", ".join(f"{key} ({count})" for key, count in lacking.items())
+    return [f"rows do not say what they were made with: {told}"] if told else []
+
+
 def _lacking(entries: pd.DataFrame) -> list[str]:
     """Strategies that were not asked on a problem that others were asked on."""
     everyone = set(entries["strategy"])
@@ -198,7 +229,7 @@ def _labels(entries: pd.DataFrame) -> pd.Series:
 def _unequal(entries: pd.DataFrame) -> list[str]:
     """Problems whose rows disagree on what checkpoint-all costs."""
     ends = entries["base"].astype(float).groupby(entries["problem"], sort=False).agg(["min", "max"])
-    found = ends.index[ends["max"] > ends["min"] * (1 + TIE)]
+    found = ends.index[ends["max"] > ends["min"] * (1 + SAME)]
     return [
         f"{name}: by its rows checkpoint-all costs {low:.6g} to {high:.6g}; they are of different "
         "graphs or machines, and their costs do not compare"
@@ -224,8 +255,32 @@ def _entry(row: Row) -> tuple[object, ...]:
         row["plan_seconds"],
         not row["extra"].get("in_program_order", True),
         np.nan if floor is None else float(sure(row["budget_bytes"]) < floor),
+        *_held(row),
+        _history(row),
         *_proven(row),
     )
+
+
+def _held(row: Row) -> Iterator[float]:
+    """Cost of the plan that the planner had after :data:`HELD` seconds.
+
+    Infinite: none; missing: its limit ended it before.
+    """
+    if row["status"] != "ok":
+        yield from [np.inf] * len(HELD)
+        return
+    took, limit = row["plan_seconds"] or 0.0, row["extra"].get("time_limit", np.inf)
+    for at in HELD:
+        if took > at:
+            yield min((cost for seconds, cost in _history(row) if seconds <= at), default=np.inf)
+        else:
+            yield np.nan if limit < at and took >= LIMITED * limit else sure(row["cost"])
+
+
+def _history(row: Row) -> tuple[tuple[float, float], ...]:
+    """(seconds, cost) of each better plan that the planner told of on the way."""
+    told = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
+    return tuple((seconds, cost) for seconds, cost, _ in told if cost is not None)
 
 
 def _proven(row: Row) -> Iterator[float]:
@@ -255,14 +310,31 @@ def _compared(entries: pd.DataFrame) -> pd.DataFrame:
         for each in (bound, _highest(entries, "F"))
     )
     ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
-    return entries.drop(columns=[*_BOUNDS, "base", "brief", "moved"]).assign(
+    held = {at: (entries[f"held_{at}"] / least).fillna(np.inf) for at in HELD}
+    unknown = {at: entries[f"held_{at}"].isna() for at in HELD}
+    dropped = [*_BOUNDS, "base", "brief", "moved", "history", *(f"held_{at}" for at in HELD)]
+    return entries.drop(columns=dropped).assign(
         ratio=ratio,
+        **{f"ratio_{at}": held[at].mask(unknown[at]) for at in HELD},
+        soon=_soon(entries, least),
+        overhead_1=entries["held_1"] / entries["base"].astype(float) - 1,
+        applies=entries["status"] != "not_applicable",
         best=(ratio <= 1 + TIE) & ~entries["other"],
         gap=gap,
         gap_in_F=gap_in_f,
         optimal=gap <= PROVEN,
         below=_highest(entries, "below"),
     )
+
+
+def _soon(entries: pd.DataFrame, least: pd.Series) -> list[float]:
+    """Seconds until a planner had a plan within :data:`CLOSE` of the best known cost."""
+    found = []
+    for line, goal in zip(entries.itertuples(), (1 + CLOSE) * least, strict=True):
+        last = float(line.seconds) if line.cost <= goal else np.inf
+        told = (seconds for seconds, cost in line.history if cost <= goal)
+        found.append(min([last, *told]))
+    return found
 
 
 def _highest(entries: pd.DataFrame, column: str) -> pd.Series:

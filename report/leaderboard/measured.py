@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import nan
 
 import pandas as pd
 
 from rematbench.report.leaderboard.board import problem
 from rematbench.row import Row, is_over_budget, sure
 
+NEAR = 0.05
+"""Overheads so close to the cheapest plan's are what a choice is made among."""
 LEAST = 3
 """Different plans of a problem, from which on a rank correlation says something."""
 _COLUMNS = ("problem", "plan", "strategy", "modelled", "measured", "planned", "executed", "over")
@@ -53,7 +56,9 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
 
     Returns:
         A line per problem with at least :data:`LEAST` different plans: ``plans``,
-        ``rank_correlation`` (Spearman, modelled and measured overhead), ``modelled_best`` (by
+        ``rank_correlation`` (Spearman, modelled and measured overhead), ``near`` (how many
+        plans cost at most :data:`NEAR` more by the model than the cheapest) and their
+        ``near_correlation`` (missing below :data:`LEAST`), ``modelled_best`` (by
         whom the plan is that is cheapest by the model), ``modelled_best_overhead`` and
         ``best_overhead`` (measured: of that plan, and of the quickest), ``peak_error`` (the
         largest, simulated against measured), ``over_budget`` (plans measured above the budget).
@@ -63,11 +68,14 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
         if len(plans) < LEAST:
             continue
         first = plans.loc[plans["modelled"].idxmin()]
+        near = plans[plans["modelled"] <= first["modelled"] + NEAR]
         lines.append(
             {
                 "problem": name,
                 "plans": len(plans),
-                "rank_correlation": plans["modelled"].corr(plans["measured"], method="spearman"),
+                "rank_correlation": _correlation(plans),
+                "near": len(near),
+                "near_correlation": _correlation(near),
                 "modelled_best": first["strategy"],
                 "modelled_best_overhead": first["measured"],
                 "best_overhead": plans["measured"].min(),
@@ -76,7 +84,14 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
             }
         )
     columns = [
-        *("problem", "plans", "rank_correlation", "modelled_best"),
+        *("problem", "plans", "rank_correlation", "near", "near_correlation", "modelled_best"),
         *("modelled_best_overhead", "best_overhead", "peak_error", "over_budget"),
     ]
     return pd.DataFrame(lines, columns=columns)
+
+
+def _correlation(plans: pd.DataFrame) -> float:
+    """Spearman's, of modelled and measured overhead; missing for fewer than :data:`LEAST`."""
+    if len(plans) < LEAST:
+        return nan
+    return float(plans["modelled"].corr(plans["measured"], method="spearman"))

@@ -17,19 +17,21 @@ from pandas.api.types import is_numeric_dtype
 from rematbench.graphs.files import write_bytes
 from rematbench.provenance import now
 from rematbench.report.leaderboard import tables
-from rematbench.report.leaderboard.board import Board, board
+from rematbench.report.leaderboard.board import HELD, Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.paired import paired
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.pages import templates
 from rematbench.row import Row
 
 FOLDER = "leaderboard"
+_AFTER = tuple(f"within_1_at_{at}" for at in HELD)
 _RATIOS = (
     *("overhead", "median", "worst", "median_in_F", "worst_in_F"),
     *("best_overhead", "quick_overhead", "monet_overhead", "modelled_best_overhead"),
 )
-_SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded")
+_SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded", *_AFTER)
 
 
 @dataclass(frozen=True)
@@ -116,19 +118,30 @@ def _tables(field: Board) -> Sequence[Table]:
             "winners",
             "Which strategy should I use?",
             "By kind of network and budget (a fraction of the peak of training that recomputes "
-            "nothing): the strategies with the lowest median overhead (no plan: infinite), of all "
-            "and of those made in a second. Names within 0.1 points share the place. Beside "
-            "them monet, which may choose other implementations of ops, and so be cheaper; "
+            "nothing): the strategies with the lowest median overhead (no plan counts as "
+            "infinite), at the end of their time and after a second. Names within 0.1 points "
+            "share the place; a line on fewer than four problems says little of other networks. "
+            "Beside them monet, which may choose other implementations of ops, and so be cheaper; "
             "checkmate_d, which is anytime blind to workspaces, is left out.",
             tables.winners(field),
         ),
         Table(
             "strategies",
             "Strategies",
-            "Shares are of the problems that a strategy was asked; best: no known plan of the "
-            "captured ops is cheaper; alone: every other is dearer; within: of the best known "
-            "cost, per cent. Overhead and seconds of planning are medians.",
+            "Solved: of the problems that it applies to; other shares are of all. Best: no known "
+            "plan of the captured ops is cheaper; alone: every other is dearer; within: of the "
+            "best known cost, per cent, at the end or after so many seconds. Overheads are "
+            "medians over the problems that all solve who have one; seconds of planning of what "
+            "it solved.",
             tables.summary(field).reset_index(),
+        ),
+        Table(
+            "paired",
+            f"Beside {field.strategies[0]}, on what both solve",
+            "How often a strategy's plan is cheaper, equal (within 0.01 %) or dearer; its cost "
+            "over the other's (geometric mean), and the ends of that mean's 95 % interval, by "
+            "drawing networks with replacement.",
+            paired(field),
         ),
         Table(
             "budgets",
@@ -149,6 +162,12 @@ def _tables(field: Board) -> Sequence[Table]:
             "Certified: by the highest bound of any strategy on every plan in program order; in F: "
             "on the plans that compute again in the backward pass alone.",
             tables.gaps(field),
+        ),
+        Table(
+            "gaps_by_budget",
+            "The same by budget",
+            "As above.",
+            tables.gaps_by_budget(field),
         ),
     )
 

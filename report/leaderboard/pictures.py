@@ -1,4 +1,4 @@
-"""Pictures of a field: performance profiles, and planning time against quality."""
+"""Pictures of a field: performance profiles, and quality over planning time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from rematbench.report.leaderboard.board import Board
-from rematbench.report.leaderboard.tables import profile, summary
+from rematbench.report.leaderboard.tables import profile
 from rematbench.report.style import colour, dashes, marker
 
 FACTORS = np.concatenate([[1.0], 1 + np.geomspace(0.001, 1.0, 120)])
 """Of the best known cost."""
 _NAMED = 12  # curves in a picture's legend; the table has all
-_UNNAMED = 0.03  # a share below which points lie upon each other
+TIMES = np.geomspace(0.01, 100, 81)
+"""Seconds."""
 
 
 def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
@@ -56,32 +57,35 @@ def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
 
 
 def time_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
-    """How long a strategy plans (median) against how often it is within 1 % of the best cost."""
-    data = summary(board)[["seconds", "within_1", "solved"]].dropna()
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    """On how many problems a planner had a plan within 1 % of the best known cost, by when."""
+    data = pd.DataFrame(
+        {
+            name: [(mine["soon"] <= at).mean() for at in TIMES]
+            for name, mine in board.entries[~board.entries["other"]].groupby("strategy", sort=False)
+        },
+        index=pd.Index(TIMES, name="seconds"),
+    )
+    order = data.mean().sort_values(ascending=False, kind="stable")
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
-    named: list[tuple[float, float]] = []
-    for name, line in data.sort_values("within_1", ascending=False, kind="stable").iterrows():
-        place = max(line["seconds"], 1e-3), line["within_1"]
-        axes.plot(*place, marker(str(name)), color=colour(str(name)))
-        if place[1] < _UNNAMED:
-            continue
-        near = sum(
-            abs(np.log10(place[0] / x)) < 0.6 and abs(place[1] - y) < _UNNAMED for x, y in named
+    for name in order.index[order > 0][:_NAMED]:
+        axes.step(
+            TIMES,
+            data[name],
+            where="post",
+            color=colour(name),
+            linestyle=dashes(name),
+            marker=marker(name),
+            markevery=12,
+            markersize=4,
+            label=name,
         )
-        left = place[0] > 1  # where there is room inside the frame
-        axes.annotate(
-            str(name),
-            place,
-            (-5 if left else 5, 2 - 8 * near),
-            textcoords="offset points",
-            fontsize=6,
-            ha="right" if left else "left",
-        )
-        named.append(place)
     axes.set_xscale("log")
     axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_xlabel("planning time, median (seconds)")
-    axes.set_ylabel("problems within 1 % of the best known cost")
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("planning time (seconds)")
+    axes.set_ylabel(f"share of {len(board.problems)} problems")
+    axes.set_title("With a plan within 1 % of the best known cost", fontsize=9, loc="left")
     axes.grid(alpha=0.3)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure, data

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rematbench.report.leaderboard.board import TIE, Board
+from rematbench.report.leaderboard.board import HELD, TIE, Board
 
 AT = (0.7, 0.5, 0.35)
 """Budgets at which overheads are compared, as fractions of checkpoint-all's peak."""
-_NO_LONGER = 1.0  # seconds: what an engineer does not notice
+_EDGES = (0.0, 0.3, 0.45, 0.65, 0.85, 1.0)
+_BUDGETS = ("below 0.3", "0.3 to 0.45", "0.45 to 0.65", "0.65 to 0.85", "0.85 and more")
+MOST = 0.8
+"""Share of the problems that anybody solves, from which on a strategy takes part in medians."""
 _BLIND = "checkmate_d"  # to workspaces; where there are none, anytime
 
 
@@ -36,29 +40,55 @@ def summary(board: Board) -> pd.DataFrame:
     """A line per strategy: where it has a plan, how good, how soon.
 
     Returns:
-        ``problems`` asked, ``solved`` (share), ``best`` (share of problems on which no plan is
-        cheaper), ``alone`` (share on which every other plan is dearer), ``within_1`` and
-        ``within_5`` (shares within 1 and 5 per cent of the best cost), ``overhead`` and
-        ``seconds`` of planning (medians of solved problems).
+        ``problems`` asked, ``applicable`` (of them it could be asked), ``solved`` (share of those),
+        ``best`` (share of all problems on which no plan is cheaper), ``alone`` (share on which
+        every other plan is dearer), ``within_1`` and ``within_5`` (shares of all within 1 and 5 per
+        cent of the best cost), ``within_1_at_1`` and so on (within 1 per cent after 1, 10 and 60
+        seconds; missing: of no problem is it known), ``overhead`` (median of the problems of
+        :func:`common`; missing: it has no plan for one) and ``seconds`` of planning (median of
+        solved problems).
     """
+    shared_problems = common(board)
     shared = board.entries.groupby("problem")["best"].transform("sum")
     lines = []
     for name, mine in board.entries.groupby("strategy", sort=False):
         solved = np.isfinite(mine["cost"])
+        alike = mine[mine["problem"].isin(shared_problems)]
+        has_all = len(alike) and np.isfinite(alike["cost"]).sum() == len(shared_problems)
         lines.append(
             {
                 "strategy": name,
                 "problems": len(mine),
-                "solved": solved.mean(),
+                "applicable": int(mine["applies"].sum()),
+                "solved": solved[mine["applies"]].mean(),
                 "best": mine["best"].mean(),
                 "alone": (mine["best"] & (shared[mine.index] == 1)).mean(),
                 "within_1": (mine["ratio"] <= 1.01).mean(),
                 "within_5": (mine["ratio"] <= 1.05).mean(),
-                "overhead": mine.loc[solved, "overhead"].median(),
+                **{f"within_1_at_{at}": _share_within(mine[f"ratio_{at}"]) for at in HELD},
+                "overhead": alike["overhead"].median() if has_all else np.nan,
                 "seconds": mine.loc[solved, "seconds"].median(),
             }
         )
     return pd.DataFrame(lines).set_index("strategy").loc[board.strategies]
+
+
+def _share_within(ratios: pd.Series) -> float:
+    known = ratios.dropna()
+    return float((known <= 1.01).mean()) if len(known) else np.nan
+
+
+def common(board: Board) -> list[str]:
+    """Problems for which each strategy has a plan that solves most of what anybody solves.
+
+    Medians of other problems would reward who fails where plans are dear.
+    """
+    solved = board.entries[np.isfinite(board.entries["cost"])]
+    anybody = solved["problem"].nunique()
+    counts = solved.groupby("strategy")["problem"].nunique()
+    most = counts.index[counts >= MOST * anybody]
+    each = solved[solved["strategy"].isin(most)].groupby("problem")["strategy"].nunique()
+    return list(each.index[each == len(most)])
 
 
 def smallest_budgets(board: Board) -> pd.DataFrame:
@@ -104,9 +134,9 @@ def winners(board: Board) -> pd.DataFrame:
     (Checkmate-D) is set beside, not among them.
 
     Returns:
-        ``family``, ``fraction``, ``problems``, ``best`` and ``quick`` (names, the one that solves
-        most first), the first one's median, ``best_overhead`` and ``quick_overhead``, and
-        ``monet_overhead``.
+        ``family``, ``fraction``, ``problems`` (and as many networks), ``best`` and ``quick``
+        (names, the one that solves most first; quick: by the plan that each had after a second),
+        the first one's median, ``best_overhead`` and ``quick_overhead``, and ``monet_overhead``.
     """
     lines = []
     for (kind, fraction), near in board.entries.groupby(["family", "fraction"]):
@@ -115,10 +145,10 @@ def winners(board: Board) -> pd.DataFrame:
         asked = near["problem"].unique()
         line = {"family": kind, "fraction": fraction, "problems": len(asked)}
         plain = near[~near["other"] & (near["strategy"] != _BLIND)]
-        for label, field in (("best", plain), ("quick", plain[plain["seconds"] <= _NO_LONGER])):
-            names, overhead = _winner(field, asked)
+        for label, column in (("best", "overhead"), ("quick", "overhead_1")):
+            names, overhead = _winner(plain, asked, column)
             line |= {label: ", ".join(names), f"{label}_overhead": overhead}
-        line["monet_overhead"] = _winner(near[near["strategy"] == "monet"], asked)[1]
+        line["monet_overhead"] = _winner(near[near["strategy"] == "monet"], asked, "overhead")[1]
         lines.append(line)
     columns = [
         *("family", "fraction", "problems"),
@@ -128,8 +158,8 @@ def winners(board: Board) -> pd.DataFrame:
     return frame.sort_values(["family", "fraction"], ascending=[True, False], kind="stable")
 
 
-def _winner(field: pd.DataFrame, problems: Sequence[str]) -> tuple[list[str], float]:
-    grid = field.pivot_table("overhead", "problem", "strategy", "last", observed=True)
+def _winner(field: pd.DataFrame, problems: Sequence[str], column: str) -> tuple[list[str], float]:
+    grid = field.pivot_table(column, "problem", "strategy", "last", observed=True)
     grid = grid.reindex(problems).fillna(np.inf)
     medians = grid.median()
     if not np.isfinite(medians).any():
@@ -147,11 +177,21 @@ def gaps(board: Board) -> pd.DataFrame:
         bound), ``median`` and ``worst`` gap of those, from any plan and, ``_in_F``, from those that
         compute again in the backward pass alone.
     """
+    return _gaps(board.problems.groupby("family"), "family")
+
+
+def gaps_by_budget(board: Board) -> pd.DataFrame:
+    """The same by budget, from wide to tight."""
+    kinds = pd.cut(board.problems["fraction"], _EDGES, labels=_BUDGETS)
+    return _gaps(board.problems.groupby(kinds, observed=True), "budget").iloc[::-1]
+
+
+def _gaps(groups: Any, name: str) -> pd.DataFrame:
     lines = []
-    for kind, mine in board.problems.groupby("family"):
+    for kind, mine in groups:
         lines.append(
             {
-                "family": kind,
+                name: kind,
                 "problems": len(mine),
                 "proven": mine["optimal"].mean(),
                 "bounded": mine["gap"].notna().mean(),

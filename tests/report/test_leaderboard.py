@@ -17,6 +17,8 @@ from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.page import write_leaderboard_pages
+from rematbench.report.leaderboard.paired import paired
+from rematbench.report.leaderboard.pictures import time_picture
 from rematbench.report.leaderboard.quote import document, front_table, small_table
 from rematbench.row import Row
 
@@ -192,7 +194,8 @@ def test_a_model_on_two_machines_is_two_networks() -> None:
         for at, preset, batch, seconds in given
     ]
     rows += [entry("vgg16", 0.7, "torch_budget", 120.0)]
-    rows += [rows[-1] | {"budget_fraction": 0.5, "extra": {"options": {"width": 8}}}]
+    rows += [rows[-1] | {"budget_fraction": 0.5}]
+    rows[-1]["extra"] = rows[-2]["extra"] | {"options": {"width": 8}}
     field = board(rows)
     names = [
         "unet, batch 4 (roofline h100)",
@@ -340,10 +343,12 @@ def test_the_front_table() -> None:
 def test_the_small_table() -> None:
     """A line per family; a dash where nobody was asked, or nobody has a plan in a second."""
     head, _, *lines = small_table(board(ROWS)).splitlines()
-    assert head.count("in a second") == 3
-    assert lines[0].startswith("| convolutional | +0.0 % `anytime` and 1 more | +0.0 % `dtr`")
+    assert head.count("after a second") == 3
+    assert lines[0].startswith(
+        "| convolutional | +0.0 % `anytime` and 1 more (of 1) | +0.0 % `dtr` (of 1)"
+    )
     assert lines[-1].startswith("| U-shaped | ")
-    assert lines[-1].endswith("| +20.0 % `anytime` | – | – | – |")
+    assert lines[-1].endswith("| +20.0 % `anytime` (of 1) | – | – | – |")
 
 
 def test_the_document() -> None:
@@ -351,7 +356,7 @@ def test_the_document() -> None:
     assert "- The field has 4 problems.  \n  `problems.shape[0]`" in text
     assert "| convolutional | 2 | 50 % | 1.9 % | 3.8 % | 1.9 % | 3.8 % |" in text
     assert "Over 1 problems the rank correlation" in text
-    assert "| 3 | 0.50 | `a` | +20 % | +15 % | 1.0 % |" in text
+    assert "| 3 | 0.50 | – | `a` | +20 % | +15 % | 1.0 % |" in text
     assert "survive" not in document(ROWS, (), "rows.csv.gz")
 
 
@@ -402,3 +407,110 @@ def test_budgets_below_what_gradients_computed_once_need() -> None:
     assert [finding.number(field) for finding in FINDINGS if "twice" in finding.text] == [1.0]
     assert field.problems["below"].tolist()[1] == 1.0
     assert not any("twice" in text for text, _ in sentences(board(ROWS)))
+
+
+def told(*incumbents: tuple[float, float | None, float], **known: Any) -> dict[str, Any]:
+    return {"incumbents": [list(each) for each in incumbents], **known}
+
+
+GOES_ON = (
+    # Better and better: 130 at once, 110 after 5 s, 100 after 15 s of 20.
+    entry(
+        "vgg16",
+        0.7,
+        "ours",
+        100.0,
+        plan_seconds=20.0,
+        extra=told((0.5, 130.0, 90.0), (0.7, None, 95.0), (5.0, 110.0, 95.0), (15.0, 100.0, 95.0)),
+    ),
+    entry("vgg16", 0.7, "quick", 120.0),
+    # Stopped by a limit of 3 s: nobody knows what it had after ten.
+    entry("vgg16", 0.7, "short", 115.0, plan_seconds=3.0, extra={"time_limit": 3.0}),
+    # Nothing for a second; and what is blind tells of costs that are not its row's.
+    entry("vgg16", 0.7, "late", 105.0, plan_seconds=2.0),
+    entry("vgg16", 0.7, "broken", None, plan_seconds=2.0, extra=told((0.1, 90.0, 80.0))),
+    entry("vgg16", 0.7, "chains", None, status="not_applicable"),
+)
+
+
+def test_what_a_planner_had_by_when() -> None:
+    field = board(GOES_ON)
+    lines = field.entries.set_index("strategy")
+    assert lines.loc["ours", ["ratio_1", "ratio_10"]].tolist() == [1.3, 1.1]
+    assert np.isnan(lines.loc["ours", "ratio_60"])  # it was given 20
+    assert lines.loc["late", ["ratio_1", "ratio_10"]].tolist() == [np.inf, 1.05]
+    assert lines.loc["broken", ["ratio_1", "ratio_60"]].tolist() == [np.inf, np.inf]
+    assert lines.loc["short", "ratio_1"] == np.inf
+    assert np.isnan(lines.loc["short", "ratio_10"])
+    assert lines["soon"].to_dict() == {
+        **{"ours": 15.0, "quick": np.inf, "short": np.inf},
+        **{"late": np.inf, "broken": np.inf, "chains": np.inf},
+    }
+    (line,) = tables.winners(field).to_dict("records")
+    assert (line["best"], line["quick"]) == ("ours", "quick")
+    assert line["quick_overhead"] == pytest.approx(0.2)
+    shares = tables.summary(field).loc["ours"]
+    assert (shares["within_1_at_1"], shares["within_1"]) == (0.0, 1.0)
+    _, data = time_picture(field)
+    assert (data["ours"].iloc[0], data["ours"].iloc[-1]) == (0.0, 1.0)
+
+
+def test_who_is_not_asked_does_not_fail() -> None:
+    summary = tables.summary(board(GOES_ON))
+    assert summary.loc["chains", ["problems", "applicable"]].tolist() == [1, 0]
+    assert np.isnan(summary.loc["chains", "solved"])
+    assert summary.loc["broken", "solved"] == 0.0
+
+
+def many(strategy: str, *costs: float | None) -> list[Row]:
+    """A strategy on so many networks."""
+    return [entry(f"net{i}", 0.7, strategy, cost) for i, cost in enumerate(costs)]
+
+
+FIVE = [
+    *many("one", 100.0, 100.0, 100.0, 100.0, 200.0),
+    *many("two", 110.0, 110.0, 100.005, 90.0, None),
+    *many("bad", 105.0, None, None, None, None),
+]
+
+
+def test_medians_are_of_the_same_problems() -> None:
+    """The fifth network, which is dear, would reward who fails on it."""
+    field = board(FIVE)
+    found = sorted(problem[:4] for problem in tables.common(field))
+    assert found == ["net0", "net1", "net2", "net3"]
+    summary = tables.summary(field)
+    assert summary.loc["one", "overhead"] == pytest.approx(0.0)
+    assert summary.loc["two", "overhead"] == pytest.approx(0.050025)
+    assert np.isnan(summary.loc["bad", "overhead"])
+
+
+def test_two_by_two() -> None:
+    found = paired(board(FIVE)).set_index("strategy")
+    two = found.loc["two"]
+    assert two[["problems", "networks", "cheaper", "equal", "dearer"]].tolist() == [4, 4, 1, 1, 2]
+    assert two["cost"] == pytest.approx((1.1 * 1.1 * 1.00005 * 0.9) ** 0.25)
+    assert 0.9 <= two["low"] < two["cost"] < two["high"] <= 1.1
+    assert np.isnan(found.loc["bad", "low"])  # of one network
+
+
+def test_gaps_by_budget() -> None:
+    bounds = {0.9: 100.0, 0.2: 80.0}
+    rows = [entry("a", at, "one", 100.0, bound=b, bound_of="any") for at, b in bounds.items()]
+    found = tables.gaps_by_budget(board(rows)).set_index("budget")
+    assert list(found.index) == ["0.85 and more", "below 0.3"]
+    assert found["proven"].tolist() == [1.0, 0.0]
+    assert found.loc["below 0.3", "median"] == pytest.approx(0.2)
+
+
+def test_rows_that_lack_provenance_are_named() -> None:
+    whole, old = entry("a", 0.7, "one", 100.0), entry("a", 0.7, "two", 110.0)
+    assert board([whole, old]).notes == ()
+    bare = old | {"extra": {}}
+    (note,) = board([whole, bare]).notes
+    assert note == (
+        "rows do not say what they were made with: machine (1), time_limit (1), "
+        "in_program_order (1)"
+    )
+    assert "**Read with care:** rows do not say" in document([whole, bare], (), "rows.csv.gz")
+    assert "Read with care" not in document([whole, old], (), "rows.csv.gz")

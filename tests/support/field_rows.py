@@ -15,6 +15,8 @@ def entry(model: str, fraction: float, strategy: str, cost: float | None, **know
     same = {"batch_size": 4, "costmodel": "roofline", "checkpoint_all_cost": 100.0}
     place = {"model": model, "budget_fraction": fraction, "strategy": strategy}
     times = {"plan_seconds": 0.1, "utc": "2026-01-01T00:00:00Z"}
+    made = {"machine": "here", "time_limit": 20.0, "in_program_order": True}
+    known["extra"] = made | known.get("extra", {})
     return make_row(**same | place | times | found | known)
 
 

@@ -15,7 +15,7 @@ from rematbench.report.leaderboard.board import Board
 from rematbench.report.leaderboard.tables import profile
 from rematbench.report.style import colour, dashes, marker
 
-FACTORS = np.concatenate([[1.0], 1 + np.geomspace(0.001, 1.0, 120)])
+FACTORS = np.concatenate([[1.0], 1 + np.geomspace(1e-5, 1.0, 200)])
 """Of the best known cost."""
 _NAMED = 12  # curves in a picture's legend; the table has all
 TIMES = np.geomspace(0.01, 100, 81)
@@ -37,7 +37,7 @@ def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
             color=colour(name),
             linestyle=dashes(name),
             marker=marker(name),
-            markevery=20,
+            markevery=30,
             markersize=4,
             label=name,
         )

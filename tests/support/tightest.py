@@ -45,8 +45,9 @@ NEVER = {
     "gist": "it encodes what waits, and computes nothing twice",
 }
 """Strategies whose plans recompute nothing, and why."""
-FIRST = {"gist": "resnet32"}
-"""Half precision loses more than it states in MobileNet's depthwise gradients: terms cancel."""
+FIRST = {"gist": "resnet32", "moccasin": "resnet32"}
+"""Half precision loses more than it states in MobileNet's depthwise gradients: terms cancel. CP-SAT
+alone finds no plan of 225 ops in time."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ leaderboard: $(TOOLS)
 leaderboard-page: $(READY)
 	$(BIN)/rematbench-report $(BOARD)/full-*.csv.gz --leaderboard --out $(WORK)/report
 	cp $(WORK)/report/leaderboard/profile.png $(BOARD)/full.png
+	cp $(WORK)/report/leaderboard/time.png $(BOARD)/full-time.png
 	$(BIN)/python -m rematbench.report.leaderboard.quote '$(BOARD)/full-*.csv.gz' \
 	  $(BOARD)/measured.csv.gz > docs/leaderboard.md
 	$(BIN)/python -m rematbench.report.leaderboard.quote $(BOARD)/quick.csv.gz \

@@ -149,8 +149,9 @@ def judged(name: str, graph: Graph, everything: Trace, target: Target) -> Iterat
         return
     cost = simulate(graph, done.solution.plan).cost
     over, gap = 100 * (cost / everything.cost - 1), 100 * (1 - done.solution.bound / cost)
+    assert gap > -1e-7, f"{title}: its bound is above its plan's cost"
     yield Figure(f"{title}: overhead", over, target.overhead, "%")
-    yield Figure(f"{title}: gap ({done.solution.bound_of})", max(0, gap), target.gap, "%")
+    yield Figure(f"{title}: gap ({done.solution.bound_of})", gap, target.gap, "%")
     yield Figure(f"{title}: seconds", done.seconds, target.seconds, "s")
     yield Figure(f"{title}: past the time limit", max(0, done.seconds - target.seconds), LATE, "s")
     yield Figure(f"{title}: first plan", first_plan(done.solution), target.first, "s")

@@ -162,7 +162,7 @@ class Outcome(TypedDict):
 COLUMNS = tuple(Row.__annotations__)
 
 
-RENAMED = "2026-11-24T06:00:00Z"
+RENAMED = "2026-11-24T04:00:00Z"
 """When ``checkmate_ilp`` became what the paper has, and our own search ``anytime``."""
 _OF_THE_PAPER = ("9", "rows", "unpartitioned")
 

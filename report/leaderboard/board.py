@@ -18,6 +18,8 @@ from rematbench.row import Row, cells, costs_of, sure
 TIE = 1e-4
 """Costs that differ by less, relatively, are equal: planners that prove stop at such a gap, so that
 which of two is lower by less says nothing of either."""
+ROUNDING = 1e-9
+"""Costs are sums of up to a million numbers: no plan may be cheaper than a bound by more."""
 SAME = 1e-6
 """Sums of costs in two orders differ by less."""
 HELD = (1, 10, 60)
@@ -253,7 +255,7 @@ def _entry(row: Row) -> tuple[object, ...]:
         sure(row["cost"]) if ok else np.inf,
         sure(row["overhead"]) if ok else np.inf,
         row["plan_seconds"],
-        not row["extra"].get("in_program_order", True),
+        not row["extra"].get("in_program_order", False),
         np.nan if floor is None else float(sure(row["budget_bytes"]) < floor),
         *_held(row),
         _history(row),
@@ -294,7 +296,7 @@ def _proven(row: Row) -> Iterator[float]:
 
 def _undercutting(entries: pd.DataFrame) -> pd.Series:
     """Plans of captured ops, as they say, that cost less than the problem's proven bound."""
-    return (entries["cost"] < _highest(entries, "any") * (1 - PROVEN)) & ~entries["other"]
+    return (entries["cost"] < _highest(entries, "any") * (1 - ROUNDING)) & ~entries["other"]
 
 
 def _compared(entries: pd.DataFrame) -> pd.DataFrame:

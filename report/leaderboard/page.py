@@ -20,7 +20,7 @@ from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import HELD, Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.measured import survival
-from rematbench.report.leaderboard.paired import paired
+from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.pages import templates
 from rematbench.row import Row
@@ -137,7 +137,7 @@ def _tables(field: Board) -> Sequence[Table]:
         ),
         Table(
             "paired",
-            f"Beside {field.strategies[0]}, on what both solve",
+            f"Beside {reference(field)}, on what both solve",
             "How often a strategy's plan is cheaper, equal (within 0.01 %) or dearer; its cost "
             "over the other's (geometric mean), and the ends of that mean's 95 % interval, by "
             "drawing networks with replacement.",

@@ -20,7 +20,7 @@ from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.measured import survival
-from rematbench.report.leaderboard.paired import paired
+from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.tables import (
     AT,
     common,
@@ -51,7 +51,11 @@ it against them; the page with figures, filters and every strategy's curves is
 
 Networks, {count} of them: {networks}.
 
-![Performance profiles](../{picture})"""
+What counts how is in [the rules](rules.md).
+
+![Share of problems on which a plan costs at most so much more than the best](../{picture}.png)
+
+![Share of problems with a plan within 1 % of the best, by when](../{picture}-time.png)"""
 _BESIDE = (
     "Each cell: the strategy with the lowest median overhead; no plan counts as infinite, and "
     "names within 0.1 points share the place. After a second: of the plans that each planner had "
@@ -136,7 +140,7 @@ def document(
             costs=" or ".join(sorted({costs_of(row) or "unknown" for row in rows})),
             networks=", ".join(f"`{name}`" for name in models),
             warning=_warning(field),
-            picture=re.sub(r"(-\*)?\.csv\.gz$", ".png", places),
+            picture=re.sub(r"(-\*)?\.csv\.gz$", "", places),
         ),
         "## Which strategy should I use?",
         front_table(field),
@@ -150,7 +154,7 @@ def document(
         "each of which all strategies with a number here have a plan; seconds of planning are "
         "medians of what a strategy solved.",
         _summary(field),
-        f"## Beside `{field.strategies[0]}`, on what both solve",
+        f"## Beside `{reference(field)}`, on what both solve",
         "How often a strategy's plan is cheaper, equal or dearer; its cost over the other's "
         "(geometric mean), and the 95 % interval of that mean, by drawing networks with "
         "replacement.",

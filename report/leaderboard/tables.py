@@ -16,7 +16,7 @@ _EDGES = (0.0, 0.3, 0.45, 0.65, 0.85, 1.0)
 _BUDGETS = ("below 0.3", "0.3 to 0.45", "0.45 to 0.65", "0.65 to 0.85", "0.85 and more")
 MOST = 0.8
 """Share of the problems that anybody solves, from which on a strategy takes part in medians."""
-_BLIND = "checkmate_d"  # to workspaces; where there are none, anytime
+BLIND = "checkmate_d"  # to workspaces; where there are none, anytime
 
 
 def profile(board: Board, factors: np.ndarray) -> pd.DataFrame:
@@ -144,7 +144,7 @@ def winners(board: Board) -> pd.DataFrame:
             continue
         asked = near["problem"].unique()
         line = {"family": kind, "fraction": fraction, "problems": len(asked)}
-        plain = near[~near["other"] & (near["strategy"] != _BLIND)]
+        plain = near[~near["other"] & (near["strategy"] != BLIND)]
         for label, column in (("best", "overhead"), ("quick", "overhead_1")):
             names, overhead = _winner(plain, asked, column)
             line |= {label: ", ".join(names), f"{label}_overhead": overhead}

@@ -39,6 +39,8 @@ MOMENTS_SECONDS = 20.0
 """At most, for the bound from the fullest moments; it mostly takes a quarter of a second."""
 FIRST_SHARE = 0.15
 """Of the time, for first schedules by intervals."""
+ALONE = 0.4
+"""Of the time, for search before programs, where there is one thread."""
 FAR, TIGHT_SECONDS = 1.25, 10.0
 """Times its bound that a schedule costs where memory is so tight that intervals come first; and how
 long at most."""
@@ -180,11 +182,12 @@ class StageSearch:
             seconds = min(TIGHT_SECONDS, 0.5 * (deadline - begun))
             self._by_intervals(seconds)
             self._search_until(space, begun + seconds)
+        if self._threads == 1:  # nothing searches while programs are solved
+            self._by_intervals(FIRST_SHARE * (deadline - begun))
+            self._search_until(space, begun + ALONE * (deadline - begun))
         programs = self._linear(space, deadline)
         if not self._closed(space):
             self._by_intervals(FIRST_SHARE * (deadline - perf_counter()))
-        if self._threads == 1:
-            self._search_until(space, begun + 0.3 * (deadline - begun))
         self._integral(space, programs, deadline)
         if self.best is not None:
             self._search_until(space, deadline)

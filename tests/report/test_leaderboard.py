@@ -12,7 +12,7 @@ from field_rows import ROWS, entry
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard import tables
-from rematbench.report.leaderboard.board import Board, board
+from rematbench.report.leaderboard.board import OTHER_GAMES, ROUNDING, Board, board, problem
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.measured import survival
@@ -20,7 +20,7 @@ from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.leaderboard.paired import paired
 from rematbench.report.leaderboard.pictures import time_picture
 from rematbench.report.leaderboard.quote import document, front_table, small_table
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 HOUSE = Path(__file__).parents[2]
 FOLDER = "runs/reference/leaderboard"
@@ -514,3 +514,20 @@ def test_rows_that_lack_provenance_are_named() -> None:
     )
     assert "**Read with care:** rows do not say" in document([whole, bare], (), "rows.csv.gz")
     assert "Read with care" not in document([whole, old], (), "rows.csv.gz")
+
+
+def test_no_plan_of_the_quick_profile_is_below_a_bound() -> None:
+    """Of any strategy, by any other's bound, but for rounding."""
+    rows = collect([HOUSE / QUICK]).rows
+    bounds: dict[str, float] = {}
+    for row in rows:
+        found = [row["extra"].get("bounds", {}).get("any")]
+        found += [row["bound"]] if row["bound_of"] == "any" else []
+        if row["strategy"] not in OTHER_GAMES:
+            bounds[problem(row)] = max([bounds.get(problem(row), 0.0), *filter(None, found)])
+    assert len(bounds) == 16
+    plans = [row for row in rows if row["status"] == "ok" and row["strategy"] not in OTHER_GAMES]
+    assert len(plans) > 300
+    for row in plans:
+        if row["extra"]["in_program_order"]:
+            assert sure(row["cost"]) >= bounds[problem(row)] * (1 - ROUNDING), row["strategy"]

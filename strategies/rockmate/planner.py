@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar, get_args
@@ -95,7 +95,8 @@ class Rockmate:
         chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
         chosen.setdefault(least, (leanest, least))
         tried = [(m, partial(_plan, parts, known, *place)) for m, place in chosen.items()]
-        found, plan, _, curve = cheapest_within(problem, tried)
+        left = max(0.0, started + problem.time_limit - perf_counter())
+        found, plan, _, curve = cheapest_within(replace(problem, time_limit=left), tried)
         best, memory = chosen[found]
         facts = _facts(parts, known, unit) | {"planned_bytes": found + parts.fixed_bytes}
         return Solution(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib as mpl
 
 mpl.use("Agg")
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -27,32 +30,14 @@ def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
     data = profile(board, FACTORS)
     width = np.diff(np.log10(FACTORS - 1 + 0.001), append=np.nan)[:-1]
     area = (data.iloc[:-1].mul(width, axis=0)).sum().sort_values(ascending=False, kind="stable")
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for name in area.index[:_NAMED]:
-        axes.step(
-            FACTORS - 1 + 0.001,
-            data[name],
-            where="post",
-            color=colour(name),
-            linestyle=dashes(name),
-            marker=marker(name),
-            markevery=30,
-            markersize=4,
-            label=name,
-        )
-    axes.set_xscale("log")
+    figure, axes = _curves(FACTORS - 1 + 0.001, data[area.index[:_NAMED]], every=30)
     ticks = (0, 0.01, 0.05, 0.2, 0.5, 1.0)
     axes.set_xticks(
         [tick + 0.001 for tick in ticks], [f"+{tick:.0%}" for tick in ticks], minor=False
     )
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_ylim(-0.02, 1.02)
     axes.set_xlabel("cost over the best known plan of the same budget")
     axes.set_ylabel(f"share of {len(board.problems)} problems")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure, data
 
 
@@ -66,26 +51,27 @@ def time_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
         index=pd.Index(TIMES, name="seconds"),
     )
     order = data.mean().sort_values(ascending=False, kind="stable")
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for name in order.index[order > 0][:_NAMED]:
-        axes.step(
-            TIMES,
-            data[name],
-            where="post",
-            color=colour(name),
-            linestyle=dashes(name),
-            marker=marker(name),
-            markevery=12,
-            markersize=4,
-            label=name,
-        )
-    axes.set_xscale("log")
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_ylim(-0.02, 1.02)
+    figure, axes = _curves(TIMES, data[order.index[order > 0][:_NAMED]], every=12)
     axes.set_xlabel("planning time (seconds)")
     axes.set_ylabel(f"share of {len(board.problems)} problems")
     axes.set_title("With a plan within 1 % of the best known cost", fontsize=9, loc="left")
+    return figure, data
+
+
+def _curves(x: np.ndarray, data: pd.DataFrame, every: int) -> tuple[Figure, Axes]:
+    """A step curve per column over a logarithmic axis, with a mark every so many points."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name in data:
+        look: dict[str, Any] = {
+            "color": colour(name),
+            "linestyle": dashes(name),
+            "marker": marker(name),
+        }
+        axes.step(x, data[name], where="post", markevery=every, markersize=4, label=name, **look)
+    axes.set_xscale("log")
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylim(-0.02, 1.02)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    return figure, data
+    return figure, axes

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
 
 Degree = Literal["yes", "partly", "no"]
+AGAIN = 0.25
+"""Share of a planner's time that is kept for a second try, see :func:`planned`."""
 BoundOf = Literal["any", "9", "F", "C"]
 
 
@@ -55,6 +57,8 @@ class Problem:
         captured: the torch side of the graph; only PyTorch's own planners look at it.
         stream: an event log; only DTR looks at it.
         report: called with a few words on progress.
+        hand_over: called with a solution to fall back on: a planner that goes on improving hands
+            over what it has, and if it overruns its time, the last of them is its answer.
         warm_starts: plans for this graph, of smaller budgets or of a strategy's ablations, say.
             A strategy that takes them never returns a dearer plan than one of them that fits.
 
@@ -69,6 +73,7 @@ class Problem:
     captured: Captured | None = None
     stream: EventStream | None = None
     report: Callable[[str], None] = field(default=lambda words: None, repr=False)
+    hand_over: Callable[[Solution], None] = field(default=lambda solution: None, repr=False)
     warm_starts: tuple[Plan, ...] = ()
 
     def __post_init__(self) -> None:
@@ -262,8 +267,9 @@ def planned(strategy: Strategy, problem: Problem) -> Solution:
     """A strategy's plan, with room for the random generator's states that its own draws need.
 
     No planner knows of these states, some kilobytes each (:attr:`Graph.random_state_bytes`). Where
-    they put a plan above its budget, it is made again for a budget that spares all of them; the
-    first answer's bound holds for the whole budget, and stays.
+    they put a plan above its budget, it is made again for a budget that spares all of them, in the
+    quarter of the time that was left for this; the first answer's bound holds for the whole
+    budget, and stays.
 
     Raises:
         NotApplicable, Infeasible: as ``strategy.plan`` does.
@@ -273,10 +279,12 @@ def planned(strategy: Strategy, problem: Problem) -> Solution:
     if not graph.random_ops or not states:
         return strategy.plan(problem)
     bare = replace(problem, graph=replace(graph, random_state_bytes=0))
-    first = strategy.plan(bare)
+    first = strategy.plan(replace(bare, time_limit=problem.time_limit * (1 - AGAIN)))
     if first.plan is None or budget is None:
         return first
     if not budget < simulate(graph, first.plan).peak_bytes <= budget + states:
         return first
-    again = strategy.plan(replace(bare, budget=max(1, budget - states)))
+    again = strategy.plan(
+        replace(bare, budget=max(1, budget - states), time_limit=problem.time_limit * AGAIN)
+    )
     return replace(again, bound=first.bound, bound_of=first.bound_of)

@@ -68,6 +68,9 @@ class Job(TypedDict, total=False):
     plan_cpu_seconds: Annotated[
         float, Means("that the planner took of the processor, in all threads", "seconds", "run")
     ]
+    stopped: Annotated[
+        bool, Means("it overran its limit: what it had handed over counts", "", "run")
+    ]
     threads_used: Annotated[
         float, Means("in which the planner was busy, where they are more than `threads`", "", "run")
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import inspect
 import io
-import resource
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +46,7 @@ from rematbench.strategies.base import (
     Strategy,
     SupportsWarmUp,
 )
+from rematbench.strategies.clock import OutOfTime, cpu_seconds, stopped_after
 
 if TYPE_CHECKING:
     from rematbench.streams.events import EventStream
@@ -117,6 +117,9 @@ def _outcome_in(row: Row, executed: str | None = None) -> Iterator[None]:
         row["peak_bytes"] = error.smallest_peak_found
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
+    except OutOfTime:
+        reason = "the planner overran its time limit, and had handed over no plan until then"
+        row |= {"status": "time_limit", "reason": reason}
     except UnwritableError:
         raise
     except Exception as error:
@@ -187,19 +190,26 @@ def _describe(row: Row, graph: Graph, settings: Settings, stream: EventStream | 
 
 
 def _plan(row: Row, strategy: Strategy, problem: Problem) -> Solution:
-    began, busy = perf_counter(), _cpu_seconds()
+    """Its answer, or what it had handed over when its time was up.
+
+    Raises:
+        OutOfTime: it had handed over nothing.
+    """
+    kept: list[Solution] = []
+    problem = replace(problem, hand_over=kept.append)
+    began, busy = perf_counter(), cpu_seconds()
     try:
-        return planned(strategy, problem)
+        with stopped_after(problem.time_limit):
+            return planned(strategy, problem)
+    except OutOfTime:
+        row["extra"]["stopped"] = True
+        if not kept:
+            raise
+        return kept[-1]
     finally:
         row["plan_seconds"] = perf_counter() - began
-        row["extra"]["plan_cpu_seconds"] = _cpu_seconds() - busy
+        row["extra"]["plan_cpu_seconds"] = cpu_seconds() - busy
         judge_threads(row)
-
-
-def _cpu_seconds() -> float:
-    """Of this process and of those that it waited for, such as a solver's."""
-    spent = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in spent)
 
 
 def _planned(

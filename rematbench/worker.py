@@ -29,8 +29,9 @@ from rematbench.row import Outcome, Row, add_facts, ended, write_row
 from rematbench.serve import ASK, PATROL
 from rematbench.settings import Settings
 
-# Seconds past the planner's own time limit before the worker is killed.
-GRACE = 15.0
+# Seconds past the planner's own time limit before the worker is killed; with one thread the limit
+# is in CPU seconds, which beside other work may take so many times as long.
+GRACE, PATIENT = 15.0, 3.0
 # Bytes of a dead worker's log that are read for its last words.
 _TAIL = 64 * 1024
 Message = dict[str, Any]
@@ -88,7 +89,8 @@ class Worker:
         request = {"settings": asdict(settings), "folder": str(folder.absolute())}
         job, memory = settings.job_time_limit or inf, settings.job_memory_limit
         try:
-            limits = _Limits(settings.time_limit + GRACE, job, memory)
+            share = PATIENT if settings.threads == 1 else 1.0
+            limits = _Limits(share * settings.time_limit + GRACE, job, memory)
             answer = self._ask(request, settings.threads, limits, say)
         except _Ended as end:
             row = ended(first_row(settings), end.outcome)

@@ -5,9 +5,8 @@ The types are in :mod:`rematbench.graphs.planning`; here is what planners share.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable
-from time import perf_counter
+from contextlib import suppress
 from typing import Any
 
 from rematbench.graphs.errors import ConfigError, Infeasible
@@ -29,6 +28,7 @@ from rematbench.graphs.planning import (
     Verdict,
 )
 from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.clock import OutOfTime, available_threads, planning_seconds
 
 __all__ = [
     "BoundOf",
@@ -53,16 +53,6 @@ __all__ = [
 ]
 
 
-def available_threads() -> int:
-    """As many as the job has (``threads=``), or the cores that this process may use."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def cheapest_within(
     problem: Problem, candidates: Iterable[tuple[Any, Callable[[], Plan]]]
 ) -> tuple[Any, Plan, Trace, list[dict[str, Any]]]:
@@ -78,20 +68,21 @@ def cheapest_within(
     Raises:
         Infeasible: no candidate fits; carries the smallest peak seen.
     """
-    started = perf_counter()
+    started = planning_seconds()
     best: tuple[Any, Plan, Trace] | None = None
     curve: list[dict[str, Any]] = []
-    for knob, make in candidates:
-        plan = make()
-        trace = simulate(problem.graph, plan)
-        curve.append({"knob": knob, "cost": trace.cost, "peak_bytes": trace.peak_bytes})
-        fits = problem.budget is None or trace.peak_bytes <= problem.budget
-        if fits and (
-            best is None or (trace.cost, trace.peak_bytes) < (best[2].cost, best[2].peak_bytes)
-        ):
-            best = (knob, plan, trace)
-        if perf_counter() - started > problem.time_limit:
-            break
+    with suppress(OutOfTime):
+        for knob, make in candidates:
+            plan = make()
+            trace = simulate(problem.graph, plan)
+            curve.append({"knob": knob, "cost": trace.cost, "peak_bytes": trace.peak_bytes})
+            fits = problem.budget is None or trace.peak_bytes <= problem.budget
+            if fits and (
+                best is None or (trace.cost, trace.peak_bytes) < (best[2].cost, best[2].peak_bytes)
+            ):
+                best = (knob, plan, trace)
+            if planning_seconds() - started > problem.time_limit:
+                break
     if best is None:
         smallest = min((point["peak_bytes"] for point in curve), default=None)
         raise Infeasible(

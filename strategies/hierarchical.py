@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.planner import IntervalSearch, warm_up
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.scheduling.space import check
@@ -50,12 +50,12 @@ class Hierarchical:
             NotApplicable: an op overwrites what it reads.
             Infeasible: no plan was found; ``proven`` where there is none.
         """
-        started = perf_counter()
+        started = planning_seconds()
         order = program_order(problem.graph)
         budget = problem.budget
         check(problem.graph, budget)
         if budget is None or simulate(problem.graph, order).peak_bytes <= budget:
-            return Solution(order, solver=SOLVER, seconds=perf_counter() - started)
+            return Solution(order, solver=SOLVER, seconds=planning_seconds() - started)
         search = BlockSearch(problem, budget, started, self.gap)
         with search.progress.interruptible():
             search.run(polish=self.polish)

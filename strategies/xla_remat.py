@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,6 +21,7 @@ from rematbench.graphs.ir import Graph, IntArray, Phase
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.clock import planning_seconds
 
 Rank = Literal["bytes", "cost"]
 
@@ -67,7 +67,7 @@ class _Pass:
         limit: bytes.
         rank: ``bytes``, as XLA does: the block that frees most; ``cost``: the least cost per byte.
         block_size: the largest block.
-        ended: when to give up, by ``perf_counter``.
+        ended: when to give up, by ``planning_seconds``.
         random: ops that draw random numbers. They are not moved, which would change the order in
             which they draw: only computed again, from the same state.
     """
@@ -138,7 +138,7 @@ class _Pass:
         """Compute blocks again later, until ``item`` fits."""
         low = high = 1
         effort = [0, 0]
-        while self.live + self.workspace[item.op] > self.limit and perf_counter() < self.ended:
+        while self.live + self.workspace[item.op] > self.limit and planning_seconds() < self.ended:
             block, tried = self._best(item, low, high)
             effort[high > 1] += tried
             if block:
@@ -265,11 +265,11 @@ class XlaRemat:
         """
         if problem.budget is None:
             return Solution(program_order(problem.graph), details={"limit_bytes": None})
-        ended = perf_counter() + problem.time_limit
+        ended = planning_seconds() + problem.time_limit
         try:
             found, plan, _, curve = cheapest_within(problem, self._candidates(problem, ended))
         except Infeasible as short:
-            if perf_counter() <= ended:
+            if planning_seconds() <= ended:
                 raise
             reason = f"{short.reason}; it was stopped after {problem.time_limit:g} s: give more"
             raise Stopped(reason, smallest_peak_found=short.smallest_peak_found) from None
@@ -296,7 +296,7 @@ class XlaRemat:
                 if problem.budget < peak <= _HOPELESS * problem.budget:
                     left.append(rank)
             ranks = tuple(left)
-            if not ranks or perf_counter() > ended:
+            if not ranks or planning_seconds() > ended:
                 return
 
 

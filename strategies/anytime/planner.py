@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import ClassVar, Literal
 
 from rematbench.graphs.errors import Infeasible
@@ -23,6 +22,7 @@ from rematbench.strategies.base import (
     check_share,
     cost_of_once,
 )
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals import planner as intervals
 from rematbench.strategies.intervals.planner import TRIVIAL
 from rematbench.strategies.scheduling.solver import SOLVER
@@ -63,7 +63,7 @@ class Anytime:
     def warm_up(self) -> None:
         """Compile the kernels, however long that takes."""
         beside = replace(self, threads=2)  # with one, search has a share of the time for itself
-        beside._by_stages(Problem(unit_chain(6), None, 3600.0), 4, perf_counter())
+        beside._by_stages(Problem(unit_chain(6), None, 3600.0), 4, planning_seconds())
         intervals.warm_up()
 
     def plan(self, problem: Problem) -> Solution:
@@ -75,12 +75,12 @@ class Anytime:
         """
         if self.minimise == "peak":
             return smallest_peak(problem)
-        started = perf_counter()
+        started = planning_seconds()
         order = program_order(problem.graph)
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
-            return Solution(order, least, "any", seconds=perf_counter() - started)
+            return Solution(order, least, "any", seconds=planning_seconds() - started)
         check(problem.graph, problem.budget)
         if is_large(problem.graph, problem.budget):
             return self._by_intervals(problem, problem.budget, started)
@@ -105,7 +105,7 @@ class Anytime:
             bound,
             bound_of,
             solver=SOLVER,
-            seconds=perf_counter() - started,
+            seconds=planning_seconds() - started,
             details={**search.details(), "bound_by": _how(bound, search, problem.graph)},
         )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 
 from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.local_search import search
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.scheduling.space import Schedule, Space, check
@@ -26,7 +25,7 @@ def smallest_peak(problem: Problem) -> Solution:
     Raises:
         NotApplicable: an op overwrites what it reads.
     """
-    started = perf_counter()
+    started = planning_seconds()
     deadline = started + problem.time_limit
     graph = problem.graph
     floor = graph.floor_bytes()
@@ -43,7 +42,7 @@ def smallest_peak(problem: Problem) -> Solution:
         objective=float(best.peak),
         variant="smallest peak",
         solver=SOLVER,
-        seconds=perf_counter() - started,
+        seconds=planning_seconds() - started,
         details={"peak_bound_bytes": bound, "proven": bound == best.peak},
     )
 
@@ -54,7 +53,7 @@ def _leanest(
     """Bisect between what surely fails and the best peak."""
     for _ in range(STEPS):
         high = best.peak
-        if low >= high or perf_counter() > deadline:
+        if low >= high or planning_seconds() > deadline:
             break
         budget = (low + high) // 2
         found = next(search(space.everything(), budget, random, deadline))
@@ -68,13 +67,13 @@ def _leanest(
 def _peak_bound(full: Space, low: int, high: int, deadline: float) -> int:
     """The least budget whose linear relaxation has a solution."""
     for _ in range(STEPS):
-        if low >= high or perf_counter() > deadline:
+        if low >= high or planning_seconds() > deadline:
             break
         budget = (low + high) // 2
         relaxation = Relaxation(full, budget, merged_stages(full, budget, COLUMNS))
         bounds = [solved.bound for solved in relaxation.linear(deadline, lambda: False)]
         if bounds and bounds[-1] == np.inf:
             low = budget + 1
-        elif perf_counter() < deadline:
+        elif planning_seconds() < deadline:
             high = budget
     return low

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from math import inf
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.relaxation import Groups, Relaxation, merged_stages
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.improve import CHEAPER, Improver
 from rematbench.strategies.intervals.memory import profile
 from rematbench.strategies.intervals.net import start
@@ -61,7 +61,7 @@ class StageSearch:
     Args:
         problem: a training graph, time limit, seed and whom to tell about improvements.
         budget: in bytes.
-        started: on the clock of ``perf_counter``.
+        started: by :func:`~rematbench.strategies.clock.planning_seconds`.
         gap: relative gap that is good enough.
         threads: 1, or 2 to search while HiGHS works.
 
@@ -83,7 +83,7 @@ class StageSearch:
         self.budget, self.deadline = budget, started + problem.time_limit
         self._full = Space.late(problem.graph, budget)
         gap = max(gap, EXACT_TOLERANCE)
-        self.progress = Progress(perf_counter(), gap, problem.report)
+        self.progress = Progress(planning_seconds(), gap, problem.report)
         self.best: Schedule[Space] | None = None
         self.bounds: dict[str, float] = {}
         self.every, self.bound_by = 0.0, ""
@@ -112,9 +112,9 @@ class StageSearch:
         self._wants_moments = True
         reduced = Space.reduced(self._graph)
         is_small = is_solvable(full)
-        now = perf_counter()
+        now = planning_seconds()
         self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
-        now = perf_counter()
+        now = planning_seconds()
         if self.proven_infeasible:
             return
         if self.best is None:
@@ -160,7 +160,7 @@ class StageSearch:
 
     def improve(self, space: Space, deadline: float) -> None:
         """Look for schedules and bounds in a space until the gap to its bound is closed."""
-        begun = perf_counter()
+        begun = planning_seconds()
         self.bounds.setdefault(space.name, max(space.base_cost, self.every))
         self.progress.bound = max(self.progress.bound, space.base_cost)
         random = np.random.default_rng(self._seed)
@@ -187,14 +187,14 @@ class StageSearch:
             self._search_until(space, begun + ALONE * (deadline - begun))
         programs = self._linear(space, deadline)
         if not self._closed(space):
-            self._by_intervals(FIRST_SHARE * (deadline - perf_counter()))
+            self._by_intervals(FIRST_SHARE * (deadline - planning_seconds()))
         self._integral(space, programs, deadline)
         if self.best is not None:
             self._search_until(space, deadline)
 
     def _at_moments(self, space: Space) -> None:
         """What memory costs at the fullest moments: no plan costs less."""
-        now = perf_counter()
+        now = planning_seconds()
         left = max(0.0, self.deadline - now)
         problem = Problem(self._graph, self.budget, left, self._seed)
         inner = self._intervals = IntervalSearch(problem, self.budget, now, self.progress.gap)
@@ -208,7 +208,7 @@ class StageSearch:
             self.progress.raise_bound(self.every, EXACT_TOLERANCE)
 
     def _search_until(self, space: Space, deadline: float) -> None:
-        while perf_counter() < deadline and not self._closed(space) and self._search_on():
+        while planning_seconds() < deadline and not self._closed(space) and self._search_on():
             pass
 
     def _closed(self, space: Space) -> bool:
@@ -232,8 +232,8 @@ class StageSearch:
 
     def _take_known(self) -> None:
         """Where local search finds nothing: what cheaper strategies know, improved by intervals."""
-        problem = Problem(self._graph, self.budget, self.deadline - perf_counter(), self._seed)
-        inner = Improver(problem, self.budget, perf_counter(), 0.0)
+        problem = Problem(self._graph, self.budget, self.deadline - planning_seconds(), self._seed)
+        inner = Improver(problem, self.budget, planning_seconds(), 0.0)
         steps = inner.take_known()
         if not self._wants_moments:  # after which intervals come anyway
             steps = chain(steps, inner.anneal())
@@ -250,12 +250,12 @@ class StageSearch:
         inner, self._intervals = self._intervals, None
         if inner is None:
             return
-        inner.deadline = perf_counter() + seconds
+        inner.deadline = planning_seconds() + seconds
         for found in self._converted(inner, inner.first(start(inner.net, inner.resident))):
             if found is not None:
                 self._offer(found)
             self.progress.rest()
-            if perf_counter() > inner.deadline:
+            if planning_seconds() > inner.deadline:
                 break
         if inner.progress.leanest is not None:
             self.progress.see(inner.progress.leanest)
@@ -286,10 +286,10 @@ class StageSearch:
 
     def _linear(self, space: Space, deadline: float) -> list[Relaxation]:
         """Lower bounds from linear relaxations, from coarse groups to fine ones."""
-        begun = perf_counter()
+        begun = planning_seconds()
         programs: list[Relaxation] = []
         for groups in self._groupings(space):
-            now = perf_counter()
+            now = planning_seconds()
             share = LINEAR_SHARE * (deadline - begun)
             if programs and (self._closed(space) or now > begun + share):
                 break
@@ -319,7 +319,7 @@ class StageSearch:
     def _integral(self, space: Space, programs: list[Relaxation], deadline: float) -> None:
         """Better bounds and schedules from mixed-integer programs."""
         for number, program in enumerate(programs):
-            now = perf_counter()
+            now = planning_seconds()
             if self._closed(space) or now > deadline:
                 break
             rounds = program.integral(

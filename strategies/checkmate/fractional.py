@@ -8,7 +8,6 @@ one by one (Checkmate, section 4.7) and which an open solver relaxes for up to 2
 from __future__ import annotations
 
 from math import inf
-from time import perf_counter
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -17,6 +16,7 @@ from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.strategies.base import BoundOf
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.space import Space, check
 from rematbench.strategies.stages import FloatArray, dependencies, needed
 
@@ -46,7 +46,7 @@ class Relaxed(Protocol):
 
         Args:
             share: of the budget, at most 1.
-            deadline: on the clock of ``perf_counter``.
+            deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
 
         Raises:
             Infeasible: the relaxation has no solution.
@@ -133,14 +133,14 @@ class RowRelaxation:
         self.program.limit(share)
         self._solve(share, deadline)
         if self._paths:
-            now = perf_counter()
+            now = planning_seconds()
             self._solve_with_paths(now + _PATHS_SHARE * (deadline - now))
         return self.program.bound
 
     def _solve_with_paths(self, deadline: float) -> None:
         """Path rows stay only if there is a solution with them in time."""
         found = [solved.x for solved in self.program.linear(deadline, idle=None, paths=True)]
-        if found and found[-1] is not None and perf_counter() < deadline:
+        if found and found[-1] is not None and planning_seconds() < deadline:
             self._x = found[-1]
         else:
             self.program.drop_rows()

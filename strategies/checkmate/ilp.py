@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from time import perf_counter
 from typing import ClassVar, Literal
 
 from rematbench.graphs.errors import Infeasible, Stopped
@@ -23,6 +22,7 @@ from rematbench.strategies.checkmate.fractional import RowRelaxation
 from rematbench.strategies.checkmate.paper import MOST_OPS
 from rematbench.strategies.checkmate.paper_model import solve_paper, solve_with_gap
 from rematbench.strategies.checkmate.rounding import EPSILONS, THRESHOLDS, round_at, two_phase
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.solver import SOLVER, Outcome
 from rematbench.strategies.scheduling.space import Schedule, Space, check
@@ -94,12 +94,14 @@ class CheckmateIlp:
                 mip_gap=self.gap,
                 most=self.max_ops,
             )
-        started = perf_counter()
+        started = planning_seconds()
         order = program_order(problem.graph)
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
-            return Solution(order, least, "any", variant="rows", seconds=perf_counter() - started)
+            return Solution(
+                order, least, "any", variant="rows", seconds=planning_seconds() - started
+            )
         check(problem.graph, problem.budget)
         run = _Run(problem, problem.budget, started, max(self.gap, TOLERANCE), threads)
         with run.progress.interruptible():
@@ -140,7 +142,7 @@ class _Run:
             Stopped: the linear relaxation was not solved in time.
         """
         self.progress.raise_bound(self._relaxed.relax(1.0, self._deadline))
-        now = perf_counter()
+        now = planning_seconds()
         self._round(now + ROUNDING * (self._deadline - now))
         program = self._relaxed.program
         program.limit(1.0)
@@ -167,7 +169,7 @@ class _Run:
             _, kept = self._relaxed.matrices()
             for threshold in THRESHOLDS:
                 self._offer(two_phase(self._graph, round_at(kept, threshold)))
-                if perf_counter() > until or self.progress.closed():
+                if planning_seconds() > until or self.progress.closed():
                     return
 
     def _take(self, outcome: Outcome) -> None:
@@ -210,7 +212,7 @@ class _Run:
             "any" if trivial else "9",
             variant="rows",
             solver=SOLVER,
-            seconds=perf_counter() - self._started,
+            seconds=planning_seconds() - self._started,
             details={
                 **program.size,
                 "build_seconds": program.build_seconds,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, isfinite
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import BoundOf, Problem, Solution, fitted
 from rematbench.strategies.checkmate.paper import MOST_OPS, SCALE, Nodes, problem_9
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.program import LinearProgram
 from rematbench.strategies.scheduling.solver import SOLVER, Outcome, Solver, presolved
 from rematbench.strategies.scheduling.space import check
@@ -56,7 +56,7 @@ class PaperModel:
     def __init__(
         self, graph: Graph, budget: int, partitioned: bool = True, most: int = MOST_OPS
     ) -> None:
-        started = perf_counter()
+        started = planning_seconds()
         check(graph, budget)
         self.graph, self._partitioned = graph, partitioned
         self._budget: float = budget
@@ -67,7 +67,7 @@ class PaperModel:
             self._form = LinearStandardFormCompiler().write(self._model, mixed_form=True)
             self.program = lowered(self._form)
         self._relaxation: Solver | None = None
-        self._build_seconds = perf_counter() - started
+        self._build_seconds = planning_seconds() - started
 
     @property
     def size(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class PaperModel:
         return self._run(solver, time_limit)
 
     def _run(self, solver: Solver, time_limit: float) -> Outcome:
-        outcome = solver.run(perf_counter() + time_limit)
+        outcome = solver.run(planning_seconds() + time_limit)
         assert outcome is not None  # it ran in this thread
         if outcome.status == "infeasible":
             reason = f"Checkmate's problem (9) has no solution within {self._budget:.0f} bytes"
@@ -176,7 +176,7 @@ class PaperRelaxation:
     def relax(self, share: float, deadline: float) -> float:
         """As :meth:`~.fractional.Relaxed.relax`."""
         self._paper.change_budget(share * self._budget)
-        left = deadline - perf_counter()
+        left = deadline - planning_seconds()
         outcome = self._paper.relax(time_limit=left, threads=self._threads, seed=self._seed)
         return outcome.bound
 
@@ -206,14 +206,14 @@ def solve_paper(
         Infeasible: HiGHS proved that there is no plan.
         Stopped: it found none in time.
     """
-    started = perf_counter()
+    started = planning_seconds()
     variant = "9" if partitioned else "unpartitioned"
     if problem.budget is None:
         plan = program_order(problem.graph)
         cost = simulate(problem.graph, plan).cost
-        return Solution(plan, cost, "9", cost, variant, seconds=perf_counter() - started)
+        return Solution(plan, cost, "9", cost, variant, seconds=planning_seconds() - started)
     paper = PaperModel(problem.graph, problem.budget, partitioned, most)
-    left = problem.time_limit - (perf_counter() - started)
+    left = problem.time_limit - (planning_seconds() - started)
     outcome = paper.solve(time_limit=left, threads=threads, mip_gap=mip_gap, seed=problem.seed)
     return fitted(
         problem,
@@ -223,7 +223,7 @@ def solve_paper(
         objective=outcome.objective,
         variant=variant,
         solver=SOLVER,
-        seconds=perf_counter() - started,
+        seconds=planning_seconds() - started,
         details={
             **paper.size,
             "nodes": outcome.nodes,
@@ -256,12 +256,12 @@ def solve_with_gap(
         return best
     cost = simulate(problem.graph, best.plan).cost
     left = max(0.0, problem.time_limit - (best.seconds or 0.0))
-    started = perf_counter()
+    started = planning_seconds()
     gap = integrality_gap(problem.graph, problem.budget, partitioned, left, optimum=cost)
     return replace(
         best,
         variant=best.variant if partitioned else "unpartitioned",
-        seconds=(best.seconds or 0.0) + perf_counter() - started,
+        seconds=(best.seconds or 0.0) + planning_seconds() - started,
         details={**best.details, "integrality_gap": gap},
     )
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from time import perf_counter
 
 import numpy as np
 
 from rematbench.strategies.checkmate.cuts import Layout, close, violated
 from rematbench.strategies.checkmate.memory import ValueTables
 from rematbench.strategies.checkmate.paths import violated_paths
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.kernels import liveness
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
 from rematbench.strategies.scheduling.solver import Idle, Outcome, Solver
@@ -157,7 +157,7 @@ class Relaxation:
     def __init__(
         self, space: Space, budget: int, groups: Groups, seed: int = 0, threads: int = 1
     ) -> None:
-        started = perf_counter()
+        started = planning_seconds()
         self.space = space
         self.exact = all(high - low == 1 for low, high in groups)
         self.values = ValueTables.of(space, budget / SCALE, negligible=budget * NEGLIGIBLE)
@@ -178,7 +178,7 @@ class Relaxation:
         self.size = self.program.size
         self.settled = False
         self.bound = 0.0
-        self.build_seconds = perf_counter() - started
+        self.build_seconds = planning_seconds() - started
 
     def limit(self, share: float) -> None:
         """From now on only a share of the budget may be used.
@@ -194,7 +194,7 @@ class Relaxation:
 
         Args:
             paths: add path rows as well as memory rows.
-            deadline: on the clock of ``perf_counter``.
+            deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
             idle: called again and again while HiGHS works in a thread of its own; None: in this
                 one.
 
@@ -256,7 +256,7 @@ class Relaxation:
             self.bound = max(self.bound, outcome.bound)
             bounds.append(outcome.bound)
             yield outcome
-            if outcome.x is None or perf_counter() > deadline:
+            if outcome.x is None or planning_seconds() > deadline:
                 return
             more = self._add_memory_rows(outcome.x)
             self.settled = not more

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from time import perf_counter
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +24,7 @@ from rematbench.strategies.base import (
     fitted,
 )
 from rematbench.strategies.checkmate.fractional import NAMES, RelaxationName, relaxation
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.stages import (
     BoolArray,
@@ -132,7 +132,7 @@ class CheckmateRounding:
             Infeasible: the relaxation has no solution, or no rounded plan is in the budget.
             Stopped: the relaxation was not solved in time.
         """
-        started = perf_counter()
+        started = planning_seconds()
         if problem.budget is None or problem.graph.needed_ops().sum() <= 1:  # nothing to choose
             return fitted(problem, program_order(problem.graph), variant=self._variant)
         search = _Search(self, problem, problem.budget, started)
@@ -145,7 +145,7 @@ class CheckmateRounding:
             objective=trace.cost,
             variant=self._variant,
             solver=SOLVER,
-            seconds=perf_counter() - started,
+            seconds=planning_seconds() - started,
             details={
                 **search.relaxed.size,
                 **knob,
@@ -209,7 +209,7 @@ class _Search:
 
     def best(self) -> Any:
         """As :func:`cheapest_within`."""
-        left = max(0.0, self.deadline - perf_counter())
+        left = max(0.0, self.deadline - planning_seconds())
         try:
             return cheapest_within(replace(self.problem, time_limit=left), self._candidates())
         except Infeasible as error:
@@ -219,7 +219,7 @@ class _Search:
                 reason = f"none of {self.tried} roundings satisfies (1b) and (1c)"
                 raise Infeasible(reason) from None
             at = f"the relaxation at epsilon {self.options.epsilon}"
-            if perf_counter() > self.deadline:
+            if planning_seconds() > self.deadline:
                 raise Stopped(f"{at} was not solved in time; give more time_limit") from None
             raise Infeasible(f"{at} has no solution; give a smaller one") from None
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, isinf
-from time import perf_counter
 from typing import Literal
 
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.dtr.compiled import CompiledStream
 from rematbench.strategies.dtr.reference import Machine, NothingLeft, OutOfTime
 from rematbench.strategies.dtr.reference_costs import StorageState
@@ -92,7 +92,7 @@ class AddressMachine(Machine):
     Attributes:
         policy: ``window`` (Coop) or ``single`` (DTR).
         ends: put what is dear to compute at one end of the memory, what is cheap at the other.
-        deadline: on the clock of ``perf_counter``.
+        deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
         wanted: bytes of the last block that was asked for.
         scattered: evictions while enough bytes were free, in too small pieces.
         idle_shares: free share of the memory, at each block for which something was evicted.
@@ -143,7 +143,7 @@ class AddressMachine(Machine):
         if found is None:
             self.idle_shares.append(self.arena.free / int(self.budget))
         while found is None:
-            if perf_counter() > self.deadline:
+            if planning_seconds() > self.deadline:
                 raise OutOfTime
             if not self.pool:
                 raise NothingLeft

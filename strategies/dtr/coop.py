@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, ClassVar, Literal
 
 from rematbench.graphs.errors import Infeasible, Stopped, Thrashed
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict, check_choice
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.dtr.addresses import AddressMachine, Policy, machine_for
 from rematbench.strategies.dtr.compiled import CompiledStream, compile_stream
 from rematbench.strategies.dtr.planner import STATUSES, computes_of, facts_of, trace_of
@@ -55,7 +55,7 @@ class Coop:
             Stopped: on a graph, ``problem.time_limit`` is over.
             GraphError: the stream or graph cannot be played.
         """
-        deadline = perf_counter() + problem.time_limit
+        deadline = planning_seconds() + problem.time_limit
         made = None if problem.stream is not None else stream_of_graph(problem.graph)
         stream = problem.stream if made is None else made.stream
         assert stream is not None

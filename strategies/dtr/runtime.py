@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from time import perf_counter
 
 import numpy as np
 
 from rematbench.graphs.errors import GraphError
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.dtr import state as at
 from rematbench.strategies.dtr.compiled import CompiledStream, compile_stream
 from rematbench.strategies.dtr.machine import advance
@@ -43,8 +43,8 @@ def play(
     """
     state = _prepare(compiled, budget, rules)
     status = advance(state, 0)
-    end = perf_counter() + time_limit
-    while status == at.RUNNING and perf_counter() < end:
+    end = planning_seconds() + time_limit
+    while status == at.RUNNING and planning_seconds() < end:
         status = advance(state, _TICKS)
         if status == at.RUNNING:
             state = _with_room(state)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from rematbench.graphs.errors import NotApplicable
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.feng_huang.network import forward_network
 from rematbench.strategies.feng_huang.solver import solve
 from rematbench.strategies.stages import plan_keeping
@@ -43,7 +43,7 @@ class FengHuang:
             NotApplicable: there is no forward part, or ``lcg`` meets a network with branches.
             Infeasible: the plan's simulated peak is above the budget.
         """
-        started = perf_counter()
+        started = planning_seconds()
         graph = problem.graph
         network = forward_network(graph)
         if self.solver == "lcg" and not network.is_linear:
@@ -64,7 +64,7 @@ class FengHuang:
             plan,
             objective=float(found.objective + network.kept_bytes),
             variant=self.solver,
-            seconds=perf_counter() - started,
+            seconds=planning_seconds() - started,
             details={
                 "checkpoint_bytes": found.bytes + network.kept_bytes,
                 "largest_segment_bytes": found.largest,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from time import perf_counter
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import ApGreedy, LinearizedGreedy
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.dtr.planner import Dtr
 from rematbench.strategies.intervals.memory import peak, profile, watch
 from rematbench.strategies.intervals.moves import Scratch, repair, scratch
@@ -51,7 +51,7 @@ class Improver:
     Args:
         problem: any graph whose ops overwrite nothing; warm starts are taken.
         budget: in bytes.
-        started: on the clock of ``perf_counter``.
+        started: by :func:`~rematbench.strategies.clock.planning_seconds`.
         gap: relative gap that is good enough.
         most: computes of an op that a schedule may have; 0 for any number.
 
@@ -99,7 +99,7 @@ class Improver:
     def take_known(self) -> Iterator[None]:
         """Take what cheaper strategies know, as it is or repaired."""
         for make in CHEAPER:
-            seconds = PATIENCE * (self.deadline - perf_counter())
+            seconds = PATIENCE * (self.deadline - planning_seconds())
             try:
                 plan = make().plan(Problem(self.graph, self.budget, max(0.0, seconds))).plan
             except RematbenchError:
@@ -124,8 +124,8 @@ class Improver:
     def _repair(self, state: State, level: int, limit: float, crowd: IntArray) -> bool:
         """Drop until ``level`` holds; False where it cannot be, or time is up."""
         arrays, goes_on = (self.net, state, self._notes), True
-        until = min(self.deadline, perf_counter() + PATIENCE * self.problem.time_limit)
-        while peak(state) > level and goes_on and perf_counter() < until:
+        until = min(self.deadline, planning_seconds() + PATIENCE * self.problem.time_limit)
+        while peak(state) > level and goes_on and planning_seconds() < until:
             self.progress.rest()
             self._notes.counts[1] = 0
             goes_on = repair(*arrays, level, limit, MANY, 0.0, 0.0, crowd, DROPS)
@@ -135,7 +135,7 @@ class Improver:
     def sweep(self, state: State) -> None:
         """Give back what there is room for."""
         for begin in range(len(self.net.cost), int(state.counts[2]), SWEPT):
-            if perf_counter() > self.deadline:
+            if planning_seconds() > self.deadline:
                 break
             sweep(self.net, state, self._notes, self.budget, begin, begin + SWEPT)
         self.see(state)
@@ -209,19 +209,19 @@ class Improver:
             yield
             return
         typical = (state.cost[0] - self.least) / state.counts[1]
-        began, steps = perf_counter(), 1
+        began, steps = planning_seconds(), 1
         share = 0.0
         while share < 1:
-            now = perf_counter()
+            now = planning_seconds()
             heat = typical * (1 - share)
             cost, rows, _ = anneal(
                 self.net, state, self._notes, self.budget, steps, heat, SAMPLES, best
             )
             if cost < self._cost * (1 - 1e-12):
                 self._seen(best[:rows])
-            steps = _paced(steps, perf_counter() - now)
+            steps = _paced(steps, planning_seconds() - now)
             yield
-            share = (perf_counter() - began) / max(seconds, 1e-9)
+            share = (planning_seconds() - began) / max(seconds, 1e-9)
 
     def soft(self, seconds: float, state: State | None = None) -> Iterator[None]:
         """Annealing that may break the budget at a price, which follows how often it does.
@@ -239,19 +239,19 @@ class Improver:
         excess = float(state.excess[0]) or 1.0
         price = 0.2 * self.least / excess
         typical = 4 * float(np.median(self.net.cost)) or self.least / len(self.net.cost)
-        began, steps = perf_counter(), 100
+        began, steps = planning_seconds(), 100
         share = 0.0
         while share < 1:
-            now = perf_counter()
+            now = planning_seconds()
             heat = typical * 0.001**share
             arrays = self.net, state, self._notes
             _, rows, held = soften(*arrays, self.budget, steps, heat, price, best, self._cost)
             if rows >= 0:
                 self._seen(best[:rows])
             price *= 1.1 if held < 0.2 * steps else 1 / 1.1 if held > 0.6 * steps else 1.0
-            steps = _paced(steps, (perf_counter() - now) * 10)
+            steps = _paced(steps, (planning_seconds() - now) * 10)
             yield
-            share = (perf_counter() - began) / max(seconds, 1e-9)
+            share = (planning_seconds() - began) / max(seconds, 1e-9)
 
 
 def _paced(steps: int, seconds: float) -> int:

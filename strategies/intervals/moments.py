@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.kernels import kernel
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.net import Net
 from rematbench.strategies.scheduling.kernels import row
 from rematbench.strategies.scheduling.program import LinearProgram
@@ -56,7 +56,7 @@ def window(
     Args:
         resident: bytes that are always there.
         budget: in bytes.
-        deadline: on the clock of ``perf_counter``.
+        deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
     """
     needed, fixed = demand(net, first, last)
     room = budget - resident - net.written[first] - net.workspace[first]
@@ -171,14 +171,14 @@ def best_chain(
     Args:
         ends: ops, ascending; the last one may be one beyond the last op.
         solve: the window from one op to another, or None.
-        deadline: on the clock of ``perf_counter``.
+        deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
     """
     total = np.zeros(len(ends))
     chosen: list[list[AnyWindow]] = [[] for _ in ends]
     for a in range(len(ends) - 2, -1, -1):
         total[a], chosen[a] = total[a + 1], chosen[a + 1]
         for b in range(len(ends) - 1, a, -1):
-            if perf_counter() > deadline:
+            if planning_seconds() > deadline:
                 break
             found = solve(ends[a], ends[b])
             if found is not None and found.cost + total[b] > total[a]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from math import inf
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.dtr import runtime as dtr
 from rematbench.strategies.intervals.blocks import Blocks
 from rematbench.strategies.intervals.edits import resume
@@ -53,7 +53,7 @@ HALVINGS = 3
 def warm_up() -> None:
     """Compile the kernels."""
     graph = unit_chain(8)
-    search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, perf_counter(), 0.0)
+    search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, planning_seconds(), 0.0)
     search.deadline = inf
     empty = start(search.net, search.resident)
     for _ in search.first(empty):
@@ -73,7 +73,7 @@ class IntervalSearch(Improver):
     Args:
         problem: any graph whose ops overwrite nothing; warm starts are taken.
         budget: in bytes.
-        started: on the clock of ``perf_counter``.
+        started: by :func:`~rematbench.strategies.clock.planning_seconds`.
         gap: relative gap that is good enough.
 
     Attributes:
@@ -140,7 +140,7 @@ class IntervalSearch(Improver):
             "any" if ways == {1} else "9",
             variant=variant,
             solver=SOLVER,
-            seconds=perf_counter() - progress.started,
+            seconds=planning_seconds() - progress.started,
             details=self.details(),
         )
 
@@ -150,7 +150,7 @@ class IntervalSearch(Improver):
 
     def _over(self) -> bool:
         self.progress.rest()
-        return perf_counter() > self.deadline or self.progress.closed()
+        return planning_seconds() > self.deadline or self.progress.closed()
 
     def prove(self, levels: IntArray) -> None:
         """A bound: from the fullest moment on, then by windows."""
@@ -166,7 +166,7 @@ class IntervalSearch(Improver):
         self.proven(self.window.cost, "one moment: its memory's price in recomputation")
         if self.progress.bound == inf:
             return
-        now = perf_counter()
+        now = planning_seconds()
         until = now + min(0.1 * max(0.0, self.deadline - now), 60.0)
         many = FEW if count > LARGE else MOMENTS
         moments = crowded_moments(levels, self.budget, many)

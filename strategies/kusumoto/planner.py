@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.graphs.structure import forward_graph, forward_ops
 from rematbench.graphs.synthetic import random_graph
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.kusumoto.family import (
     Dag,
     Family,
@@ -153,7 +153,7 @@ class _Search:
 
     def candidates(self) -> Iterator[tuple[int, Callable[[], Plan]]]:
         """(planning budget, plan), from the smallest budget on to where plans no longer fit."""
-        ended = perf_counter() + self.problem.time_limit
+        ended = planning_seconds() + self.problem.time_limit
         least = smallest_budget(self.family)
         most = max(least, 2 * int(self.family.bytes[-1]))
         row = np.geomspace(max(least, 1), max(most, 1), _ROW).round().astype(np.int64)
@@ -161,12 +161,12 @@ class _Search:
         for budget in sorted({least, most, *row[1:-1].tolist()}):
             yield self._tried(budget)
             fits = list(self.fits.values())
-            if perf_counter() > ended or (any(fits) and not any(fits[-2:])):
+            if planning_seconds() > ended or (any(fits) and not any(fits[-2:])):
                 break
         for _ in range(_HALVINGS):
             low = max((b for b, fits in self.fits.items() if fits), default=None)
             above = [b for b in self.fits if low is not None and b > low]
-            if low is None or not above or min(above) - low < 2 or perf_counter() > ended:
+            if low is None or not above or min(above) - low < 2 or planning_seconds() > ended:
                 return
             yield self._tried((low + min(above)) // 2)
 

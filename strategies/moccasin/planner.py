@@ -108,7 +108,7 @@ class _Search:
 
     def __init__(self, problem: Problem, scaled: Scaled, started: float, gap: float) -> None:
         self.problem, self.scaled, self.started = problem, scaled, started
-        self.progress = Progress(started, gap, problem.report)
+        self.progress = Progress(started, gap, problem.report, perf_counter)
         self.progress.bound = scaled.base_cost
         self.status = "time_limit"
         self.fault: str | None = None

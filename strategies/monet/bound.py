@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
-from time import perf_counter
 from typing import Literal
 
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import TOLERANCE
 from rematbench.strategies.monet.model import BoundModel
 from rematbench.strategies.monet.moments import SCALE
@@ -85,10 +85,10 @@ class Bound:
     """
 
     def __init__(self, ways: Ways, budget: int, seed: int, grain: Grain = "coarse") -> None:
-        started = perf_counter()
+        started = planning_seconds()
         moments, heavy = moments_of(ways, grain)
         self.model = BoundModel(ways, budget, moments, heavy)
-        self.build_seconds = perf_counter() - started
+        self.build_seconds = planning_seconds() - started
         self.seed, self.best, self.nodes = seed, 0.0, 0
         self._linear: Solver | None = None
 
@@ -101,7 +101,7 @@ class Bound:
         """Solve the linear relaxation at ``share`` of the budget; None without a solution.
 
         Args:
-            deadline: on the clock of ``perf_counter``.
+            deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
             idle: called again and again while HiGHS works in a thread of its own.
         """
         if self._linear is None or self._linear.left_behind:

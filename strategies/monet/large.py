@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.base import Problem
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import best_chain, crowded_moments
 from rematbench.strategies.intervals.planner import TRIVIAL, IntervalSearch
 from rematbench.strategies.monet.kernels import Implementations, fastest, leanest
@@ -114,7 +114,7 @@ class ChoiceSearch:
         asked = replace(
             problem, graph=self._graph, captured=None, warm_starts=(), report=self._tell
         )
-        self.search = IntervalSearch(asked, problem.budget, perf_counter(), gap)
+        self.search = IntervalSearch(asked, problem.budget, planning_seconds(), gap)
 
     def _tell(self, words: str) -> None:
         progress = self.search.progress
@@ -137,7 +137,7 @@ class ChoiceSearch:
         self.search.deadline = deadline
         for _ in self.search.anneal():
             yield
-            if perf_counter() > deadline or self.search.progress.closed():
+            if planning_seconds() > deadline or self.search.progress.closed():
                 return
 
 
@@ -161,7 +161,7 @@ class LargeRun(PlanningRun):
         end = self._deadline
         for share in (INTERVALS, AGAIN):
             if self.progress.plan is None and self.progress.bound < inf:
-                self._deadline = perf_counter() + share * (end - perf_counter())
+                self._deadline = planning_seconds() + share * (end - planning_seconds())
                 self._by_intervals()
         self._deadline = end
         if not self.progress.closed():
@@ -178,7 +178,7 @@ class LargeRun(PlanningRun):
         for choice in self._choices(graph.loss_index, first):
             problem = replace(self.problem, time_limit=self._left)
             search = ChoiceSearch(problem, self.ways, choice, self._gap, self._complete)
-            search.begin(perf_counter() + FIRST * self._left)
+            search.begin(planning_seconds() + FIRST * self._left)
             self._rest()
             searches.append(search)
             if self.progress.closed():
@@ -240,7 +240,7 @@ class LargeRun(PlanningRun):
         levels[graph.tables.op_of[trace.codes[computes]]] = trace.bytes_during[computes]
         levels[[op for op in range(len(levels)) if not self._windows.is_moment(op)]] = 0
         moments = sorted({loss, *crowded_moments(levels, self._limit, MOMENTS)})
-        until = perf_counter() + PROVING * self._left
+        until = planning_seconds() + PROVING * self._left
         total, found = best_chain(
             [*moments, len(levels)], partial(self._windows.solve, deadline=until), until
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from time import perf_counter
 from typing import Any, ClassVar, Literal, get_args
 
 from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
@@ -14,6 +13,7 @@ from rematbench.graphs.ir import Phase
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.planner import warm_up
 from rematbench.strategies.monet.large import LARGE, LargeRun
 from rematbench.strategies.monet.published import Locals, Published
@@ -111,7 +111,7 @@ class Monet:
             sizes = self._published(problem)
             seconds = min(PLANNING * problem.time_limit, MOST_PLANNING)
             problem = replace(problem, time_limit=seconds)
-        started = perf_counter()
+        started = planning_seconds()
         check(graph, budget)
         ways = Ways.of(graph, self.kinds, budget)
         joint = self.operations in JOINT
@@ -137,7 +137,7 @@ class Monet:
             "any" if everything else None,
             variant=self.variant,
             solver=SOLVER,
-            seconds=perf_counter() - progress.started,
+            seconds=planning_seconds() - progress.started,
             details={**run.details(), **sizes},
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, available_threads
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.monet.bound import Advice, Bound, Grain
 from rematbench.strategies.monet.search import (
     Point,
@@ -57,7 +57,7 @@ class PlanningRun:
         ways: that are allowed.
         joint: do convolution algorithms count while searching?
         gap: relative gap at which to stop.
-        started: on the clock of ``perf_counter``.
+        started: by :func:`~rematbench.strategies.clock.planning_seconds`.
 
     Attributes:
         progress: what was found so far.
@@ -135,10 +135,10 @@ class PlanningRun:
 
     @property
     def _left(self) -> float:
-        return max(0.0, self._deadline - perf_counter())
+        return max(0.0, self._deadline - planning_seconds())
 
     def _search_until(self, deadline: float) -> None:
-        while perf_counter() < deadline and not self.progress.closed() and self._step():
+        while planning_seconds() < deadline and not self.progress.closed() and self._step():
             pass
 
     def _has_time(self) -> bool:
@@ -171,12 +171,12 @@ class PlanningRun:
             share: of the gap asked for, at which the program is solved.
         """
         assert self._model is not None
-        gap, began = share * self._gap, perf_counter()
+        gap, began = share * self._gap, planning_seconds()
         idle, deadline = self._step, self._deadline
         if self._threads == 1:  # in turns: as long as the program took, the search goes on
             idle, deadline = self.progress.rest, began + ALONE * self._left
         advice = self._model.integral(deadline, idle, gap, self._enough)
-        now = perf_counter()
+        now = planning_seconds()
         if self._threads == 1:
             self._search_until(min(self._deadline, now + (now - began)))
         self.progress.raise_bound(self._model.best)

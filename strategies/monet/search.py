@@ -8,11 +8,11 @@ mask-activated, say), and values dropped where the room makes a faster convoluti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
 
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.monet.bound import Advice
 from rematbench.strategies.monet.space import ImplementationSpace
 from rematbench.strategies.scheduling.local_search import (
@@ -86,7 +86,7 @@ def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) 
         if best is None or _excess(found) < _excess(best):
             best = found
         choice = None if fits(found) else _relieving(found, deadline)
-        if choice is None or perf_counter() > deadline:
+        if choice is None or planning_seconds() > deadline:
             break
         point = moved(point, point.space.choosing(choice))
     assert best is not None
@@ -100,7 +100,7 @@ def _evicted(point: Point, random: Random, deadline: float, noise: float) -> Poi
     if (point.space.preferred >= 0).any():
         point = moved(point, point.space.preferring(None))
     best = repair(point, limit, random, deadline, noise)
-    while not fits(best) and perf_counter() < deadline:
+    while not fits(best) and planning_seconds() < deadline:
         point = _taken_back(best, random, deadline)
         found = repair(point, limit, random, deadline, noise)
         if _excess(found) >= _excess(best):
@@ -112,7 +112,7 @@ def _evicted(point: Point, random: Random, deadline: float, noise: float) -> Poi
 def _taken_back(point: Point, random: Random, deadline: float) -> Point:
     """Keep again, one by one, what takes bytes from above the budget: recomputing needs room."""
     for stage, op in random.permutation(np.argwhere(~point.keep)).tolist():
-        if perf_counter() > deadline:
+        if planning_seconds() > deadline:
             break
         found = point.keeping(stage, op)
         if (_excess(found), found.cost) < (_excess(point), point.cost):
@@ -129,7 +129,7 @@ def _relieving(point: Point, deadline: float) -> IntArray | None:
     choice, best = None, _excess(point)
     for op in [op for op in near if op in undecided][:NEAR]:
         for group in space.ways.groups(op):
-            if group != space.choice[op] and perf_counter() < deadline:
+            if group != space.choice[op] and planning_seconds() < deadline:
                 other = _with_group(point, op, group)
                 if _excess(other) < best:
                     choice, best = other.space.choice, _excess(other)
@@ -156,7 +156,7 @@ def _switched(point: Point, random: Random, deadline: float) -> Point:
     """Try the other groups of each op, in random order."""
     for op in random.permutation(_undecided(point.space)).tolist():
         for group in point.space.ways.groups(op):
-            if perf_counter() > deadline:
+            if planning_seconds() > deadline:
                 return point
             if group == point.space.choice[op]:
                 continue
@@ -186,7 +186,7 @@ def _dropped(point: Point, random: Random, deadline: float, most: int = 100) -> 
     first = np.diff(available, axis=0, prepend=False)[stages, ops] | (stages == 0)
     picked = np.flatnonzero(first)
     for k in random.permutation(picked)[:most].tolist():
-        if perf_counter() > deadline:
+        if planning_seconds() > deadline:
             break
         found = point.keeping(int(stages[k]), int(ops[k]), False)
         if _better(found, point):
@@ -231,7 +231,7 @@ def _slow(point: Point) -> IntArray:
 def search(start: Point, random: Random, deadline: float) -> Iterator[Point]:
     """Iterated local search from ``start``, which fits the budget."""
     current = start
-    while perf_counter() < deadline:
+    while planning_seconds() < deadline:
         found = repaired(perturbed(current, random), random, deadline, noise=0.2)
         if fits(found):
             found = improved(found, random, deadline)

@@ -104,7 +104,7 @@ class Windows:
 
         Args:
             last: the op before which the window ends; the number of ops for the end.
-            deadline: on the clock of ``perf_counter``.
+            deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
             share: of the room that there is, for advice.
         """
         facts = self._sources, self._least, self._readers

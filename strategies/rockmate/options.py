@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.anytime.stages import StageSearch, is_solvable
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.rockmate.blocks import Block
 from rematbench.strategies.scheduling.space import Space, check
 
@@ -76,7 +76,7 @@ def options_of(block: Block, effort: Effort, deadline: float) -> list[Option]:
     """Ways to run a block, the best of each budget; the first keeps everything.
 
     Args:
-        deadline: on the clock of ``perf_counter``.
+        deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
 
     Raises:
         NotApplicable: an op overwrites what it reads by default.
@@ -86,7 +86,7 @@ def options_of(block: Block, effort: Effort, deadline: float) -> list[Option]:
     found = [measured(block, everything)]
     budgets = list(_budgets(block, found[0], effort))
     for number, (staying, budget) in enumerate(budgets):
-        now = perf_counter()
+        now = planning_seconds()
         left = max(0.0, deadline - now) / (len(budgets) - number)
         plan = _planned(block, staying, budget, effort, now + min(_SECONDS, left))
         if plan is not None:
@@ -130,7 +130,7 @@ def _planned(
     block: Block, staying: int, budget: int, effort: Effort, deadline: float
 ) -> Plan | None:
     graph = block.limited(staying, budget)
-    now = perf_counter()
+    now = planning_seconds()
     problem = Problem(graph, budget, max(0.0, deadline - now), effort.seed)
     try:
         check(graph, budget)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -24,6 +23,7 @@ from rematbench.strategies.base import (
 from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.strategies.chain_dp.segments import Segments, Writer, segments_of
 from rematbench.strategies.chain_dp.table import Table
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
 from rematbench.strategies.rockmate.table import Choices, build
@@ -81,7 +81,7 @@ class Rockmate:
             NotApplicable: no loss, fewer than two cut points, or an op overwrites what it reads.
             Infeasible: no schedule tried fits; carries the smallest peak seen.
         """
-        started = perf_counter()
+        started = planning_seconds()
         parts = segments_of(problem.graph, self.most_blocks)
         known = self._options(problem, parts, started + _SHARE * problem.time_limit)
         choices = Choices.of(parts.chain, [found for _, found in known])
@@ -95,7 +95,7 @@ class Rockmate:
         chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
         chosen.setdefault(least, (leanest, least))
         tried = [(m, partial(_plan, parts, known, *place)) for m, place in chosen.items()]
-        left = max(0.0, started + problem.time_limit - perf_counter())
+        left = max(0.0, started + problem.time_limit - planning_seconds())
         found, plan, _, curve = cheapest_within(replace(problem, time_limit=left), tried)
         best, memory = chosen[found]
         facts = _facts(parts, known, unit) | {"planned_bytes": found + parts.fixed_bytes}
@@ -103,7 +103,7 @@ class Rockmate:
             plan,
             objective=best.time_within(memory),
             solver=SOLVER,
-            seconds=perf_counter() - started,
+            seconds=planning_seconds() - started,
             details=facts | {"curve": curve},
         )
 
@@ -122,7 +122,7 @@ class Rockmate:
         for number, stages in enumerate(alike.values()):
             block = blocks[stages[0]]
             assert block is not None
-            now = perf_counter()
+            now = planning_seconds()
             share = max(0.0, deadline - now) * len(stages) * len(block.ops) / left
             left -= len(stages) * len(block.ops)
             problem.report(f"block {number + 1} of {len(alike)}")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from rematbench.graphs.errors import Infeasible, NotApplicable
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.regions import plan_with_regions
 from rematbench.strategies.sac_ilp.modules import ModuleTree, modules_of
 from rematbench.strategies.sac_ilp.program import Decision, SacProgram, require
@@ -52,13 +52,13 @@ class SacIlp:
             NotApplicable: no loss, no scopes, or pulp or pwlf is missing.
             Infeasible: no choice fits; carries the smallest peak seen.
         """
-        started = perf_counter()
+        started = planning_seconds()
         graph, tree = problem.graph, modules_of(problem.graph)
         require()
         order = program_order(graph)
         peak = simulate(graph, order).peak_bytes
         if problem.budget is None or peak <= problem.budget:
-            return Solution(order, seconds=perf_counter() - started, details={"discarded": {}})
+            return Solution(order, seconds=planning_seconds() - started, details={"discarded": {}})
         search = _Search(problem, tree, problem.budget, self.release)
         try:
             found, plan, _, curve = cheapest_within(problem, search.candidates())
@@ -71,7 +71,9 @@ class SacIlp:
             "program_budget_bytes": found,
             "curve": curve,
         }
-        return Solution(plan, solver=_version(), seconds=perf_counter() - started, details=facts)
+        return Solution(
+            plan, solver=_version(), seconds=planning_seconds() - started, details=facts
+        )
 
 
 class _Search:
@@ -80,14 +82,14 @@ class _Search:
     def __init__(self, problem: Problem, tree: ModuleTree, budget: int, release: str) -> None:
         self.graph, self.tree, self.budget, self.release = problem.graph, tree, budget, release
         self.program = SacProgram(problem.graph, tree, problem.graph.random_ops, problem.seed)
-        self.deadline = perf_counter() + problem.time_limit
+        self.deadline = planning_seconds() + problem.time_limit
         self.found: dict[int, Decision] = {}
 
     def candidates(self) -> Iterator[tuple[int, Callable[[], Plan]]]:
         """(budget that the program was given, plan)."""
         seen: set[tuple[tuple[str, float], ...]] = set()
         for factor in _FACTORS:
-            budget, left = int(factor * self.budget), self.deadline - perf_counter()
+            budget, left = int(factor * self.budget), self.deadline - planning_seconds()
             if self.found and left <= 0:
                 return
             decision = self.program.solve(budget, max(1.0, left))

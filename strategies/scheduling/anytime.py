@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
-from time import perf_counter
 from types import FrameType
 from typing import Any
 
 from rematbench.graphs.plan import Plan
+from rematbench.strategies.clock import ALARMS, OutOfTime, planning_seconds
 
 MOST = 1e300
 """What stands for an infinite bound in files."""
@@ -24,9 +24,10 @@ class Progress:
     """What an anytime planner has found so far, and when.
 
     Args:
-        started: on the clock of ``perf_counter``.
+        started: by :func:`~rematbench.strategies.clock.planning_seconds`.
         gap: relative gap (cost - bound) / cost that is good enough.
         report: called with a few words at each improvement.
+        clock: a planner that waits for another process goes by the wall clock.
 
     Attributes:
         cost, plan: the incumbent; infinite and None without one.
@@ -34,15 +35,22 @@ class Progress:
         leanest: the smallest peak seen, in bytes, or None.
         incumbents: (seconds, cost or None, bound) at each improvement of either.
         interrupted: was there an interrupt?
+        stopped: was it the end of the time?
     """
 
-    def __init__(self, started: float, gap: float, report: Callable[[str], None]) -> None:
-        self.started, self.gap, self._report = started, gap, report
+    def __init__(
+        self,
+        started: float,
+        gap: float,
+        report: Callable[[str], None],
+        clock: Callable[[], float] = planning_seconds,
+    ) -> None:
+        self.started, self.gap, self._report, self._clock = started, gap, report, clock
         self.cost, self.bound = inf, 0.0
         self.plan: Plan | None = None
         self.leanest: int | None = None
         self.incumbents: list[tuple[float, float | None, float]] = []
-        self.interrupted = False
+        self.interrupted = self.stopped = False
 
     def see(self, peak: int) -> None:
         """Note the peak of a schedule, within the budget or not."""
@@ -88,14 +96,16 @@ class Progress:
         def note(number: int, frame: FrameType | None) -> None:
             if self.interrupted:
                 raise KeyboardInterrupt
-            self.interrupted = True
+            self.interrupted, self.stopped = True, number in ALARMS
 
         is_main = threading.current_thread() is threading.main_thread()
-        signals = (signal.SIGINT, signal.SIGUSR1) if is_main else ()
+        signals = (signal.SIGINT, signal.SIGUSR1, *ALARMS) if is_main else ()
         before = {each: signal.signal(each, note) for each in signals}
         try:
             yield
         except KeyboardInterrupt:
+            if self.plan is None and self.stopped:
+                raise OutOfTime from None
             if self.plan is None:
                 raise
         finally:
@@ -108,7 +118,7 @@ class Progress:
             "incumbents": self.incumbents,
             "seconds_to_gap_5": self._seconds_to_gap(0.05),
             "seconds_to_gap_2": self._seconds_to_gap(0.02),
-            "interrupted": self.interrupted,
+            "interrupted": self.interrupted and not self.stopped,
         }
 
     def _seconds_to_gap(self, gap: float) -> float | None:
@@ -118,6 +128,6 @@ class Progress:
 
     def _record(self) -> None:
         cost = None if self.plan is None else self.cost
-        self.incumbents.append((perf_counter() - self.started, cost, min(self.bound, MOST)))
+        self.incumbents.append((self._clock() - self.started, cost, min(self.bound, MOST)))
         if cost:
             self._report(f"cost {cost:.6g}, gap {max(0.0, 1 - self.bound / cost):.2%}")

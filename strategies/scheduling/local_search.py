@@ -9,10 +9,10 @@ schedules (iterated local search).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
 
 import numpy as np
 
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.kernels import cheapest_eviction
 from rematbench.strategies.scheduling.space import AnySpace, Schedule
 
@@ -29,11 +29,11 @@ def repair(
 
     Args:
         budget: in bytes.
-        deadline: on the clock of ``perf_counter``.
+        deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
         noise: spread of a random factor on each score.
     """
     schedule, space = start, start.space
-    while schedule.peak > budget and perf_counter() < deadline:
+    while schedule.peak > budget and planning_seconds() < deadline:
         factor = np.exp(noise * random.standard_normal(space.shape[1]))
         arrays = schedule.course(), space.values, space.structure, space.cost
         stage, op = cheapest_eviction(*arrays, budget, factor)
@@ -50,7 +50,7 @@ def give_back(
     dropped = np.argwhere(~schedule.keep)
     order = np.argsort(-schedule.space.cost[dropped[:, 1]] * random.uniform(0.5, 1.5, len(dropped)))
     for stage, op in dropped[order].tolist():
-        if perf_counter() > deadline:
+        if planning_seconds() > deadline:
             break
         found = schedule.keeping(stage, op)
         if found.peak <= budget and found.cost <= schedule.cost:
@@ -93,7 +93,7 @@ def search(
     """
     current = repair(everything, budget, random, deadline)
     for number in range(1, tries):
-        if current.peak <= budget or perf_counter() > deadline:
+        if current.peak <= budget or planning_seconds() > deadline:
             break
         found = repair(everything, budget, random, deadline, noise=0.3 * number)
         current = min(current, found, key=lambda schedule: schedule.peak)
@@ -102,7 +102,7 @@ def search(
         return
     current = give_back(current, budget, random, deadline)
     yield current
-    while perf_counter() < deadline:
+    while planning_seconds() < deadline:
         found = repair(perturb(current, random), budget, random, deadline, noise=0.2)
         if found.peak <= budget:
             found = give_back(found, budget, random, deadline)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from threading import Thread
-from time import perf_counter
 from typing import Any, Literal
 
 import highspy
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
 from rematbench.strategies.stages import FloatArray
 
@@ -109,12 +109,12 @@ class Solver:
         None if it did not stop in time: it is left behind, to end by itself.
 
         Args:
-            deadline: on the clock of ``perf_counter``.
+            deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
             idle: called again and again while HiGHS works in a thread of its own; without it
                 HiGHS works in this one.
         """
         before = self._highs.getRunTime()  # HiGHS adds up the time of all runs
-        limit = before + max(0.0, deadline - perf_counter())
+        limit = before + max(0.0, deadline - planning_seconds())
         self._highs.setOptionValue("time_limit", limit)
         if idle is None:
             self._highs.run()
@@ -122,7 +122,7 @@ class Solver:
         thread = Thread(target=self._highs.run)
         _running.append(thread)
         thread.start()
-        while thread.is_alive() and perf_counter() < deadline + PATIENCE:
+        while thread.is_alive() and planning_seconds() < deadline + PATIENCE:
             if not idle():
                 thread.join(0.02)
         self.left_behind = thread.is_alive()

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from time import perf_counter
 from typing import get_args
 
 import numpy as np
@@ -27,6 +26,7 @@ from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import best_chain
 from rematbench.strategies.monet import large as of_large, planner
 from rematbench.strategies.monet.bound import Bound, Grain
@@ -198,7 +198,7 @@ def models(ways: Ways, budget: int) -> Iterator[Bound]:
 def test_no_bound_is_above_the_optimum(seed: int) -> None:
     for budget, best in optima(seed):
         for bound in models(Ways.of(small(seed), VARIANTS["full"], budget), budget):
-            bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+            bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= best * (1 + 1e-9)
 
 
@@ -227,7 +227,7 @@ def test_fine_bounds_are_better(seed: int, above: int) -> None:
     ways, budget = Ways.of(graph, VARIANTS["full"]), graph.floor_bytes() + above
     found = []
     for bound in models(ways, budget):
-        bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+        bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
         found.append(bound.best)
     assert found[0] < min(found[-2:]) - 0.5
 
@@ -330,7 +330,7 @@ def test_copies_of_parts_against_the_optimum(seed: int) -> None:
         best = Optimum(graph, budget).cost()
         ways = Ways.of(graph, VARIANTS["full"], budget)
         for bound in models(ways, budget):
-            bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+            bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= best * (1 + 1e-9)
         found = plan_or_none(Problem(graph, budget, time_limit=SECONDS)) if best < inf else None
         if found is not None:
@@ -342,7 +342,7 @@ def test_a_waiting_part_is_counted() -> None:
     """Whole or copied, it is in memory: only so is the optimum proven."""
     graph, budget = waiting_part(1), 11
     *_, everything = models(Ways.of(graph, VARIANTS["full"], budget), budget)
-    everything.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+    everything.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
     assert everything.best == pytest.approx(Optimum(graph, budget).cost(), rel=1e-5)
 
 
@@ -470,7 +470,7 @@ def test_statistics_whatever_they_cost(
         assert found.plan is not None
         assert simulate(graph, found.plan).cost == cost == Optimum(graph, budget).cost()
         for bound in models(Ways.of(graph, VARIANTS["full"], budget), budget):
-            bound.integral(perf_counter() + 20, lambda: False, 0.0, lambda: False)
+            bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= cost * (1 + 1e-9)
 
 

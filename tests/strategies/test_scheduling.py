@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 from math import inf
-from time import perf_counter
 
 import numpy as np
 import pytest
 
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.scheduling.anytime import Progress
 from rematbench.strategies.scheduling.program import LinearProgram
 from rematbench.strategies.scheduling.solver import Solver, presolved
@@ -51,7 +51,7 @@ def test_solver() -> None:
     assert relaxed is not None
     assert relaxed.status == "optimal"
     assert relaxed.bound == pytest.approx(6.0)
-    found = integral.run(perf_counter() + 60, lambda: False)
+    found = integral.run(planning_seconds() + 60, lambda: False)
     assert found is not None
     assert found.bound == pytest.approx(7.0)
     assert found.x is not None
@@ -114,7 +114,7 @@ def test_no_solution() -> None:
 
 def test_progress_records_improvements_only() -> None:
     words: list[str] = []
-    progress = Progress(perf_counter(), 0.01, words.append)
+    progress = Progress(planning_seconds(), 0.01, words.append)
     plan = program_order(unit_chain(2))
     progress.raise_bound(90.0)
     assert not progress.closed()
@@ -142,10 +142,10 @@ def interrupted(progress: Progress) -> None:
 
 
 def test_an_interrupt_ends_the_search_where_there_is_an_incumbent() -> None:
-    progress = Progress(perf_counter(), 0.0, lambda words: None)
+    progress = Progress(planning_seconds(), 0.0, lambda words: None)
     with pytest.raises(KeyboardInterrupt):
         interrupted(progress)
-    progress = Progress(perf_counter(), 0.0, lambda words: None)
+    progress = Progress(planning_seconds(), 0.0, lambda words: None)
     progress.offer(1.0, program_order(unit_chain(2)))
     interrupted(progress)
     assert progress.interrupted

@@ -118,7 +118,7 @@ def _outcome_in(row: Row, executed: str | None = None) -> Iterator[None]:
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
     except OutOfTime:
-        reason = "the planner overran its time limit, and had handed over no plan until then"
+        reason = "the planner overran its time limit without a plan; give more time or budget"
         row |= {"status": "time_limit", "reason": reason}
     except UnwritableError:
         raise

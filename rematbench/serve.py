@@ -23,6 +23,7 @@ from typing import IO, Any
 from rematbench.graphs.blame import accuse, one_line, own, place
 from rematbench.graphs.errors import RematbenchError, is_out_of_memory
 from rematbench.graphs.places import FOR_THE_USER
+from rematbench.strategies.clock import BACKGROUND
 from rematbench.watch import Watch
 
 # What tells the worker that the user wants to stop.
@@ -170,7 +171,8 @@ class _World:
             if self._has_modules:
                 return True
             self._move(request["cwd"])
-        return self._changed_by is not None and self._changed_by != _model(request)
+        busy = BACKGROUND in (thread.name for thread in threading.enumerate())  # takes others' time
+        return busy or (self._changed_by is not None and self._changed_by != _model(request))
 
     def _move(self, folder: str) -> None:
         os.chdir(folder)

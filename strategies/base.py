@@ -6,10 +6,9 @@ The types are in :mod:`rematbench.graphs.planning`; here is what planners share.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from typing import Any
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import (
@@ -67,11 +66,13 @@ def cheapest_within(
 
     Raises:
         Infeasible: no candidate fits; carries the smallest peak seen.
+        Stopped: none did until the time was up.
     """
     started = planning_seconds()
     best: tuple[Any, Plan, Trace] | None = None
     curve: list[dict[str, Any]] = []
-    with suppress(OutOfTime):
+    stopped = False
+    try:
         for knob, make in candidates:
             plan = make()
             trace = simulate(problem.graph, plan)
@@ -81,16 +82,27 @@ def cheapest_within(
                 best is None or (trace.cost, trace.peak_bytes) < (best[2].cost, best[2].peak_bytes)
             ):
                 best = (knob, plan, trace)
-            if planning_seconds() - started > problem.time_limit:
+            stopped = planning_seconds() - started > problem.time_limit
+            if stopped:
                 break
+    except OutOfTime:
+        stopped = True
     if best is None:
-        smallest = min((point["peak_bytes"] for point in curve), default=None)
-        raise Infeasible(
-            f"the leanest of {len(curve)} plans tried needs {smallest} bytes, "
-            f"the budget is {problem.budget}",
-            smallest_peak_found=smallest,
-        )
+        raise _none_fits(problem, [point["peak_bytes"] for point in curve], stopped)
     return (*best, curve)
+
+
+def _none_fits(problem: Problem, peaks: list[int], stopped: bool) -> Infeasible:
+    smallest = min(peaks, default=None)
+    if not peaks:
+        reason = "no plan was made"
+    else:
+        reason = f"the leanest of {len(peaks)} plans tried needs {smallest} bytes, "
+        reason += f"the budget is {problem.budget}"
+    if not stopped:
+        return Infeasible(reason, smallest_peak_found=smallest)
+    reason += f"; it was stopped after {problem.time_limit:g} s: give more time_limit"
+    return Stopped(reason, smallest_peak_found=smallest)
 
 
 def fitted(problem: Problem, plan: Plan, **facts: Any) -> Solution:

@@ -20,6 +20,8 @@ LATE, LATE_SHARE = 0.25, 0.025
 """What a planner may overrun before it is stopped: seconds, and a share of its limit."""
 REPEAT = 0.5
 """Seconds until it is told again: an anytime planner notes the first time and finishes its step."""
+BACKGROUND = "rematbench solver"
+"""The name of a thread that may go on when its planner has ended."""
 ALARMS = (signal.SIGALRM, signal.SIGPROF)
 
 

@@ -17,6 +17,7 @@ from rematbench.graphs.ir import Graph, IntArray
 from rematbench.strategies.base import BoundOf
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
 from rematbench.strategies.clock import planning_seconds
+from rematbench.strategies.scheduling.solver import Idle
 from rematbench.strategies.scheduling.space import Space, check
 from rematbench.strategies.stages import FloatArray, dependencies, needed
 
@@ -97,6 +98,7 @@ class RowRelaxation:
         reduced: relax F, in place of (9).
         paths: add path rows, too, which only whole numbers satisfy by themselves.
         seed, threads: of HiGHS.
+        idle: called while HiGHS works, in a thread that can be left behind at the deadline.
 
     Attributes:
         space: of the schedules that are relaxed.
@@ -115,11 +117,12 @@ class RowRelaxation:
         paths: bool = False,
         seed: int = 0,
         threads: int = 1,
+        idle: Idle = lambda: False,
     ) -> None:
         check(graph, budget)
         self.graph, self.space = graph, Space.reduced(graph) if reduced else Space.full(graph)
         self.bound_of: BoundOf = "F" if reduced else "9"
-        self._budget, self._paths = budget, paths
+        self._budget, self._paths, self._idle = budget, paths, idle
         self.program = Relaxation(self.space, budget, single_stages(self.space), seed, threads)
         self._x: FloatArray | None = None
 
@@ -139,7 +142,8 @@ class RowRelaxation:
 
     def _solve_with_paths(self, deadline: float) -> None:
         """Path rows stay only if there is a solution with them in time."""
-        found = [solved.x for solved in self.program.linear(deadline, idle=None, paths=True)]
+        rounds = self.program.linear(deadline, self._idle, paths=True)
+        found = [solved.x for solved in rounds]
         if found and found[-1] is not None and planning_seconds() < deadline:
             self._x = found[-1]
         else:
@@ -147,7 +151,7 @@ class RowRelaxation:
 
     def _solve(self, share: float, deadline: float) -> None:
         outcome = None
-        for outcome in self.program.linear(deadline, idle=None):
+        for outcome in self.program.linear(deadline, self._idle):
             self._x = outcome.x
         if outcome is not None and outcome.bound == inf:
             reason = f"({self.bound_of}) has no solution within {share * self._budget:.0f} bytes"
@@ -156,7 +160,7 @@ class RowRelaxation:
             size = self.program.size
             raise Stopped(
                 f"HiGHS found no solution of the relaxation of ({self.bound_of}), "
-                f"{size['rows']} rows and {size['columns']} columns, in time; "
+                f"{size['rows']:,} rows and {size['columns']:,} columns, in time; "
                 "give more time_limit, or use anytime"
             )
 

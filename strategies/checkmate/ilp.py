@@ -132,7 +132,10 @@ class _Run:
                 f"(9) has {columns:,} columns for {count} ops, and no solver of today comes to an "
                 "end; use checkmate_rounding, or anytime"
             )
-        self._relaxed = RowRelaxation(problem.graph, budget, seed=problem.seed, threads=threads)
+        idle = self.progress.rest
+        self._relaxed = RowRelaxation(
+            problem.graph, budget, seed=problem.seed, threads=threads, idle=idle
+        )
 
     def run(self) -> None:
         """All of it, until the gap is closed or time is up.

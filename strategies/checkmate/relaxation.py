@@ -183,20 +183,22 @@ class Relaxation:
     def limit(self, share: float) -> None:
         """From now on only a share of the budget may be used.
 
-        The next linear relaxation goes on from the solution of the last one.
+        The next linear relaxation goes on from the solution of the last one; there is none when
+        that did not stop in time.
         """
         self._memory_upper += share * SCALE - self._limit
         self._limit, self.bound = share * SCALE, 0.0
+        if self._solver.left_behind:
+            return
         self._solver.limit_rows(self._memory_rows, self._memory_upper)
 
-    def linear(self, deadline: float, idle: Idle | None, paths: bool = False) -> Iterator[Outcome]:
+    def linear(self, deadline: float, idle: Idle, paths: bool = False) -> Iterator[Outcome]:
         """Solve the linear relaxation, adding rows until it violates none.
 
         Args:
             paths: add path rows as well as memory rows.
             deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
-            idle: called again and again while HiGHS works in a thread of its own; None: in this
-                one.
+            idle: called again and again while HiGHS works in a thread of its own.
 
         Yields:
             What each round of rows came to, in the graph's cost unit.
@@ -218,7 +220,7 @@ class Relaxation:
     def integral(
         self,
         deadline: float,
-        idle: Idle | None,
+        idle: Idle,
         gap: float,
         best: Callable[[], Schedule[Space] | None] = lambda: None,
         enough: Callable[[], bool] = lambda: False,
@@ -239,7 +241,7 @@ class Relaxation:
     def _rounds(
         self,
         deadline: float,
-        idle: Idle | None,
+        idle: Idle,
         paths: bool = False,
         best: Callable[[], Schedule[Space] | None] = lambda: None,
     ) -> Iterator[Outcome]:

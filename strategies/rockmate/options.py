@@ -15,7 +15,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.anytime.stages import StageSearch, is_solvable
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
-from rematbench.strategies.clock import planning_seconds
+from rematbench.strategies.clock import available_threads, planning_seconds
 from rematbench.strategies.rockmate.blocks import Block
 from rematbench.strategies.scheduling.space import Space, check
 
@@ -72,8 +72,10 @@ class Effort:
     engine: Engine = "program"
 
 
-def options_of(block: Block, effort: Effort, deadline: float) -> list[Option]:
+def options_of(block: Block, effort: Effort, deadline: float) -> tuple[list[Option], bool]:
     """Ways to run a block, the best of each budget; the first keeps everything.
+
+    And did every program come to its end?
 
     Args:
         deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
@@ -83,15 +85,16 @@ def options_of(block: Block, effort: Effort, deadline: float) -> list[Option]:
     """
     check(block.graph, None)
     everything = program_order(block.graph)
-    found = [measured(block, everything)]
+    found, ended = [measured(block, everything)], True
     budgets = list(_budgets(block, found[0], effort))
     for number, (staying, budget) in enumerate(budgets):
         now = planning_seconds()
-        left = max(0.0, deadline - now) / (len(budgets) - number)
-        plan = _planned(block, staying, budget, effort, now + min(_SECONDS, left))
+        until = now + min(_SECONDS, max(0.0, deadline - now) / (len(budgets) - number))
+        plan = _planned(block, staying, budget, effort, until)
+        ended &= planning_seconds() < until
         if plan is not None:
             found.append(measured(block, plan))
-    return undominated(found)
+    return undominated(found), ended
 
 
 def undominated(options: Sequence[Option]) -> list[Option]:
@@ -139,7 +142,7 @@ def _planned(
     if effort.engine == "program":
         found = _solved(Space.reduced(graph), budget, effort, deadline)
     else:
-        search = StageSearch(problem, budget, now, effort.gap, threads=2)
+        search = StageSearch(problem, budget, now, effort.gap, min(2, available_threads()))
         search.improve(Space.reduced(graph), deadline)
         found = None if search.best is None else search.best.plan
     return found if found is not None and _possible(block, found) else None
@@ -151,7 +154,7 @@ def _solved(space: Space, budget: int, effort: Effort, deadline: float) -> Plan 
         return None
     program = Relaxation(space, budget, single_stages(space), effort.seed)
     found = None
-    for outcome in program.integral(deadline, None, effort.gap):
+    for outcome in program.integral(deadline, lambda: False, effort.gap):
         found = outcome.x
     schedule = program.decode(found) if program.settled and found is not None else None
     return None if schedule is None or schedule.peak > budget else schedule.plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, get_args
@@ -30,7 +30,35 @@ from rematbench.strategies.rockmate.table import Choices, build
 from rematbench.strategies.scheduling.solver import SOLVER
 
 # Of the time limit, for the blocks' programs.
-_SHARE = 0.7
+_SHARE = 0.8
+# Seconds for them in the first round; each later one has twice as many. All rounds of a short time
+# limit are among those of a longer one, so that more time gives no dearer plan.
+_FIRST = 0.5
+
+
+_Known = Sequence[tuple[Block | None, Sequence[Option]]]
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """One schedule of the chain.
+
+    Attributes:
+        known: per stage, its block and the block's options.
+        table: the chain program's.
+        memory: that the schedule may use, in units.
+        unit: bytes of one.
+    """
+
+    known: _Known
+    table: Table
+    memory: int
+    unit: int
+
+    @property
+    def bytes(self) -> int:
+        """That the schedule may use."""
+        return self.memory * self.unit
 
 
 @dataclass(frozen=True)
@@ -83,7 +111,35 @@ class Rockmate:
         """
         started = planning_seconds()
         parts = segments_of(problem.graph, self.most_blocks)
-        known = self._options(problem, parts, started + _SHARE * problem.time_limit)
+        left = max(0.0, started + problem.time_limit - planning_seconds())
+        tried = self._candidates(problem, parts, started)
+        found, plan, _, curve = cheapest_within(replace(problem, time_limit=left), tried)
+        facts = _facts(parts, found.known, found.unit)
+        facts |= {"planned_bytes": found.bytes + parts.fixed_bytes}
+        return Solution(
+            plan,
+            objective=found.table.time_within(found.memory),
+            solver=SOLVER,
+            seconds=planning_seconds() - started,
+            details=facts | {"curve": [p | {"knob": p["knob"].bytes} for p in curve]},
+        )
+
+    def _candidates(
+        self, problem: Problem, parts: Segments, started: float
+    ) -> Iterator[tuple[_Tried, Callable[[], Plan]]]:
+        """Plans of every round: what the blocks have found in twice the time, combined."""
+        latest, seconds, ended = started + _SHARE * problem.time_limit, _FIRST, False
+        while not ended:
+            until = min(latest, planning_seconds() + seconds)
+            known, ended = self._options(problem, parts, until)
+            for each in self._tried(problem, parts, known):
+                yield each, partial(_plan, parts, each)
+            seconds *= 2
+            if planning_seconds() + seconds > latest:
+                return
+
+    def _tried(self, problem: Problem, parts: Segments, known: _Known) -> Iterator[_Tried]:
+        """The chain's schedules at and above the budget."""
         choices = Choices.of(parts.chain, [found for _, found in known])
         leanest = build(choices, choices.ample, least=True)
         assert leanest is not None
@@ -92,25 +148,16 @@ class Rockmate:
         beyond = BEYOND if len(known) <= LONG else BEYOND_LONG
         top = min(choices.ample, max(int(beyond * room), least + least // 4))
         table, unit = self._table(choices, max(room, least), top)
-        chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
-        chosen.setdefault(least, (leanest, least))
-        tried = [(m, partial(_plan, parts, known, *place)) for m, place in chosen.items()]
-        left = max(0.0, started + problem.time_limit - planning_seconds())
-        found, plan, _, curve = cheapest_within(replace(problem, time_limit=left), tried)
-        best, memory = chosen[found]
-        facts = _facts(parts, known, unit) | {"planned_bytes": found + parts.fixed_bytes}
-        return Solution(
-            plan,
-            objective=best.time_within(memory),
-            solver=SOLVER,
-            seconds=planning_seconds() - started,
-            details=facts | {"curve": curve},
-        )
+        memories = [int(memory) for memory in selection(table.steps()[0], room // unit)]
+        yield from (_Tried(known, table, memory, unit) for memory in memories)
+        if least not in {memory * unit for memory in memories}:
+            yield _Tried(known, leanest, least, 1)
 
-    def _options(
-        self, problem: Problem, parts: Segments, deadline: float
-    ) -> list[tuple[Block | None, Sequence[Option]]]:
-        """Blocks and their options per stage; of equal blocks, one is solved."""
+    def _options(self, problem: Problem, parts: Segments, deadline: float) -> tuple[_Known, bool]:
+        """Blocks and their options per stage; of equal blocks, one is solved.
+
+        And did every program come to its end?
+        """
         blocks = [block_of(parts, s) if back else None for s, back in enumerate(parts.back)]
         alike: dict[object, list[int]] = {}
         for stage, block in enumerate(blocks):
@@ -119,6 +166,7 @@ class Rockmate:
         effort = Effort(self.staying, self.peaks, self.gap, problem.seed, self.engine)
         left = sum(len(block.ops) for block in blocks if block is not None)
         found: list[Sequence[Option]] = [() for _ in blocks]
+        all_ended = True
         for number, stages in enumerate(alike.values()):
             block = blocks[stages[0]]
             assert block is not None
@@ -126,12 +174,13 @@ class Rockmate:
             share = max(0.0, deadline - now) * len(stages) * len(block.ops) / left
             left -= len(stages) * len(block.ops)
             problem.report(f"block {number + 1} of {len(alike)}")
-            options = options_of(block, effort, now + share)
+            options, ended = options_of(block, effort, now + share)
+            all_ended &= ended
             for stage in stages:
                 same = blocks[stage]
                 assert same is not None
                 found[stage] = [each.beside(same.beside_bytes) for each in options]
-        return list(zip(blocks, found, strict=True))
+        return list(zip(blocks, found, strict=True)), all_ended
 
     def _table(self, choices: Choices, room: int, top: int) -> tuple[Table, int]:
         """The exact table, or that in whole units, and the unit."""
@@ -146,15 +195,10 @@ class Rockmate:
         return table, unit
 
 
-def _plan(
-    parts: Segments,
-    known: Sequence[tuple[Block | None, Sequence[Option]]],
-    table: Table,
-    memory: int,
-) -> Plan:
+def _plan(parts: Segments, tried: _Tried) -> Plan:
     writer = Writer(parts)
-    for kind, stage, number in table.schedule(memory):
-        block, options = known[stage]
+    for kind, stage, number in tried.table.schedule(tried.memory):
+        block, options = tried.known[stage]
         if number < 0:
             writer.run(kind, stage)
             continue
@@ -167,9 +211,7 @@ def _plan(
     return Plan.from_codes(parts.graph, codes)
 
 
-def _facts(
-    parts: Segments, known: Sequence[tuple[Block | None, Sequence[Option]]], unit: int
-) -> dict[str, Any]:
+def _facts(parts: Segments, known: _Known, unit: int) -> dict[str, Any]:
     shapes = {block.shape for block, _ in known if block is not None}
     return {
         "stages": len(parts.forward) - 1,

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
@@ -51,6 +51,7 @@ class SacIlp:
         Raises:
             NotApplicable: no loss, no scopes, or pulp or pwlf is missing.
             Infeasible: no choice fits; carries the smallest peak seen.
+            Stopped: it made none in time.
         """
         started = planning_seconds()
         graph, tree = problem.graph, modules_of(problem.graph)
@@ -89,10 +90,10 @@ class _Search:
         """(budget that the program was given, plan)."""
         seen: set[tuple[tuple[str, float], ...]] = set()
         for factor in _FACTORS:
-            budget, left = int(factor * self.budget), self.deadline - planning_seconds()
-            if self.found and left <= 0:
+            budget = int(factor * self.budget)
+            if planning_seconds() > self.deadline:
                 return
-            decision = self.program.solve(budget, max(1.0, left))
+            decision = self.program.solve(budget, self.deadline)
             if decision is None or tuple(decision.discarded.items()) in seen:
                 continue
             seen.add(tuple(decision.discarded.items()))
@@ -114,6 +115,8 @@ class _Search:
 def _without_plan(search: _Search, error: Infeasible, budget: int, peak: int) -> Infeasible:
     if search.found:
         return error
+    if planning_seconds() > search.deadline:
+        return Stopped("sac_milp chose nothing in time; give more time_limit")
     return Infeasible(
         f"sac_milp chose nothing for {budget} bytes, nor for {_FACTORS[-1]:g} times as many: it "
         "drops no activations outside of modules with modules inside; give more memory, or use "

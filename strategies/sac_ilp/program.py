@@ -16,6 +16,7 @@ import numpy as np
 
 from rematbench.graphs.errors import NotApplicable
 from rematbench.graphs.ir import Graph
+from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.sac_ilp.modules import Module, ModuleTree
 
 GIB = 2**30
@@ -23,6 +24,8 @@ GIB = 2**30
 _MILLISECONDS = 100.0
 # An op without cost takes this share of the forward pass: their program divides by times.
 _LEAST = 1e-9
+# Of its solver, at least: 0 would be no limit.
+_LEAST_SECONDS = 0.1
 # Points of a trade-off that two lines can be fitted to.
 _FEWEST = 4
 
@@ -59,18 +62,19 @@ class SacProgram:
         self._random, self._seed = frozenset(random), seed
         self._fits: dict[object, Any] = {}
 
-    def solve(self, budget: int, seconds: float) -> Decision | None:
+    def solve(self, budget: int, deadline: float) -> Decision | None:
         """The program's choice for a budget in bytes; None where it finds none.
 
         Args:
-            seconds: for its solver, of which it wants 180.
+            deadline: of its solver, by :func:`~rematbench.strategies.clock.planning_seconds`.
         """
         from torch.distributed._tools import sac_ilp
 
         solver = sac_ilp.PULP_CBC_CMD
 
         def bounded(**options: Any) -> Any:
-            return solver(**options | {"timeLimit": max(1.0, min(180.0, seconds))})
+            left = max(_LEAST_SECONDS, deadline - planning_seconds())
+            return solver(**options | {"timeLimit": min(options.get("timeLimit", left), left)})
 
         with (
             _quiet("torch.distributed._tools.sac_ilp"),

@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.clock import planning_seconds
+from rematbench.strategies.clock import BACKGROUND, LATE, LATE_SHARE, planning_seconds
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
 from rematbench.strategies.stages import FloatArray
 
@@ -26,8 +26,8 @@ SOLVER = (
     f"highs {highspy.HIGHS_VERSION_MAJOR}.{highspy.HIGHS_VERSION_MINOR}"
     f".{highspy.HIGHS_VERSION_PATCH}"
 )
-PATIENCE = 1.0
-"""Seconds beyond its time limit after which HiGHS is left behind."""
+PATIENCE = 0.8
+"""HiGHS is left behind after this share of what its planner may overrun."""
 
 _STATUS: dict[Any, Status] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
@@ -114,15 +114,16 @@ class Solver:
                 HiGHS works in this one.
         """
         before = self._highs.getRunTime()  # HiGHS adds up the time of all runs
-        limit = before + max(0.0, deadline - planning_seconds())
-        self._highs.setOptionValue("time_limit", limit)
+        seconds = max(0.0, deadline - planning_seconds())
+        self._highs.setOptionValue("time_limit", before + seconds)
+        latest = deadline + PATIENCE * (LATE + LATE_SHARE * seconds)
         if idle is None:
             self._highs.run()
             return self._outcome(before)
-        thread = Thread(target=self._highs.run)
+        thread = Thread(target=self._highs.run, name=BACKGROUND)
         _running.append(thread)
         thread.start()
-        while thread.is_alive() and planning_seconds() < deadline + PATIENCE:
+        while thread.is_alive() and planning_seconds() < latest:
             if not idle():
                 thread.join(0.02)
         self.left_behind = thread.is_alive()

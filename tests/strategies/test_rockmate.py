@@ -142,7 +142,7 @@ def test_options_are_what_the_simulator_says() -> None:
     everything = measured(block, program_order(block.graph))
     assert everything.kept == int(parts.chain.kept[stage])
     assert everything.time == float(parts.chain.kept_time[stage] + parts.chain.back_time[stage])
-    options = options_of(block, Effort(5, 3, 1e-4, 0), inf)
+    options, _ = options_of(block, Effort(5, 3, 1e-4, 0), inf)
     assert undominated(options) == options
     assert len(options) > 1
     assert min(each.kept for each in options) < everything.kept

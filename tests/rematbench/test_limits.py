@@ -1,0 +1,190 @@
+"""Time limits: whose seconds they are, what ends a planner that overruns, what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from functools import cache
+from pathlib import Path
+from time import perf_counter, sleep
+
+import pytest
+
+from rematbench.commands import rematbench
+from rematbench.graphs.errors import Infeasible, Stopped
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.synthetic import random_graph, with_backward
+from rematbench.row import Row, find_rows
+from rematbench.serve import _World
+from rematbench.strategies.base import Problem, SupportsWarmUp, cheapest_within
+from rematbench.strategies.clock import (
+    BACKGROUND,
+    OutOfTime,
+    available_threads,
+    planning_seconds,
+    stopped_after,
+)
+from rematbench.strategies.registry import make
+from rematbench.worker import the_worker
+
+HEEDLESS = """
+import time
+from dataclasses import dataclass
+from rematbench.graphs.plan import program_order
+from rematbench.strategies.base import Solution, Traits
+
+def spin():
+    while True:
+        pass
+
+@dataclass(frozen=True)
+class Heedless:
+    what: str = "spins"
+    traits = Traits("yes", "no", "no")
+
+    def plan(self, problem):
+        plan = program_order(problem.graph)
+        if self.what == "sleeps":
+            time.sleep(1.5)
+        if self.what == "hands over":
+            problem.hand_over(Solution(plan, bound=1.0, bound_of="any", details={"handed": 1}))
+            problem.hand_over(Solution(plan, bound=2.0, bound_of="any", details={"handed": 2}))
+            spin()
+        if self.what == "spins":
+            spin()
+        while self.what == "swallows":
+            try:
+                spin()
+            except Exception:
+                continue
+        return Solution(plan)
+"""
+
+
+def planned(what: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Row:
+    """The row of a planner that does not look at its limit of half a second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "heedless.py").write_text(HEEDLESS)
+    the_worker().stop()  # a new one sees this folder
+    options = ["model=unit_chain", "time_limit=0.5", f"threads={threads}", "cache=null"]
+    named = ["strategy._target_=heedless.Heedless", f"+strategy.what='{what}'"]
+    argv = ["rematbench", *options, *named, "hydra.run.dir=runs/heedless"]
+    monkeypatch.setattr(sys, "argv", argv)
+    rematbench()
+    (row,) = find_rows([Path("runs/heedless")])
+    return row
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("what", ["spins", "swallows"])
+def test_a_planner_that_ignores_its_limit_is_stopped(
+    what: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = planned(what, threads, tmp_path, monkeypatch)
+    assert (row["status"], row["cost"], row["extra"]["stopped"]) == ("time_limit", None, True)
+    assert "overran its time limit without a plan; give more time or budget" in row["reason"]
+
+
+def test_what_it_handed_over_last_is_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = planned("hands over", 1, tmp_path, monkeypatch)
+    assert (row["status"], row["overhead"], row["bound"]) == ("ok", 0.0, 2.0)
+    assert (row["extra"]["stopped"], row["extra"]["handed"]) == (True, 2)
+
+
+@pytest.mark.parametrize(("threads", "status"), [(1, "ok"), (2, "time_limit")])
+def test_with_one_thread_the_seconds_are_the_processors(
+    threads: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = planned("sleeps", threads, tmp_path, monkeypatch)
+    assert row["status"] == status
+    assert row["extra"].get("stopped", False) == (status == "time_limit")
+
+
+def test_the_clock_of_one_thread_stands_still_while_it_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for threads, passes in (("1", False), ("2", True)):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert available_threads() == int(threads)
+        began, by_the_wall = planning_seconds(), perf_counter()
+        sleep(0.5)
+        share = (planning_seconds() - began) / (perf_counter() - by_the_wall)
+        assert (share > 0.9) == passes
+
+
+def test_nothing_is_stopped_outside_of_the_main_thread() -> None:
+    def work() -> None:
+        with stopped_after(0.0):
+            sleep(0.5)
+        ended.append(True)
+
+    ended: list[bool] = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert ended
+
+
+def test_candidates_until_the_end_count() -> None:
+    graph = random_graph(8, 0)
+
+    def candidates(first: int):
+        for number in range(first, 2):
+            yield number, lambda: program_order(graph)
+        raise OutOfTime
+
+    found, _, _, curve = cheapest_within(Problem(graph), candidates(0))
+    assert (found, len(curve)) == (0, 2)
+    with pytest.raises(Stopped, match="no plan was made; it was stopped after 60 s") as caught:
+        cheapest_within(Problem(graph), candidates(2))
+    assert isinstance(caught.value, Infeasible)
+    assert not caught.value.proven
+    with pytest.raises(Stopped, match="the leanest of 2 plans tried needs"):
+        cheapest_within(Problem(graph, 1), candidates(0))
+
+
+def test_a_solver_that_was_left_behind_takes_no_time_of_the_next_job() -> None:
+    """Its process is not fit for another job."""
+    request, end = {"cwd": os.getcwd(), "settings": {"model": {}}}, threading.Event()
+    assert not _World().is_another(request)
+    behind = threading.Thread(target=end.wait, name=BACKGROUND)
+    behind.start()
+    assert _World().is_another(request)
+    end.set()
+    behind.join()
+    assert not _World().is_another(request)
+
+
+ANYTIME = ("anytime", "checkmate_d", "checkmate_ilp", "hierarchical", "moccasin", "monet")
+
+
+@cache
+def training_step() -> Graph:
+    return with_backward(random_graph(24, 5, edges_per_op=1.6))
+
+
+def kept(name: str, seconds: float) -> tuple[Plan, list[float], float]:
+    """The plan of a strategy, the costs of its incumbents, and that of the plan."""
+    graph, strategy = training_step(), make(name)
+    if isinstance(strategy, SupportsWarmUp):
+        strategy.warm_up()
+    budget = int(0.6 * simulate(graph, program_order(graph)).peak_bytes)
+    found = strategy.plan(Problem(graph, budget, time_limit=seconds))
+    costs = [cost for _, cost, _ in found.details["incumbents"] if cost is not None]
+    trace = simulate(graph, found.plan)
+    assert trace.peak_bytes <= budget
+    return found.plan, costs, trace.cost
+
+
+@pytest.mark.parametrize("name", ANYTIME)
+def test_incumbents_are_kept(name: str) -> None:
+    """They only get cheaper, and the last one is the answer, so that more time is never worse."""
+    _, costs, cost = kept(name, 5.0)
+    assert costs == sorted(costs, reverse=True)
+    assert cost == pytest.approx(costs[-1])

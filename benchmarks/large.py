@@ -21,7 +21,7 @@ from rematbench.strategies.base import Problem, Solution, SupportsWarmUp
 from rematbench.strategies.registry import make
 
 OURS = "anytime"
-ANYTIME = (OURS, "hierarchical", "monet", "moccasin", "checkmate_rounding")
+ANYTIME = (OURS, "hierarchical", "anytime_joint", "moccasin", "checkmate_rounding")
 LIMITED = (*ANYTIME, "rockmate")
 """Planners that are given a time limit and must keep it."""
 SENTENCES = {"width": 256, "heads": 4, "sequence_length": 512, "vocabulary": 5000, "batch_size": 8}

@@ -26,8 +26,8 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution, Strategy
-from rematbench.strategies.monet.planner import Monet
-from rematbench.strategies.monet.ways import VARIANTS
+from rematbench.strategies.joint.planner import AnytimeJoint
+from rematbench.strategies.joint.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
@@ -122,7 +122,7 @@ def gaps(case: Case, graph: Graph) -> Iterator[Figure]:
         try:
             problem = Problem(graph, budget, time_limit=SECONDS, warm_starts=tuple(known))
             busy = process_time()
-            found = Monet(gap=case.stop).plan(problem)
+            found = AnytimeJoint(gap=case.stop).plan(problem)
         except Infeasible:
             yield Figure(f"{title}: plans found", 0, 1, "plans", at_least=True)
             continue
@@ -158,7 +158,7 @@ def by_parts(case: Case, plain: Captured) -> Iterator[Figure]:
 def _cost_found(problem: Problem, gap: float) -> float:
     """Of the plan; infinite without one."""
     try:
-        return cost_of(problem.graph, Monet(gap=gap).plan(problem))
+        return cost_of(problem.graph, AnytimeJoint(gap=gap).plan(problem))
     except Infeasible:
         return math.inf
 
@@ -178,7 +178,7 @@ def ablation(name: str, plain: Captured) -> Iterator[Figure]:
             graph, int(ABLATION * base.peak_bytes), time_limit=SHORT, warm_starts=inside
         )
         try:
-            found = Monet(variant).plan(problem)
+            found = AnytimeJoint(variant).plan(problem)
         except Infeasible:
             continue
         assert found.plan is not None
@@ -199,7 +199,7 @@ def memory_at_overhead(name: str, plain: Captured) -> Iterator[Figure]:
     """
     full, bare = costed(plain, "full"), costmodel.apply("roofline", plain.graph, plain)
     for title, strategy, graph in (
-        ("monet", Monet(gap=0.02), full),
+        ("anytime_joint", AnytimeJoint(gap=0.02), full),
         ("anytime", Anytime(gap=0.02), bare),
     ):
         base = simulate(graph, program_order(graph))
@@ -225,7 +225,7 @@ def memory_at_overhead(name: str, plain: Captured) -> Iterator[Figure]:
 
 def main(chosen: list[str]) -> None:
     """Plan every model, or those chosen."""
-    Monet().warm_up()
+    AnytimeJoint().warm_up()
     figures: list[Figure] = []
     for case in CASES:
         if chosen and case.model not in chosen:

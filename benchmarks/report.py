@@ -23,7 +23,7 @@ from rematbench.strategies.stages import plan_with_checkpoints
 
 STRATEGIES = (
     *("checkpoint_all", "chen_sqrt", "ap_sqrt", "linearized_greedy", "revolve", "feng_huang"),
-    *("anytime", "checkmate_rounding", "dtr", "monet", "gist", "torch_budget"),
+    *("anytime", "checkmate_rounding", "dtr", "anytime_joint", "gist", "torch_budget"),
 )
 SWEEP = list(itertools.product(range(12), range(8), STRATEGIES, range(10, 101, 10)))
 LENGTH = 100  # layers of the chain that each plan is of: 201 ops

@@ -5,7 +5,8 @@ Every message says what is wrong, where (file, key, node or statement) and what 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class RematbenchError(Exception):
@@ -50,18 +51,24 @@ class Infeasible(RematbenchError):
         reason: why, naming the op or value in the way where there is one.
         smallest_peak_found: simulated peak in bytes of the leanest plan seen, or None.
         proven: True only with a proof that no plan can meet the budget.
+        details: what is known all the same, for the row's ``extra``.
         status: what its row says.
     """
 
     status: ClassVar[str] = "infeasible"
 
     def __init__(
-        self, reason: str, smallest_peak_found: int | None = None, proven: bool = False
+        self,
+        reason: str,
+        smallest_peak_found: int | None = None,
+        proven: bool = False,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.smallest_peak_found = smallest_peak_found
         self.proven = proven
+        self.details = {} if details is None else dict(details)
 
 
 class Thrashed(Infeasible):

@@ -377,14 +377,12 @@ class Search(TypedDict, total=False):
     ]
     relaxation_costs: Annotated[Any, Means("rounding: of the relaxations, by epsilon", "cost_unit")]
     known: Annotated[
-        list[dict[str, Any]], Means("monet: plans that it was handed, and whether they fit")
+        list[dict[str, Any]], Means("anytime_joint: plans that it was handed, and whether they fit")
     ]
-    operators: Annotated[
-        bool, Means("monet, published program: with other implementations of operators?")
-    ]
-    locals: Annotated[str, Means("monet, published program: loose or tight sizes of locals")]
-    forward_ops: Annotated[int, Means("monet, published program: ops")]
-    published_rows: Annotated[int, Means("monet: of the published program")]
+    operators: Annotated[bool, Means("monet: with other implementations of operators?")]
+    locals: Annotated[str, Means("monet: loose or tight sizes of locals")]
+    forward_ops: Annotated[int, Means("monet: ops")]
+    published_rows: Annotated[int, Means("monet: of its program")]
     published_columns: Annotated[int, Means("the same")]
     presolved_rows: Annotated[int, Means("what HiGHS's presolve leaves of them")]
     presolved_columns: Annotated[int, Means("the same")]

@@ -115,6 +115,7 @@ def _outcome_in(row: Row, executed: str | None = None) -> Iterator[None]:
         proof = "proven" if error.proven else "not proven" + _below_once(row)
         row |= {"status": error.status, "reason": f"{error.reason} ({proof})"}
         row["peak_bytes"] = error.smallest_peak_found
+        add_facts(row, error.details)
     except InvalidPlan as error:
         row |= {"status": "failed", "reason": f"the simulator rejected the plan: {error}"}
     except OutOfTime:

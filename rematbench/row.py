@@ -165,6 +165,7 @@ COLUMNS = tuple(Row.__annotations__)
 RENAMED = "2026-11-24T04:00:00Z"
 """When ``checkmate_ilp`` became what the paper has, and our own search ``anytime``."""
 _OF_THE_PAPER = ("9", "rows", "unpartitioned")
+_OF_THE_SEARCH = ("full", "noop", "conv", "output", "intermediate")
 
 
 def make_row(**known: Any) -> Row:
@@ -297,7 +298,13 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
 
 
 def as_named_today(row: Row) -> Row:
-    """A row of before :data:`RENAMED` under its strategy's name of today."""
+    """A row of before a strategy was named anew, under its name of today.
+
+    What was ``checkmate_ilp`` before :data:`RENAMED` is ``anytime``, and ``monet`` with a variant
+    ``anytime_joint``: MONeT's own program has none.
+    """
+    if row["strategy"] == "monet" and row["variant"] in _OF_THE_SEARCH:
+        return row | {"strategy": "anytime_joint"}
     before = str(row["utc"] or RENAMED) < RENAMED
     if row["strategy"] != "checkmate_ilp" or row["variant"] in _OF_THE_PAPER or not before:
         return row

@@ -27,27 +27,33 @@ SHOWN = {
     **{"mobilenet_v2": "MobileNet-V2", "unet": "U-Net", "unet3d": "3D-UNet"},
 }
 _ABLATION = ("noop", "conv", "output", "intermediate", "full")
-_STRATEGIES = ("gist", "checkmate_d", "checkmate_o", "anytime", "monet")
+_STRATEGIES = ("gist", "checkmate_d", "checkmate_o", "anytime", "anytime_joint", "monet")
 # The strategies' own, and for MONeT's variants those that no strategy of these figures has.
 INKS = {each: hex_colour(each) for each in (*_STRATEGIES, "checkpoint_all")} | {
-    "monet noop": "#de8f05",
-    "monet conv": "#029e73",
-    "monet output": "#d55e00",
-    "monet intermediate": "#cc78bc",
+    "anytime_joint noop": "#de8f05",
+    "anytime_joint conv": "#029e73",
+    "anytime_joint output": "#d55e00",
+    "anytime_joint intermediate": "#cc78bc",
 }
 _MARKS = {each: marker(each) for each in _STRATEGIES} | {
-    **{"monet noop": "s", "monet conv": "^", "monet output": "D", "monet intermediate": "o"}
+    "anytime_joint noop": "s",
+    "anytime_joint conv": "^",
+    "anytime_joint output": "D",
+    "anytime_joint intermediate": "o",
 }
 _LABELS = {
     "checkmate_d": "checkmate_d (default convolutions)",
     "checkmate_o": "checkmate_o (fastest convolutions)",
-    "monet noop": "none (recomputation only)",
-    "monet conv": "conv (algorithms of convolutions)",
-    "monet output": "output (gradients from outputs)",
-    "monet intermediate": "intermediate (masks)",
+    "anytime": "anytime (ours: no choice of implementations)",
+    "anytime_joint": "anytime_joint (ours: MONeT's problem)",
+    "monet": "monet (the published program)",
+    "anytime_joint noop": "none (recomputation only)",
+    "anytime_joint conv": "conv (algorithms of convolutions)",
+    "anytime_joint output": "output (gradients from outputs)",
+    "anytime_joint intermediate": "intermediate (masks)",
 }
 _BASELINE: dict[str, Any] = {"color": "0.3", "linewidth": 0.8, "linestyle": ":"}
-_HOLLOW = ("checkmate_d", "monet noop")  # often hidden by another: drawn around it
+_HOLLOW = ("checkmate_d", "anytime_joint noop")  # often hidden by another: drawn around it
 WHY = "a V100 roofline in place of a measured P100; HiGHS and a search with a short limit"
 
 
@@ -148,12 +154,12 @@ def _curve(axes: Axes, name: str, mine: pd.DataFrame) -> None:
         marker=_MARKS[name],
         markersize=10 if name in _HOLLOW else 5,
         fillstyle="none" if name in _HOLLOW else "full",
-        linewidth=1.6 if name == "monet" else 1.0,
+        linewidth=1.6 if name == "anytime_joint" else 1.0,
     )
 
 
 def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
-    systems = ("checkmate_d", "checkmate_o", "anytime", "monet")
+    systems = ("checkmate_d", "checkmate_o", "anytime", "anytime_joint", "monet")
     data = of(data, systems)
     if data.empty:
         return None
@@ -161,7 +167,7 @@ def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
     over = blind[blind["memory"] > blind["budget"] * (1 + 1e-9)]
     notes = (
         Comparison(
-            "MONeT lies below Checkmate-D and Checkmate-O",
+            "plans of MONeT's problem lie below Checkmate-D's and Checkmate-O's",
             "yes (section 5)",
             _below(data),
             WHY,
@@ -178,24 +184,29 @@ def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
 
 
 def _below(data: pd.DataFrame) -> str:
-    """How often MONeT's plan costs less at no more memory than Checkmate's."""
-    monet, hits, asked = data[data["system"] == "monet"].dropna(subset="memory"), 0, 0
+    """How often a plan of MONeT's problem costs less at no more memory than Checkmate's."""
+    ours, hits, asked = data[data["system"] == "anytime_joint"].dropna(subset="memory"), 0, 0
     for other in data[data["system"].isin(["checkmate_d", "checkmate_o"])].itertuples():
         if pd.isna(other.memory):
             continue
-        rivals = monet[(monet["model"] == other.model) & (monet["memory"] <= other.memory + 1e-9)]
+        rivals = ours[(ours["model"] == other.model) & (ours["memory"] <= other.memory + 1e-9)]
         asked += 1
         hits += bool(len(rivals)) and bool(rivals["overhead"].min() <= other.overhead + 1e-9)
-    return f"at {hits} of {asked} of their points MONeT has one of no more memory and cost"
+    return f"at {hits} of {asked} of their points anytime_joint has one of no more memory and cost"
 
 
 def _draw_ablation(data: pd.DataFrame) -> Drawing | None:
-    systems = tuple("monet" if each == "full" else f"monet {each}" for each in _ABLATION)
+    systems = _of_the_ablation()
     data = of(data, systems)
     if data.empty:
         return None
     title = "Figure 6: ablation, overhead against memory"
     return Drawing(title, data, _panels(data, systems), (ranked(data),))
+
+
+def _of_the_ablation() -> tuple[str, ...]:
+    joint = "anytime_joint"
+    return tuple(joint if each == "full" else f"{joint} {each}" for each in _ABLATION)
 
 
 def ranked(data: pd.DataFrame) -> Comparison:
@@ -206,8 +217,8 @@ def ranked(data: pd.DataFrame) -> Comparison:
     costs = data.assign(cost=data["cost"].astype(float).fillna(np.inf))
     table = costs.pivot_table(index=["model", "budget"], columns="system", values="cost").dropna()
     near = 1 + 1e-6
-    good = (table["monet"] <= table.min(axis=1) * near) & (
-        table["monet noop"] * near >= table.max(axis=1)
+    good = (table["anytime_joint"] <= table.min(axis=1) * near) & (
+        table["anytime_joint noop"] * near >= table.max(axis=1)
     )
     return Comparison(
         "full <= each ablation <= none",
@@ -218,7 +229,7 @@ def ranked(data: pd.DataFrame) -> Comparison:
 
 
 def _draw_volume(data: pd.DataFrame) -> Drawing | None:
-    data = of(data, ["monet"])
+    data = of(data, ["anytime_joint"])
     if data["memory"].dropna().empty:
         return None
     fine = data.dropna(subset="memory")
@@ -230,14 +241,14 @@ def _draw_volume(data: pd.DataFrame) -> Drawing | None:
         WHY,
     )
     title = "Figure 8: 3D-UNet, overhead against memory"
-    return Drawing(title, data, _panels(data, ["monet"]), (note,))
+    return Drawing(title, data, _panels(data, ["anytime_joint"]), (note,))
 
 
 # Figure 4
 
 
 def _draw_bars(data: pd.DataFrame) -> Drawing | None:
-    systems = ["monet" if each == "full" else f"monet {each}" for each in _ABLATION]
+    systems = _of_the_ablation()
     data = of(data, systems)
     asked = data["budget"].astype(float)
     ratio = asked.iloc[(asked - FIG4_RATIO).abs().argmin()] if asked.notna().any() else None
@@ -269,7 +280,7 @@ def _bars(
     without = []
     for place, name in enumerate(systems):
         left = np.arange(len(models)) + 0.17 * (place - 2)
-        label = _LABELS.get(name, "all (monet)")
+        label = _LABELS.get(name, "all (anytime_joint)")
         axes.bar(left, percent[name].fillna(0), width=0.15, color=INKS[name], label=label)
         for at, model in zip(left, models, strict=True):
             if np.isnan(percent.loc[model, name]):

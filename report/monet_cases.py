@@ -38,7 +38,7 @@ def case_table(folders: dict[str, Path]) -> pd.DataFrame:
     """Per op of checkpoint-all: bytes live while each plan first computes it; recomputation.
 
     Args:
-        folders: of checkpoint_all, ``monet noop`` and ``monet``.
+        folders: of checkpoint_all, ``anytime_joint noop`` and ``anytime_joint``.
     """
     frame = pd.DataFrame()
     for name, folder in folders.items():
@@ -66,8 +66,8 @@ def case_table(folders: dict[str, Path]) -> pd.DataFrame:
 
 _CASE = {
     "checkpoint_all": "PyTorch (checkpoint_all)",
-    "monet noop": "MONeT, recomputation only (noop)",
-    "monet": "MONeT",
+    "anytime_joint noop": "anytime_joint, recomputation only (noop)",
+    "anytime_joint": "anytime_joint",
 }
 
 
@@ -94,7 +94,7 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
     for name, shown in _CASE.items():
         top.plot(place, data[f"{name} memory_GB"], color=INKS[name], label=shown, linewidth=1.1)
     base = data["checkpoint_all memory_GB"]
-    for name in ("monet noop", "monet"):
+    for name in ("anytime_joint noop", "anytime_joint"):
         middle.plot(place, base - data[f"{name} memory_GB"], color=INKS[name], linewidth=1.1)
         bottom.step(place, data[f"{name} recomputation"] * 1e3, color=INKS[name], linewidth=1.1)
     top.set_ylabel("memory (GB)")
@@ -103,9 +103,9 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
     figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     peaks = {name: data[f"{name} memory_GB"].max() for name in _CASE}
     note = Comparison(
-        f"{network}, batch {batch}: peak of PyTorch and of MONeT",
+        f"{network}, batch {batch}: peak of PyTorch and of MONeT's plan",
         "14.7 GB and 8 GB (ResNet-50, batch 184)",
-        f"{peaks['checkpoint_all']:.1f} GB and {peaks['monet']:.1f} GB (simulated)",
+        f"{peaks['checkpoint_all']:.1f} GB and {peaks['anytime_joint']:.1f} GB (simulated)",
         "recomputation is drawn before the op that it is for, so only first computes count here",
     )
     title = f"Figure 5: memory, saving and recomputation along {network}'s ops"

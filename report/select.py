@@ -238,9 +238,9 @@ def _is_toy(row: Row) -> bool:
 
 def system(row: Row) -> str | None:
     """What a row is called in MONeT's figures; None: it is not in them."""
-    if row["strategy"] == "monet":
+    if row["strategy"] == "anytime_joint":
         variant = row["variant"]
-        return {"full": "monet", None: None}.get(variant, f"monet {variant}")
+        return {"full": row["strategy"], None: None}.get(variant, f"anytime_joint {variant}")
     known = row["strategy"] in ("checkpoint_all", "gist", *_CHECKMATES)
     return row["strategy"] if known else None
 
@@ -266,9 +266,10 @@ def _compared(systems: Sequence[str], least: int) -> Guess:
     return lambda records: enough(its(records))
 
 
-_ABLATION = ("monet noop", "monet conv", "monet output", "monet intermediate", "monet")
-_CHECKMATES = ("checkmate_d", "checkmate_o", "anytime", "monet")
-_SOLVED = ("anytime", "monet noop", "monet")
+_PARTS = ("noop", "conv", "output", "intermediate")
+_ABLATION = (*(f"anytime_joint {part}" for part in _PARTS), "anytime_joint")
+_CHECKMATES = ("checkmate_d", "checkmate_o", "anytime", "anytime_joint", "monet")
+_SOLVED = ("anytime", "anytime_joint noop", "anytime_joint")
 
 
 def _solved(models: Sequence[str]) -> Guess:
@@ -286,7 +287,8 @@ def _solved(models: Sequence[str]) -> Guess:
 
 
 def _is_case(row: Row) -> bool:
-    variant = row["budget_fraction"] == 0.54 and system(row) in ("monet", "monet noop")
+    ours = ("anytime_joint", "anytime_joint noop")
+    variant = row["budget_fraction"] == 0.54 and system(row) in ours
     return row["model"] == "resnet50" and (variant or system(row) == "checkpoint_all")
 
 
@@ -369,10 +371,10 @@ _GUESSES: dict[str, Guess] = {
     "monet_fig5": _monet(_is_case),
     "monet_fig6": _compared(_ABLATION, len(_ABLATION)),
     "monet_fig7": _each(lambda row: row["model"] == printed.CONVOLUTION),
-    "monet_fig8": _monet(lambda row: row["model"] == "unet3d" and system(row) == "monet"),
+    "monet_fig8": _monet(lambda row: row["model"] == "unet3d" and system(row) == "anytime_joint"),
     "monet_table1": _compared(_CHECKMATES, 2),
     "monet_table2": _solved(("resnet50", "googlenet", "vgg16")),
-    "monet_table3": _monet(lambda row: system(row) in ("gist", "monet")),
+    "monet_table3": _monet(lambda row: system(row) in ("gist", "anytime_joint")),
     "monet_table5": _solved(_FIVE),
     "monet_table6": _solved(_FIVE),
     "monet_table7": _each(_is_size),

@@ -42,6 +42,7 @@ _ORDER = (
     "save_dots",
     "hierarchical",
     "coop",
+    "anytime_joint",
 )
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")

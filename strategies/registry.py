@@ -23,6 +23,7 @@ GROUP = "rematbench.strategies"
 OURS = MappingProxyType(
     {
         "anytime": "rematbench.strategies.anytime.planner.Anytime",
+        "anytime_joint": "rematbench.strategies.joint.planner.AnytimeJoint",
         "ap_greedy": "rematbench.strategies.chen.ApGreedy",
         "ap_revolve": "rematbench.strategies.revolve.ApRevolve",
         "ap_sqrt": "rematbench.strategies.chen.ApSqrt",

@@ -32,7 +32,7 @@ CLOSE = 0.01
 """A plan that costs at most so much more than the best known one is close to it."""
 LIMITED = 0.9
 """Share of its limit that a planner took which would have gone on."""
-OTHER_GAMES = ("monet", "gist", "checkmate_o")
+OTHER_GAMES = ("anytime_joint", "monet", "gist", "checkmate_o")
 """They may run other implementations than the captured ops; Gist's are lossy."""
 PREPARED = ("torch_budget", "torch_knapsack")
 """Their jobs find what an earlier one of the same process asked PyTorch's partitioner."""

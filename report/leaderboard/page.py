@@ -29,7 +29,7 @@ FOLDER = "leaderboard"
 _AFTER = tuple(f"within_1_at_{at}" for at in HELD)
 _RATIOS = (
     *("overhead", "median", "worst", "median_in_F", "worst_in_F"),
-    *("best_overhead", "quick_overhead", "monet_overhead", "modelled_best_overhead"),
+    *("best_overhead", "quick_overhead", "joint_overhead", "modelled_best_overhead"),
 )
 _SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded", *_AFTER)
 
@@ -121,8 +121,8 @@ def _tables(field: Board) -> Sequence[Table]:
             "nothing): the strategies with the lowest median overhead (no plan counts as "
             "infinite), at the end of their time and after a second. Names within 0.1 points "
             "share the place; a line on fewer than four problems says little of other networks. "
-            "Beside them monet, which may choose other implementations of ops, and so be cheaper; "
-            "checkmate_d, which is anytime blind to workspaces, is left out.",
+            "Beside them anytime_joint, which may choose other implementations of ops, and so be "
+            "cheaper; checkmate_d, which is anytime blind to workspaces, is left out.",
             tables.winners(field),
         ),
         Table(

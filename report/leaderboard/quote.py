@@ -59,10 +59,10 @@ What counts how is in [the rules](rules.md).
 _BESIDE = (
     "Each cell: the strategy with the lowest median overhead; no plan counts as infinite, and "
     "names within 0.1 points share the place. After a second: of the plans that each planner had "
-    "by then. A line on fewer than four networks says little of other networks. `monet` may "
-    "choose other, faster implementations of ops than those that PyTorch takes, with rounding of "
-    "its own: a negative overhead is faster than ordinary training. `checkmate_d` is left out: it "
-    "is `anytime`, blind to workspaces."
+    "by then. A line on fewer than four networks says little of other networks. "
+    "`anytime_joint` may choose other, faster implementations of ops than those that PyTorch "
+    "takes, with rounding of its own: a negative overhead is faster than ordinary training. "
+    "`checkmate_d` is left out: it is `anytime`, blind to workspaces."
 )
 _MEASURED = (
     "Executed on a CPU with eager training's gradients, planned by modelled costs; equal plans "
@@ -109,12 +109,12 @@ def front_table(field: Board) -> str:
             _percent(row["best_overhead"]),
             _names(row["quick"]),
             _percent(row["quick_overhead"]),
-            _percent(row["monet_overhead"]),
+            _percent(row["joint_overhead"]),
         ]
         for row in winners(field).to_dict("records")
     ]
     head = ["kind of network", "budget", "networks", "cheapest plans", "overhead"]
-    head += ["after a second", "overhead", "`monet`'s"]
+    head += ["after a second", "overhead", "`anytime_joint`'s"]
     return _table(head, lines)
 
 

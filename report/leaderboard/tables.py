@@ -136,7 +136,7 @@ def winners(board: Board) -> pd.DataFrame:
     Returns:
         ``family``, ``fraction``, ``problems`` (and as many networks), ``best`` and ``quick``
         (names, the one that solves most first; quick: by the plan that each had after a second),
-        the first one's median, ``best_overhead`` and ``quick_overhead``, and ``monet_overhead``.
+        the first one's median, ``best_overhead`` and ``quick_overhead``, and ``joint_overhead``.
     """
     lines = []
     for (kind, fraction), near in board.entries.groupby(["family", "fraction"]):
@@ -148,11 +148,12 @@ def winners(board: Board) -> pd.DataFrame:
         for label, column in (("best", "overhead"), ("quick", "overhead_1")):
             names, overhead = _winner(plain, asked, column)
             line |= {label: ", ".join(names), f"{label}_overhead": overhead}
-        line["monet_overhead"] = _winner(near[near["strategy"] == "monet"], asked, "overhead")[1]
+        joint = near[near["strategy"] == "anytime_joint"]
+        line["joint_overhead"] = _winner(joint, asked, "overhead")[1]
         lines.append(line)
     columns = [
         *("family", "fraction", "problems"),
-        *("best", "best_overhead", "quick", "quick_overhead", "monet_overhead"),
+        *("best", "best_overhead", "quick", "quick_overhead", "joint_overhead"),
     ]
     frame = pd.DataFrame(lines, columns=columns)
     return frame.sort_values(["family", "fraction"], ascending=[True, False], kind="stable")

@@ -1,1 +1,1 @@
-"""MONeT: joint choice of schedule and implementations (Shah et al., ICLR 2021)."""
+"""MONeT: schedule and implementations in one integer program (Shah et al., ICLR 2021)."""

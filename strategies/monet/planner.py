@@ -1,149 +1,175 @@
-"""monet: the cheapest schedule and implementations within a budget (Shah et al., ICLR 2021)."""
+"""monet: the published integer program, solved by HiGHS (Shah et al., ICLR 2021)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
-from rematbench.graphs.files import read_plan
+from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.kinds import Kind
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    available_threads,
+    cheapest_within,
+    check_choice,
+    check_share,
+)
 from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.intervals.planner import warm_up
-from rematbench.strategies.monet.large import LARGE, LargeRun
+from rematbench.strategies.joint.ways import VARIANTS, Ways
+from rematbench.strategies.monet.decode import decoded
 from rematbench.strategies.monet.published import Locals, Published
-from rematbench.strategies.monet.run import UNLIMITED, PlanningRun
-from rematbench.strategies.monet.ways import JOINT, VARIANTS, Ways
-from rematbench.strategies.scheduling.solver import SOLVER
+from rematbench.strategies.scheduling.solver import SOLVER, Solver
 from rematbench.strategies.scheduling.space import check
 
-RELEASED = "released"
-PRESOLVE, PLANNING = 0.7, 0.1
-"""Shares of the time limit for the published program's presolve, and for the plan beside it."""
-MOST_PLANNING = 20.0
-"""Seconds for that plan at most: it is the sizes that ``released`` is asked for."""
+# Budgets that the program is given, over the real one: it knows neither all ops nor all values.
+_FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
+# Share of the time limit for presolve, where its size is asked for.
+_PRESOLVE = 0.7
 
 
 @dataclass(frozen=True)
 class Monet:
-    """The cheapest plan within a budget, implementations included, with a proven bound.
+    """MONeT's integer program as published: schedule and implementations in one solve.
+
+    Its solution says what is stored before each backward op and how backward ops are computed. The
+    plan that does so is simulated; where it needs more than the program counted, the program is
+    solved for less. The search for the same problem that is ours is ``anytime_joint``.
 
     Attributes:
-        variant: ``full``; or the ablation of Figures 4 and 6: ``noop``, ``conv``, ``output``,
-            ``intermediate``. Those that do not weigh convolution algorithms choose the fastest
-            that fit afterwards (appendix G). ``released`` plans like ``full`` (``noop`` without
-            ``operators``), for 20 s at most, and puts the size of the published program into the
-            row (Table 7).
-        gap: relative gap (cost - bound) / cost at which to stop.
-        operators: of ``released``: MONeT; False: MONeT-NoOp.
-        locals: of ``released``: appendix B's bound of local memory, ``loose`` or ``tight``.
-        known: plan files, warm starts like :attr:`Problem.warm_starts`; in a sweep, ``sweep``
-            stands for those of its earlier jobs.
+        operators: MONeT; False: MONeT-NoOp, without a choice of implementations.
+        locals: appendix B's bound of local memory, ``loose`` or ``tight``.
+        gap: relative gap at which HiGHS stops.
+        presolve: put the size that HiGHS's presolve leaves into the row, too (Table 7).
 
     Raises:
         ConfigError: an option is out of its range.
     """
 
     traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True)
-    variant: Literal["full", "noop", "conv", "output", "intermediate", "released"] = "full"
-    gap: float = 0.005
     operators: bool = True
     locals: Locals = "loose"
-    known: Sequence[str] = ()
+    gap: float = 0.005
+    presolve: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("variant", self.variant, (*VARIANTS, RELEASED))
         check_choice("locals", self.locals, get_args(Locals))
         check_share("gap", self.gap)
-        if isinstance(self.known, str):
-            raise ConfigError(
-                f"strategy.known is {self.known!r}; give a list of plan files, or in a sweep: sweep"
-            )
 
     @property
     def kinds(self) -> frozenset[Kind]:
         """What it chooses from (:class:`~rematbench.strategies.base.ChoosesImplementations`)."""
-        return VARIANTS[self.operations]
-
-    @property
-    def operations(self) -> str:
-        """The variant that says which implementations there are."""
-        if self.variant != RELEASED:
-            return self.variant
-        return "full" if self.operators else "noop"
-
-    @property
-    def contained(self) -> frozenset[str]:
-        """Variants whose plans are warm starts in a sweep."""
-        everything = self.operations == "full"
-        return frozenset(VARIANTS if everything else {"noop", self.operations})
+        return VARIANTS["full" if self.operators else "noop"]
 
     @property
     def wants_density(self) -> bool:
         """MONeT is lossless and dense."""
         return False
 
-    def warm_up(self) -> None:
-        """Compile the kernels, however long that takes."""
-        warm_up()
-        replace(self, known=(), gap=0.5).plan(Problem(unit_chain(6), 4, 3600.0))
-
     def plan(self, problem: Problem) -> Solution:
-        """The plan, and a bound for every plan of the graph with first computes in order.
+        """The plan; ``objective`` is the program's, and ``extra`` has its size.
 
         Raises:
             NotApplicable: a graph without a loss, or whose ops overwrite by default.
-            Infeasible: no plan was found; ``proven`` where there is none.
+            Infeasible: the program has no solution.
+            Stopped: HiGHS found none in time; says how large the program is.
         """
         graph, budget = problem.graph, problem.budget
         loss = graph.loss_index
         if loss is None or any(op.phase is Phase.FORWARD for op in graph.ops[loss:]):
             raise NotApplicable("MONeT plans training steps: a loss, and only backward after it")
-        sizes: dict[str, Any] = {}
-        warm_starts = (*problem.warm_starts, *map(read_plan, self.known))
-        problem = replace(problem, warm_starts=warm_starts)
-        if self.variant == RELEASED:
-            sizes = self._published(problem)
-            seconds = min(PLANNING * problem.time_limit, MOST_PLANNING)
-            problem = replace(problem, time_limit=seconds)
-        started = planning_seconds()
         check(graph, budget)
-        ways = Ways.of(graph, self.kinds, budget)
-        joint = self.operations in JOINT
-        kind = LargeRun if len(graph.ops) > LARGE else PlanningRun
-        run = kind(problem, ways, joint, self.gap, started)
-        with run.progress.interruptible():
-            run.run()
-        return self._solution(run, sizes)
-
-    def _solution(self, run: PlanningRun, sizes: dict[str, Any]) -> Solution:
-        everything, progress = run.ways.everything, run.progress
-        if progress.plan is None:
-            proven = progress.bound == inf and everything
-            raise Infeasible(
-                f"no plan within {run.problem.budget} bytes "
-                + ("exists" if proven else f"was found in {run.problem.time_limit:g} s"),
-                smallest_peak_found=progress.leanest,
-                proven=proven,
-            )
+        started = planning_seconds()
+        order = program_order(graph)
+        fits = budget is None or simulate(graph, order).peak_bytes <= budget
+        if budget is None or (fits and not self.presolve):
+            return Solution(order, seconds=planning_seconds() - started)
+        run = _Run(self, problem, budget, started)
+        try:
+            factor, plan, _, curve = cheapest_within(problem, run.candidates())
+        except Infeasible as error:
+            raise run.without_plan(error) from None
+        details = {**run.facts, "program_budget_bytes": int(factor * budget), "curve": curve}
         return Solution(
-            progress.plan,
-            min(progress.bound, progress.cost) if everything else None,
-            "any" if everything else None,
-            variant=self.variant,
+            plan,
+            objective=run.objective[factor],
             solver=SOLVER,
-            seconds=planning_seconds() - progress.started,
-            details={**run.details(), **sizes},
+            seconds=planning_seconds() - started,
+            details=details,
         )
 
-    def _published(self, problem: Problem) -> dict[str, Any]:
-        """Which of the published programs it is, and its size."""
-        room = UNLIMITED if problem.budget is None else problem.budget
-        program = Published(problem.graph, room, self.operators, self.locals)
-        sizes = program.sizes(PRESOLVE * problem.time_limit)
-        return {"operators": self.operators, "locals": self.locals, **sizes}
+
+class _Run:
+    """The program for one budget after another, until a plan fits.
+
+    Attributes:
+        facts: the size of the program for the whole budget, for a row's ``extra``.
+        objective: of the solutions, by factor of the budget, in the graph's cost unit.
+    """
+
+    def __init__(self, options: Monet, problem: Problem, budget: int, started: float) -> None:
+        self.options, self.problem, self.budget = options, problem, budget
+        self.ways = Ways.of(problem.graph, options.kinds, budget)
+        self.deadline = started + problem.time_limit
+        self.facts: dict[str, Any] = {"operators": options.operators, "locals": options.locals}
+        self.objective: dict[float, float] = {}
+        self.status = "time_limit"
+
+    def candidates(self) -> Iterator[tuple[float, Callable[[], Plan]]]:
+        """(factor of the budget, plan) for each solution."""
+        for factor in _FACTORS:
+            x = self._solve(factor)
+            if x is None:
+                return
+            plan = decoded(*x, self.ways, self.budget)
+            yield factor, partial(_same, plan)
+            if simulate(self.problem.graph, plan).peak_bytes <= self.budget:
+                return
+
+    def _solve(self, factor: float) -> tuple[Published, Any] | None:
+        options, problem = self.options, self.problem
+        room = int(factor * self.budget)
+        published = Published(problem.graph, room, options.operators, options.locals)
+        if factor == 1.0:
+            self.facts |= published.facts
+            if options.presolve:
+                left = max(0.0, self.deadline - planning_seconds())
+                self.facts |= published.presolved(_PRESOLVE * left)
+        threads = available_threads()
+        solver = Solver(published.program, integral=True, seed=problem.seed, threads=threads)
+        solver.stop_when(options.gap)
+        outcome = solver.run(self.deadline, lambda: False)
+        if outcome is None or outcome.x is None or outcome.objective is None:
+            self.status = "infeasible" if outcome and outcome.bound == inf else "time_limit"
+            return None
+        self.objective[factor] = published.cost_of(outcome.objective)
+        return published, outcome.x
+
+    def without_plan(self, error: Infeasible) -> Infeasible:
+        """What is said where no plan fits."""
+        rows, columns = (self.facts.get(f"published_{each}", 0) for each in ("rows", "columns"))
+        size = f"MONeT's program, {rows:,} rows and {columns:,} columns,"
+        if self.status == "infeasible":
+            return Infeasible(
+                f"{size} has no solution for {self.budget} bytes, or for those at which its plans "
+                "fit; anytime_joint searches without it",
+                smallest_peak_found=error.smallest_peak_found,
+                details=self.facts,
+            )
+        return Stopped(
+            f"HiGHS found no solution of {size} in {self.problem.time_limit:g} s whose plan fits; "
+            "give more time_limit, or use anytime_joint",
+            smallest_peak_found=error.smallest_peak_found,
+            details=self.facts,
+        )
+
+
+def _same(plan: Plan) -> Plan:
+    return plan

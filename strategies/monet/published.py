@@ -1,9 +1,8 @@
-"""The integer program as MONeT's authors published it, for its size (appendix H, Table 7).
+"""The integer program as MONeT's authors published it (appendices B, C and H).
 
-It differs from the planner's model: every forward op has variables at every backward op, locals
-are bounded as if all later ops were recomputed (appendix B), and products become variables
-(appendix C.4). The rows are eqs. 7, 8 and 12 to 16, with the shifted indices of eqs. 7, 8 and 15
-corrected as Algorithm 2 reads. It is not solved here.
+Every forward op has variables at every backward op, locals are bounded as if all later ops were
+recomputed (appendix B), and products become variables (appendix C.4). The rows are eqs. 7, 8 and
+12 to 16, with the shifted indices of eqs. 7, 8 and 15 corrected as Algorithm 2 reads.
 """
 
 from __future__ import annotations
@@ -77,40 +76,59 @@ class Published:
         bound: of locals.
 
     Attributes:
-        program: for HiGHS.
+        program: for HiGHS; it counts what forward ops cost, as shares of the graph's, in percent.
+            Ways of a backward op cost the same.
+        backward: the backward ops, in order: the program's stages.
+        r, s: columns by stage and node: computed again there; stored before it. The last row of
+            r has none.
+        d: columns of each stage's ways, where there are several.
+        of_op: the node of a forward op.
+        side: the node of a node's mask, or indices.
     """
 
     def __init__(self, graph: Graph, budget: int, operators: bool, bound: Locals) -> None:
         self.graph, self.tables = graph, graph.tables
         self.operators, self.bound = operators, bound
         self.room = float(budget)
+        costs = self.tables.cost[self.tables.op_first[:-1]]
+        self._unit = float(costs[graph.needed_ops()].sum() or 1.0) / 100.0
         self.ops = forward_ops(graph)
         self.program = LinearProgram()
         self._nodes()
         self._columns()
+        choosing = (op for op, node in self.of_op.items() if self._chooses(node))
+        self.program.offset = 100.0 - sum(map(self._cost, choosing))
         for k in range(len(self.backward)):
             self._links(k)
             self._in_place(k)
             self._memory(k)
         self._forward_memory()
 
-    def sizes(self, seconds: float) -> dict[str, int]:
-        """Rows and columns, and those that HiGHS's presolve leaves.
-
-        These are missing where it did not end in time, or proved that the program has no solution.
-        """
+    @property
+    def facts(self) -> dict[str, int]:
+        """Forward ops, rows and columns, for a row's ``extra``."""
         size = self.program.size
-        found = {
+        return {
             "forward_ops": len(self.ops),
             "published_rows": size["rows"],
             "published_columns": size["columns"],
         }
+
+    def presolved(self, seconds: float) -> dict[str, int]:
+        """Rows and columns that HiGHS's presolve leaves.
+
+        These are missing where it did not end in time, or proved that the program has no solution.
+        """
         status, left = presolved(self.program, seconds)
         if status == "infeasible":
-            found["published_infeasible"] = 1
-        elif status == "optimal":
-            found |= {"presolved_rows": left["rows"], "presolved_columns": left["columns"]}
-        return found
+            return {"published_infeasible": 1}
+        if status == "optimal":
+            return {"presolved_rows": left["rows"], "presolved_columns": left["columns"]}
+        return {}
+
+    def cost_of(self, objective: float) -> float:
+        """The cost of a whole step in the graph's unit, from the program's objective."""
+        return objective * self._unit
 
     # Nodes: the forward ops, and after each ReLU or max-pool its mask or index.
 
@@ -171,7 +189,7 @@ class Published:
     def _columns(self) -> None:
         nodes, stages, column = len(self.size), len(self.backward), self.program.column
         self.algorithms = {
-            self.of_op[op]: self._workspaces(op)
+            self.of_op[op]: self._ways(op)
             for op in self.ops
             if self.graph.ops[op].name.startswith("convolution")
         }
@@ -181,25 +199,43 @@ class Published:
             if name.split("_")[0] in ("relu", "hardtanh", "native") and "batch" not in name
         }
         self.r, self.s = (np.full((stages + 1, nodes), -1, dtype=np.int64) for _ in range(2))
-        for table, cost in ((self.r, 1.0), (self.s, 0.0)):  # s[k]: stored before backward op k
-            for place in np.ndindex(stages, nodes):
-                table[place] = column(cost, integral=True)
+        again = np.zeros(nodes)  # what computing a node again costs, if it has no algorithms
+        for op, node in self.of_op.items():
+            again[node] = 0.0 if self._chooses(node) else self._cost(op)
+        for k, node in np.ndindex(stages, nodes):
+            self.r[k, node] = column(float(again[node]), integral=True)
+        for place in np.ndindex(stages, nodes):  # s[k]: stored before backward op k
+            self.s[place] = column(integral=True)
         self.q = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
         self.p = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
         self.a: list[dict[int, list[int]]] = [{} for _ in range(stages + 1)]
         for k in range(stages + 1):
-            for node, spaces in self.algorithms.items():
-                if self.operators and len(spaces) > 1:
-                    self.a[k][node] = [column(1.0 - 0.01 * n, True) for n in range(len(spaces))]
+            for node, ways in self.algorithms.items():
+                if self._chooses(node):
+                    costs = (self.tables.cost[ways] / self._unit).tolist()
+                    self.a[k][node] = [column(cost, integral=True) for cost in costs]
         self.d = [
             [column(integral=True) for _ in each.ways] if len(each.ways) > 1 else []
             for each in self.backward
         ]
 
-    def _workspaces(self, op: int) -> list[float]:
-        ways = self.graph.ops[op].implementations
-        wanted = [way for way in ways if kinds_of(way.name) <= {Kind.DEFAULT, Kind.CONVOLUTION}]
-        return [float(way.workspace_bytes) for way in (wanted if self.operators else wanted[:1])]
+    def _cost(self, op: int) -> float:
+        return float(self.tables.cost[int(self.tables.op_first[op])]) / self._unit
+
+    def _chooses(self, node: int) -> bool:
+        return self.operators and len(self.algorithms.get(node, ())) > 1
+
+    def _ways(self, op: int) -> list[int]:
+        """Implementations that are algorithms of a convolution."""
+        first = int(self.tables.op_first[op])
+        names = enumerate((way.name for way in self.graph.ops[op].implementations), first)
+        ways = [n for n, name in names if kinds_of(name) <= {Kind.DEFAULT, Kind.CONVOLUTION}]
+        return ways if self.operators else ways[:1]
+
+    def _workspace(self, k: int, node: int) -> list[Term]:
+        columns, ways = self.a[k].get(node, ()), self.algorithms.get(node, ())
+        sizes = self.tables.workspace[list(ways)].astype(float).tolist()
+        return list(zip(columns, sizes, strict=True)) if columns else []
 
     def _equal(self, left: list[int], right: list[int], constant: float = 0.0) -> None:
         self.program.at_most(left, right, constant)
@@ -294,7 +330,7 @@ class Published:
             waiting = self._stored(k, ~ready)
             own = float(size[node] + size[local & ~sure].sum())
             terms = [(self.r[k, node], own), *waiting, *chosen]
-            terms += zip(self.a[k].get(node, ()), self.algorithms.get(node, ()), strict=False)
+            terms += self._workspace(k, node)
             terms += self._stored(k + 1, before & ~local & ~sure)
             self.program.row(terms, room - size[sure & before].sum())
             terms = [*self._stored(k + 1, ready & ~sure), *waiting, *chosen]
@@ -313,6 +349,6 @@ class Published:
             columns = self.a[-1].get(node, [])
             if columns:
                 self._equal(columns, [], 1.0)
-            terms += zip(columns, self.algorithms.get(node, ()), strict=False)
+            terms += self._workspace(-1, node)
             used = float(self.size[node] + self.size[local].sum()) + self.graph.resident_bytes
             self.program.row(terms, self.room - used)

@@ -161,7 +161,14 @@ def test_a_solver_that_was_left_behind_takes_no_time_of_the_next_job() -> None:
     assert not _World().is_another(request)
 
 
-ANYTIME = ("anytime", "checkmate_d", "checkmate_ilp", "hierarchical", "moccasin", "monet")
+ANYTIME = (
+    "anytime",
+    "anytime_joint",
+    "checkmate_d",
+    "checkmate_ilp",
+    "hierarchical",
+    "moccasin",
+)
 
 
 @cache

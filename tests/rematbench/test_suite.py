@@ -369,7 +369,7 @@ def test_summary_of_hand_made_rows(tmp_path: Path) -> None:
     rows[0]["measured_overhead"] = 0.1
     found = headlines(rows).set_index("strategy").eager_peak_at_10_percent
     assert found["checkpoint_all"] == pytest.approx(90 / 80)
-    assert THEIRS["resnet50", "monet"] == pytest.approx(5.7 / 15.1)
+    assert THEIRS["resnet50", "anytime_joint"] == pytest.approx(5.7 / 15.1)
 
 
 def test_nothing_to_summarise(tmp_path: Path) -> None:

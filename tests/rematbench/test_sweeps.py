@@ -22,7 +22,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.row import Row, find_rows
 from rematbench.strategies.base import Problem
-from rematbench.strategies.monet.planner import Monet
+from rematbench.strategies.joint.planner import AnytimeJoint
 
 HOUSE = Path(__file__).parents[2]
 STRATEGY = """
@@ -272,7 +272,7 @@ def test_limits_are_checked(place: Path, override: str, said: str) -> None:
 def test_finished_plans_are_warm_starts(place: Path) -> None:
     (place / "handed_networks.py").write_text(NETWORK)
     model = ("model=python", "model.target=handed_networks:deep", "batch_size=8")
-    jobs = (*model, "strategy=monet", "time_limit=0.5")
+    jobs = (*model, "strategy=anytime_joint", "time_limit=0.5")
     known = ("strategy.variant=noop,full", "strategy.known=sweep", "budget=0.5,0.7")
     sweep(*jobs, *known)
     found = rows()
@@ -283,11 +283,11 @@ def test_finished_plans_are_warm_starts(place: Path) -> None:
     assert wide_full <= wide_noop <= noop
     sweep(*jobs, *known)
     assert all(row["extra"]["cached"] for row in rows())
-    assert "conv" not in Monet("output").contained
+    assert "conv" not in AnytimeJoint("output").contained
 
 
 def test_plans_of_another_graph_are_refused(place: Path) -> None:
     write_plan(place / "plan.json", program_order(unit_chain(3)))
-    monet = Monet(known=[str(place / "plan.json")])
+    joint = AnytimeJoint(known=[str(place / "plan.json")])
     with pytest.raises(ConfigError, match="is not of this graph"):
-        monet.plan(Problem(unit_chain(2), 5, time_limit=1))
+        joint.plan(Problem(unit_chain(2), 5, time_limit=1))

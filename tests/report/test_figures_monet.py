@@ -47,20 +47,28 @@ def _job(strategy: str, peak: int, overhead: float, variant: str | None = None) 
 
 
 def test_memory_at_ten_percent() -> None:
-    rows = [_job("monet", 50, 0.08, "full"), _job("monet", 40, 0.2, "full")]
+    rows = [_job("anytime_joint", 50, 0.08, "full"), _job("anytime_joint", 40, 0.2, "full")]
     rows += [_job("checkmate_o", 80, 0.1)]
     found = memory_table(tradeoffs(rows)).to_dict("records")[0]
-    assert (found["monet"], found["checkmate_o"], found["checkmate_d"]) == (50, 80, None)
+    assert (found["anytime_joint"], found["checkmate_o"], found["checkmate_d"]) == (50, 80, None)
 
 
 def test_gist_beside_the_leanest_plan() -> None:
-    rows = [_job("gist", 60, 0.3), _job("monet", 50, 0.08, "full"), _job("monet", 40, 0.2, "full")]
+    rows = [
+        _job("gist", 60, 0.3),
+        _job("anytime_joint", 50, 0.08, "full"),
+        _job("anytime_joint", 40, 0.2, "full"),
+    ]
     found = gist_table(tradeoffs(rows)).to_dict("records")[0]
-    assert (found["gist_memory"], found["monet_memory"], found["monet_overhead"]) == (0.6, 0.4, 0.2)
+    assert (
+        found["gist_memory"],
+        found["anytime_joint_memory"],
+        found["anytime_joint_overhead"],
+    ) == (0.6, 0.4, 0.2)
 
 
 def test_no_plan_counts_as_dearest() -> None:
-    costs = {"monet": 1.0, "monet conv": 1.1, "monet noop": None}
+    costs = {"anytime_joint": 1.0, "anytime_joint conv": 1.1, "anytime_joint noop": None}
     data = pd.DataFrame(
         [{"model": "vgg16", "budget": 0.5, "system": k, "cost": c} for k, c in costs.items()]
     )
@@ -68,7 +76,7 @@ def test_no_plan_counts_as_dearest() -> None:
 
 
 def test_variants_without_a_plan_are_named(tmp_path: Path) -> None:
-    rows = [_job("monet", 53, -0.1, name) for name in ("full", "conv", "noop")]
+    rows = [_job("anytime_joint", 53, -0.1, name) for name in ("full", "conv", "noop")]
     rows[2] |= {"status": "infeasible", "cost": None, "overhead": None}
     drawn = [Record(row, tmp_path / f"{i}/row.json", str(i)) for i, row in enumerate(rows)]
     text = figures.draw("monet_fig4", drawn, tmp_path)[3].read_text()
@@ -77,8 +85,8 @@ def test_variants_without_a_plan_are_named(tmp_path: Path) -> None:
 
 
 def test_seconds_are_of_budgets_that_every_system_was_asked_for() -> None:
-    rows = [_job("monet", 53, 0.1, "full"), _job("monet", 50, 0.1, "full")]
-    rows += [_job("monet", 50, 0.2, "noop"), _job("anytime", 50, 0.3, None)]
+    rows = [_job("anytime_joint", 53, 0.1, "full"), _job("anytime_joint", 50, 0.1, "full")]
+    rows += [_job("anytime_joint", 50, 0.2, "noop"), _job("anytime", 50, 0.3, None)]
     drawn = [Record(row, Path(f"{i}/row.json"), str(i)) for i, row in enumerate(rows)]
     found = seconds_table([each.row for each in select("monet_table5", drawn).records], 5)
     assert found["budget"].tolist() == [0.5] * 3
@@ -88,9 +96,9 @@ def test_case_and_algorithms(tmp_path: Path) -> None:
     graph = unit_chain(3)
     write_graph(tmp_path / "graph.json.gz", graph)
     write_plan(tmp_path / "plan.json", program_order(graph))
-    found = case_table({"checkpoint_all": tmp_path, "monet": tmp_path})
+    found = case_table({"checkpoint_all": tmp_path, "anytime_joint": tmp_path})
     assert len(found) == len(graph.ops)
-    assert (found["monet recomputation"] == 0).all()
+    assert (found["anytime_joint recomputation"] == 0).all()
     with pytest.raises(StopIteration):
         algorithm_table(tmp_path)  # no convolution
 

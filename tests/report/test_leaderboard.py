@@ -130,10 +130,10 @@ def test_what_is_doubled_missing_or_failed_is_named() -> None:
 
 
 def test_faster_implementations_and_lossy_plans_do_not_set_the_measure() -> None:
-    others = {"monet": 90.0, "gist": 80.0, "checkmate_o": 95.0}
+    others = {"anytime_joint": 90.0, "gist": 80.0, "checkmate_o": 95.0}
     rows = [*ROWS[:3], *(entry("resnet50", 0.7, *each) for each in others.items())]
     found = board(rows).entries.set_index("strategy")
-    assert found.loc["monet", "ratio"] == pytest.approx(0.9)
+    assert found.loc["anytime_joint", "ratio"] == pytest.approx(0.9)
     assert found["best"].to_dict() == {
         **{"anytime": True, "dtr": True, "ap_sqrt": False},
         **dict.fromkeys(others, False),
@@ -360,12 +360,12 @@ def test_the_document() -> None:
     assert "survive" not in document(ROWS, (), "rows.csv.gz")
 
 
-def test_monet_and_who_sees_no_workspaces_stand_beside_the_winners() -> None:
-    others = {"monet": 90.0, "gist": 80.0, "checkmate_d": 99.0}
+def test_joint_plans_and_who_sees_no_workspaces_stand_beside_the_winners() -> None:
+    others = {"anytime_joint": 90.0, "gist": 80.0, "checkmate_d": 99.0}
     rows = [*ROWS, *(entry("resnet50", 0.7, *each) for each in others.items())]
     line = tables.winners(board(rows)).set_index(["family", "fraction"]).loc[("CNN", 0.7)]
     assert line["best"] == "anytime, dtr"
-    assert line["monet_overhead"] == pytest.approx(-0.1)
+    assert line["joint_overhead"] == pytest.approx(-0.1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rematbench import costmodel, validator
-from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable
+from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, Stopped
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.kinds import kinds_of, ways_of
 from rematbench.graphs.plan import Compute, Plan, program_order, with_frees
@@ -24,9 +24,12 @@ from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import ChoosesImplementations, Problem
 from rematbench.strategies.checkmate_compared import CheckmateCompared
 from rematbench.strategies.gist import Gist
+from rematbench.strategies.joint.planner import AnytimeJoint
+from rematbench.strategies.joint.space import ImplementationSpace
+from rematbench.strategies.joint.ways import VARIANTS, Ways
+from rematbench.strategies.monet.decode import stages_of
 from rematbench.strategies.monet.planner import Monet
 from rematbench.strategies.monet.published import Locals, Published, forward_ops
-from rematbench.strategies.monet.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
@@ -40,7 +43,7 @@ LOCALS = get_args(Locals)
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> None:
     """Compiled beforehand, so that time limits are the planner's alone."""
-    Monet().warm_up()
+    AnytimeJoint().warm_up()
 
 
 def tiny() -> Graph:
@@ -104,7 +107,7 @@ def every_plan() -> list[tuple[int, float]]:
 def test_bound_and_plan_against_brute_force(budget: int, every_plan) -> None:
     best = min((cost for peak, cost in every_plan if peak <= budget), default=None)
     try:
-        found = Monet(gap=0.0).plan(Problem(tiny(), budget, time_limit=SECONDS))
+        found = AnytimeJoint(gap=0.0).plan(Problem(tiny(), budget, time_limit=SECONDS))
     except Infeasible as error:
         assert best is None, error  # noqa: PT017
         return
@@ -130,7 +133,7 @@ def planned(variant: str, fraction: float) -> tuple[float, float, Plan]:
     """Cost, bound and plan."""
     _, graph, base = network(variant)
     budget = int(fraction * base.peak_bytes)
-    found = Monet(variant).plan(Problem(graph, budget, time_limit=SECONDS))
+    found = AnytimeJoint(variant).plan(Problem(graph, budget, time_limit=SECONDS))
     trace = simulate(graph, found.plan)
     assert trace.peak_bytes <= budget
     assert found.bound_of == "any"
@@ -164,7 +167,7 @@ def test_order_of_the_ablation(budget: int) -> None:
     for variant in VARIANTS:
         graph = allowed(variant)
         try:
-            found = Monet(variant, gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
+            found = AnytimeJoint(variant, gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
         except Infeasible:
             cost[variant] = math.inf
             continue
@@ -182,7 +185,8 @@ def test_full_is_cheaper_than_noop() -> None:
 def test_published_program(operators: bool) -> None:
     _, graph, base = network("full" if operators else "noop")
     room = int(0.7 * base.peak_bytes)
-    loose, tight = (Published(graph, room, operators, bound).sizes(60) for bound in LOCALS)
+    programs = [Published(graph, room, operators, bound) for bound in LOCALS]
+    loose, tight = (program.facts | program.presolved(60) for program in programs)
     for sizes in (loose, tight):
         assert 0 < sizes["presolved_rows"] <= sizes["published_rows"]
         assert 0 < sizes["presolved_columns"] <= sizes["published_columns"]
@@ -190,11 +194,63 @@ def test_published_program(operators: bool) -> None:
     assert loose["forward_ops"] == len(forward_ops(graph))
 
 
-def test_released_plans_and_tells_the_size() -> None:
+@pytest.mark.parametrize("operators", [False, True])
+def test_the_published_program_is_solved_and_its_plan_fits(operators: bool) -> None:
+    _, graph, base = network("full" if operators else "noop")
+    costs = []
+    for fraction in (0.9, 0.75):
+        budget = int(fraction * base.peak_bytes)
+        found = Monet(operators).plan(Problem(graph, budget, time_limit=60))
+        trace = simulate(graph, found.plan)
+        assert trace.peak_bytes <= budget
+        assert found.details["program_budget_bytes"] <= budget
+        assert found.details["published_rows"] > 5000
+        ours = AnytimeJoint("full" if operators else "noop")
+        bound = ours.plan(Problem(graph, budget, time_limit=SECONDS)).bound
+        assert bound is None or bound <= trace.cost * (1 + 1e-9)
+        costs.append(trace.cost)
+    assert costs == sorted(costs)
+
+
+def test_stages_of_the_published_program_are_those_of_the_backward_ops() -> None:
+    _, graph, base = network("full")
+    published = Published(graph, base.peak_bytes, True, "loose")
+    space = ImplementationSpace.start(Ways.of(graph, Monet().kinds), base.peak_bytes, joint=True)
+    stages = stages_of(published, space)
+    assert (np.diff(stages) >= 0).all()
+    kinds = {
+        "convolution_backward": "convolution",
+        "threshold_backward": "relu",
+        "max_pool2d_with_indices_backward": "max_pool",
+        "native_batch_norm_backward": "_native_batch_norm",
+    }
+    for op, k in zip(space.stages.tolist(), stages.tolist(), strict=True):
+        reads = graph.tables.reads[int(graph.tables.op_first[op])]
+        writers = set(graph.tables.writer[reads].tolist())
+        if not writers & set(range(graph.loss_index)):  # the gradient of the first weight
+            continue
+        name, node = graph.ops[op].name, published.name[published.backward[k].node]
+        wanted = [of_forward for prefix, of_forward in kinds.items() if name.startswith(prefix)]
+        assert not wanted or node.startswith(wanted[0])
+
+
+def test_without_a_plan_the_published_program_says_how_large_it_is() -> None:
+    _, graph, base = network("full")
+    budget = int(0.7 * base.peak_bytes)
+    with pytest.raises(
+        Stopped, match=r"of MONeT's program, [\d,]+ rows and [\d,]+ columns"
+    ) as caught:
+        Monet().plan(Problem(graph, budget, time_limit=0.0))
+    assert caught.value.details["published_rows"] > 5000
+    with pytest.raises(Infeasible, match="has no solution for") as caught:
+        Monet().plan(Problem(graph, graph.floor_bytes(), time_limit=60))
+    assert not caught.value.proven
+
+
+def test_its_size_after_presolve_is_in_the_row() -> None:
     _, graph, base = network("noop")
-    strategy = Monet("released", operators=False)
-    found = strategy.plan(Problem(graph, int(0.7 * base.peak_bytes), time_limit=SECONDS))
-    assert found.variant == "released"
+    strategy = Monet(operators=False, presolve=True)
+    found = strategy.plan(Problem(graph, int(0.8 * base.peak_bytes), time_limit=60))
     assert found.details["presolved_rows"] > 0
     assert found.details["operators"] is False
 
@@ -208,7 +264,8 @@ def test_size_of_the_published_program() -> None:
     """Table 7: 40 forward ops, 12,772 x 6,306, for VGG-16 without operators."""
     graph = capture(make_model("vgg16", batch_size=8, resolution=224)).graph
     room = int(0.71 * simulate(graph, program_order(graph)).peak_bytes)
-    found = Published(graph, room, False, "loose").sizes(60)
+    program = Published(graph, room, False, "loose")
+    found = program.facts | program.presolved(60)
     assert found["forward_ops"] == 40
     assert found["presolved_rows"] == pytest.approx(12772, rel=0.15)
     assert found["presolved_columns"] == pytest.approx(6306, rel=0.15)
@@ -219,7 +276,7 @@ def test_executed() -> None:
     graph = captured.graph
     base = simulate(graph, program_order(graph))
     budget = int(0.6 * base.peak_bytes)
-    plan = Monet().plan(Problem(graph, budget, time_limit=SECONDS)).plan
+    plan = AnytimeJoint().plan(Problem(graph, budget, time_limit=SECONDS)).plan
     found = validator.measure(captured, plan, device="cpu", repeats=1)
     assert found.reason is None
     assert found.verdict in ("exact", "rounding")  # by what the plan came to choose
@@ -234,7 +291,7 @@ def test_concatenations_need_not_be_in_memory() -> None:
     captured = with_alternatives(plain, VARIANTS["full"])
     captured = replace(captured, graph=costmodel.apply("roofline", captured.graph, captured))
     budget = simulate(captured.graph, program_order(captured.graph)).peak_bytes // 3
-    plan = Monet().plan(Problem(captured.graph, budget, time_limit=2 * SECONDS)).plan
+    plan = AnytimeJoint().plan(Problem(captured.graph, budget, time_limit=2 * SECONDS)).plan
     ways = {way for _, way in ways_of(captured.graph, plan)}
     assert ways & {"parts", "parts:winograd_image"}
     assert ways & {"parts:copy", "parts:copy+inplace"}
@@ -246,7 +303,7 @@ def test_concatenations_need_not_be_in_memory() -> None:
 
 def test_checkpoint_all_stays_the_same() -> None:
     captured, graph, base = network("full")
-    assert isinstance(Monet(), ChoosesImplementations)
+    assert isinstance(AnytimeJoint(), ChoosesImplementations)
     plain = costmodel.apply("flops", captured.graph, captured)
     only = tuple(replace(op, implementations=op.implementations[:1]) for op in plain.ops)
     again = simulate(replace(graph, ops=only), program_order(replace(graph, ops=only)))
@@ -255,24 +312,24 @@ def test_checkpoint_all_stays_the_same() -> None:
 
 def test_no_budget_and_no_alternatives() -> None:
     graph = unit_chain(6)
-    plan = Monet().plan(Problem(graph)).plan
+    plan = AnytimeJoint().plan(Problem(graph)).plan
     assert simulate(graph, plan).cost == simulate(graph, program_order(graph)).cost
-    found = Monet().plan(Problem(graph, 5, time_limit=SECONDS))
+    found = AnytimeJoint().plan(Problem(graph, 5, time_limit=SECONDS))
     assert simulate(graph, found.plan).peak_bytes <= 5
 
 
 def test_nobody_can_meet_it() -> None:
     _, graph, _ = network("full")
     with pytest.raises(Infeasible) as caught:
-        Monet().plan(Problem(graph, graph.floor_bytes() - 1))
+        AnytimeJoint().plan(Problem(graph, graph.floor_bytes() - 1))
     assert caught.value.proven
 
 
 def test_bad_input() -> None:
     with pytest.raises(ConfigError, match=r"strategy\.variant"):
-        Monet("some")
+        AnytimeJoint("some")
     with pytest.raises(ConfigError, match=r"strategy\.locals"):
-        Monet("released", locals="some")  # type: ignore[arg-type]
+        Monet(locals="some")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"strategy\.convolutions"):
         CheckmateCompared("some")
     forward_only = Graph(
@@ -282,7 +339,7 @@ def test_bad_input() -> None:
         ("a",),
     )
     with pytest.raises(NotApplicable):
-        Monet().plan(Problem(forward_only, 5))
+        AnytimeJoint().plan(Problem(forward_only, 5))
 
 
 class _Narrow(nn.Module):
@@ -301,7 +358,7 @@ class _Narrow(nn.Module):
         return self.pool(y).square().mean() + empty
 
 
-@pytest.mark.parametrize("strategy", [Monet(), Gist(), CheckmateCompared("fastest")])
+@pytest.mark.parametrize("strategy", [AnytimeJoint(), Gist(), CheckmateCompared("fastest")])
 def test_zero_weights_empty_tensors_and_odd_sizes(strategy: ChoosesImplementations) -> None:
     torch.manual_seed(0)
     workload = Workload(
@@ -338,7 +395,7 @@ def test_interrupted_it_returns_the_best() -> None:
         if words.startswith("cost"):
             raise KeyboardInterrupt
 
-    found = Monet().plan(Problem(graph, budget, time_limit=60, report=stop))
+    found = AnytimeJoint().plan(Problem(graph, budget, time_limit=60, report=stop))
     assert simulate(graph, found.plan).peak_bytes <= budget
 
 

@@ -28,14 +28,14 @@ from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import best_chain
+from rematbench.strategies.joint.bound import Bound, Grain
+from rematbench.strategies.joint.model import BoundModel, linear_minorant
+from rematbench.strategies.joint.planner import AnytimeJoint
+from rematbench.strategies.joint.search import spared, widened
+from rematbench.strategies.joint.space import ImplementationSpace
+from rematbench.strategies.joint.ways import VARIANTS, Ways
+from rematbench.strategies.joint.windows import Windows
 from rematbench.strategies.monet import large as of_large, planner
-from rematbench.strategies.monet.bound import Bound, Grain
-from rematbench.strategies.monet.model import BoundModel, linear_minorant
-from rematbench.strategies.monet.planner import Monet
-from rematbench.strategies.monet.search import spared, widened
-from rematbench.strategies.monet.space import ImplementationSpace
-from rematbench.strategies.monet.ways import VARIANTS, Ways
-from rematbench.strategies.monet.windows import Windows
 
 SEEDS = range(7)
 SECONDS = 0.5
@@ -44,7 +44,7 @@ SECONDS = 0.5
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> None:
     """Compiled beforehand, so that time limits are the planner's alone."""
-    Monet().warm_up()
+    AnytimeJoint().warm_up()
 
 
 @functools.cache
@@ -252,7 +252,7 @@ def test_one_row_for_all_positions_of_a_stage(seed: int) -> None:
 def plan_or_none(problem: Problem) -> Solution | None:
     """None where none was found, though there is one."""
     try:
-        return Monet(gap=0.0).plan(problem)
+        return AnytimeJoint(gap=0.0).plan(problem)
     except Infeasible as error:
         if error.proven:
             raise
@@ -293,7 +293,7 @@ def skip_connection(steps: int) -> Graph:
 
 def test_gradients_of_skip_connections_are_computed_again() -> None:
     graph = skip_connection(10)
-    found = Monet().plan(Problem(graph, 9, time_limit=5))
+    found = AnytimeJoint().plan(Problem(graph, 9, time_limit=5))
     assert found.plan is not None
     trace = simulate(graph, found.plan)
     codes = trace.codes[trace.codes >= 0].tolist()
@@ -372,7 +372,7 @@ def sweep(
     for share in shares:
         problem = Problem(graph, int(floor + share * (peak - floor)), 0.2, warm_starts=known)
         try:
-            plan = Monet().plan(problem).plan
+            plan = AnytimeJoint().plan(problem).plan
         except Infeasible:
             costs.append(inf)
             continue
@@ -401,7 +401,7 @@ def test_full_knows_its_ablations(seed: int) -> None:
     for variant in ("noop", "conv", "output", "intermediate", "full"):
         known = tuple(plans.values()) if variant == "full" else tuple(plans.values())[:1]
         try:
-            found = Monet(variant).plan(Problem(graph, budget, 0.2, warm_starts=known))
+            found = AnytimeJoint(variant).plan(Problem(graph, budget, 0.2, warm_starts=known))
         except Infeasible:
             continue
         plans[variant] = found.plan
@@ -424,12 +424,12 @@ def test_known_plan_files(tmp_path: Path) -> None:
     peak = simulate(graph, program_order(graph)).peak_bytes
     file = tmp_path / "known.plan.json"
     write_plan(file, program_order(graph))
-    strategy = Monet(known=[str(file)])
+    strategy = AnytimeJoint(known=[str(file)])
     strategy.warm_up()  # on another graph
     found = strategy.plan(Problem(graph, peak, 0.2))
     assert found.details["known"][0]["fits"]
     with pytest.raises(ConfigError, match=r"strategy\.known"):
-        Monet(known="file")
+        AnytimeJoint(known="file")
 
 
 def normalised(costs: tuple[float, float, float]) -> Graph:
@@ -466,7 +466,7 @@ def test_statistics_whatever_they_cost(
     """Where the only cheap way to recompute overwrites, another takes its place."""
     graph = normalised(costs)
     for budget, cost in zip((15, 19), cheapest, strict=True):
-        found = Monet(gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
+        found = AnytimeJoint(gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
         assert found.plan is not None
         assert simulate(graph, found.plan).cost == cost == Optimum(graph, budget).cost()
         for bound in models(Ways.of(graph, VARIANTS["full"], budget), budget):
@@ -510,14 +510,14 @@ def test_large_graphs_choose_ways() -> None:
     graph = repeated(layers)
     assert len(graph.ops) > planner.LARGE
     budget = 10 * (layers + 5)
-    found = Monet().plan(Problem(graph, budget, time_limit=20))
+    found = AnytimeJoint().plan(Problem(graph, budget, time_limit=20))
     trace = simulate(graph, found.plan)
     base = simulate(graph, program_order(graph))
     assert trace.peak_bytes <= budget < base.peak_bytes
     assert base.cost < trace.cost <= base.cost + 1.1 * layers
     assert base.cost < found.bound
     assert trace.cost - found.bound <= 0.005 * trace.cost
-    plain = Monet("noop").plan(Problem(graph, budget, time_limit=20))
+    plain = AnytimeJoint("noop").plan(Problem(graph, budget, time_limit=20))
     names = [way.name for op in graph.ops for way in op.implementations]
     codes = plain.plan.codes(graph)
     assert {names[code] for code in codes[codes >= 0].tolist()} == {"default"}
@@ -541,14 +541,14 @@ def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
     monkeypatch.setattr(planner, "LARGE", 0)
     graph = repeated(60)
     problem = Problem(graph, 10 * (40 + 5), time_limit=1)
-    chosen = Monet(gap=0.0).plan(problem)
+    chosen = AnytimeJoint(gap=0.0).plan(problem)
     assert chosen.details["build_seconds"] > 0
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops) - 1)
-    huge = Monet(gap=0.0).plan(problem)
+    huge = AnytimeJoint(gap=0.0).plan(problem)
     ops = tuple(replace(op, implementations=op.implementations[:1]) for op in graph.ops)
     plain = replace(problem, graph=replace(graph, ops=ops))
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops))
-    for found in (huge, Monet(gap=0.0).plan(plain)):
+    for found in (huge, AnytimeJoint(gap=0.0).plan(plain)):
         assert found.details["build_seconds"] == 0
 
 
@@ -564,8 +564,8 @@ def test_widening_a_wide_space_changes_nothing() -> None:
 def test_large_graphs_say_that_nothing_fits() -> None:
     graph = repeated(300)
     with pytest.raises(Infeasible):
-        Monet().plan(Problem(graph, graph.floor_bytes() + 10, time_limit=1))
-    everything = Monet().plan(Problem(graph, None, time_limit=5))
+        AnytimeJoint().plan(Problem(graph, graph.floor_bytes() + 10, time_limit=1))
+    everything = AnytimeJoint().plan(Problem(graph, None, time_limit=5))
     assert simulate(graph, everything.plan).cost == simulate(graph, program_order(graph)).cost
 
 

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Graph]]] = {
     "anytime": ({}, [unit_chain(7), random_graph(5, 2)]),
     "checkmate_ilp": ({}, [unit_chain(7), random_graph(5, 2)]),
     "feng_huang": ({}, [unit_chain(9), random_graph(8, 4)]),
-    "monet": ({"gap": 1e-4}, [random_graph(5, 2)]),
+    "anytime_joint": ({"gap": 1e-4}, [random_graph(5, 2)]),
     "moccasin": ({"threads": 1, "start": "none"}, [random_graph(5, 2)]),
 }
 

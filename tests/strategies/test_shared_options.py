@@ -13,6 +13,7 @@ from rematbench.strategies.checkmate.rounding import CheckmateRounding
 from rematbench.strategies.checkmate_compared import CheckmateCompared
 from rematbench.strategies.feng_huang import FengHuang
 from rematbench.strategies.gist import Gist
+from rematbench.strategies.joint.planner import AnytimeJoint
 from rematbench.strategies.monet.planner import Monet
 
 
@@ -29,9 +30,9 @@ from rematbench.strategies.monet.planner import Monet
         (lambda: CheckmateRounding(epsilon=float("nan")), "epsilon is nan; give a number"),
         (lambda: FengHuang(solver="dp"), "solver is 'dp'; choose acg or lcg"),
         (lambda: Gist(sparse="coo"), "sparse is 'coo'; choose null, csr"),
-        (lambda: Monet("fuller"), "variant is 'fuller'; choose full, "),
+        (lambda: AnytimeJoint("fuller"), "variant is 'fuller'; choose full, "),
         (lambda: Monet(locals="none"), "locals is 'none'; choose loose or tight"),
-        (lambda: Monet(gap=2.0), "gap is 2.0; give a number from 0 to below 1"),
+        (lambda: AnytimeJoint(gap=2.0), "gap is 2.0; give a number from 0 to below 1"),
     ],
 )
 def test_bad_options_are_refused(make: Callable[[], object], says: str) -> None:

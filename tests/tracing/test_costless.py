@@ -14,7 +14,7 @@ from rematbench.graphs.errors import CaptureError
 from rematbench.graphs.places import FOR_THE_USER
 from rematbench.settings import Settings
 from rematbench.sources import load
-from rematbench.strategies.monet.planner import Monet
+from rematbench.strategies.joint.planner import AnytimeJoint
 from rematbench.strategies.registry import make
 from rematbench.tracing import Captured, Workload, capture
 from rematbench.tracing.alternatives import with_alternatives
@@ -50,7 +50,7 @@ def test_the_same_alternatives() -> None:
     options = MODELS["resnet18"]
     real = make_model("resnet18", batch_size=2, **options)
     graphs = [
-        with_alternatives(capture(model), Monet().kinds).graph
+        with_alternatives(capture(model), AnytimeJoint().kinds).graph
         for model in (costless("resnet18", **options), real)
     ]
     assert graphs[0] == graphs[1]

@@ -15,8 +15,8 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, available_threads
 from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.monet.bound import Advice, Bound, Grain
-from rematbench.strategies.monet.search import (
+from rematbench.strategies.joint.bound import Advice, Bound, Grain
+from rematbench.strategies.joint.search import (
     Point,
     advised,
     fits,
@@ -27,8 +27,8 @@ from rematbench.strategies.monet.search import (
     spared,
     widened,
 )
-from rematbench.strategies.monet.space import ImplementationSpace
-from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.joint.space import ImplementationSpace
+from rematbench.strategies.joint.ways import Ways
 from rematbench.strategies.scheduling.anytime import Progress
 
 SHARES = (1.0, 0.9, 0.8, 0.7)

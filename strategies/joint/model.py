@@ -13,7 +13,7 @@ What runs between a moment and the next is a stage. Of each plan it says:
 
 These satisfy the rows below in any plan in which the ops that every plan needs first run in
 program order, but for deferrable ones, and for pairs of
-:attr:`~rematbench.strategies.monet.ways.Ways.steps`, in either order. So the optimum is a lower
+:attr:`~rematbench.strategies.joint.ways.Ways.steps`, in either order. So the optimum is a lower
 bound of such
 plans' cost: each op costs at least its cheapest way for each time that it is counted. The memory
 rows are those of the first computes, and of what is computed again: then, what it reads and makes,
@@ -30,15 +30,15 @@ from functools import cached_property
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.monet.moments import Moments
-from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.joint.moments import Moments
+from rematbench.strategies.joint.ways import Ways
 from rematbench.strategies.scheduling.program import Column, Term
 
 
 class BoundModel(Moments):
     """The program for one graph, one budget; by default of one moment, the loss.
 
-    Its arguments and attributes are those of :class:`~rematbench.strategies.monet.moments.Moments`.
+    Its arguments and attributes are those of :class:`~rematbench.strategies.joint.moments.Moments`.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ class Implementations(NamedTuple):
     Attributes:
         members: per group.
         group_of: per implementation, its group, or -1.
-        extra: per implementation, see :class:`~rematbench.strategies.monet.ways.Ways`.
+        extra: per implementation, see :class:`~rematbench.strategies.joint.ways.Ways`.
         cost: per implementation.
         recompute_group: per op, the group that recomputes it by values of its own, or -1.
         overwrites: per implementation, the value whose storage each write takes

@@ -17,8 +17,8 @@ import numpy as np
 from rematbench.graphs.ir import IntArray, Phase
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.monet.kernels import fastest, leanest, picked
-from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.joint.kernels import fastest, leanest, picked
+from rematbench.strategies.joint.ways import Ways
 from rematbench.strategies.scheduling.kernels import Ragged, computes
 from rematbench.strategies.scheduling.space import Schedule, Space
 from rematbench.strategies.stages import BoolArray, FloatArray

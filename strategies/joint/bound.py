@@ -12,9 +12,9 @@ import numpy as np
 from rematbench.graphs.ir import IntArray
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import TOLERANCE
-from rematbench.strategies.monet.model import BoundModel
-from rematbench.strategies.monet.moments import SCALE
-from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.joint.model import BoundModel
+from rematbench.strategies.joint.moments import SCALE
+from rematbench.strategies.joint.ways import Ways
 from rematbench.strategies.scheduling.solver import Idle, Solver
 from rematbench.strategies.stages import FloatArray
 

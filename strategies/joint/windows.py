@@ -23,7 +23,7 @@ import numpy as np
 
 from rematbench.graphs.ir import IntArray
 from rematbench.strategies.intervals.moments import TOLERANCE
-from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.joint.ways import Ways
 from rematbench.strategies.scheduling.program import LinearProgram
 from rematbench.strategies.scheduling.solver import Solver
 from rematbench.strategies.stages import BoolArray, FloatArray

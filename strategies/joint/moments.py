@@ -1,6 +1,6 @@
 """The bound model's columns, and its rows of the forward pass.
 
-:mod:`rematbench.strategies.monet.model` says what the columns mean, and why the rows hold in every
+:mod:`rematbench.strategies.joint.model` says what the columns mean, and why the rows hold in every
 plan.
 """
 
@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.monet.ways import Ways
+from rematbench.strategies.joint.ways import Ways
 from rematbench.strategies.scheduling.program import Column, LinearProgram, Term
 from rematbench.strategies.stages import BoolArray
 
@@ -28,7 +28,7 @@ class Moments:
     Args:
         ways: the allowed ways.
         budget: in bytes.
-        moments: numbers of steps (:attr:`~rematbench.strategies.monet.ways.Ways.steps`),
+        moments: numbers of steps (:attr:`~rematbench.strategies.joint.ways.Ways.steps`),
             increasing; the first is 0, the loss.
         heavy: forward ops; while these first run, what the rest of the forward pass needs is
             live, or computed again, from what is live.

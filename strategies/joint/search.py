@@ -13,8 +13,8 @@ import numpy as np
 
 from rematbench.graphs.ir import IntArray
 from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.monet.bound import Advice
-from rematbench.strategies.monet.space import ImplementationSpace
+from rematbench.strategies.joint.bound import Advice
+from rematbench.strategies.joint.space import ImplementationSpace
 from rematbench.strategies.scheduling.local_search import (
     Random,
     accepted,

@@ -16,7 +16,7 @@ import numpy as np
 
 from rematbench.graphs.ir import Graph, IntArray, Rows
 from rematbench.graphs.kinds import Kind, kinds_of
-from rematbench.strategies.monet.kernels import Implementations
+from rematbench.strategies.joint.kernels import Implementations
 from rematbench.strategies.scheduling.kernels import Ragged
 from rematbench.strategies.stages import BoolArray
 

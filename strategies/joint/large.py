@@ -1,6 +1,6 @@
 """Plans of graphs too large for matrices of stages: the interval search, with ways chosen.
 
-A program of one moment (:mod:`rematbench.strategies.monet.windows`) says which groups of ways to
+A program of one moment (:mod:`rematbench.strategies.joint.windows`) says which groups of ways to
 use. With one way per op left, the graph is one for
 :mod:`rematbench.strategies.intervals`; its schedule then runs in the fastest ways that fit.
 """
@@ -22,10 +22,10 @@ from rematbench.strategies.base import Problem
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import best_chain, crowded_moments
 from rematbench.strategies.intervals.planner import TRIVIAL, IntervalSearch
-from rematbench.strategies.monet.kernels import Implementations, fastest, leanest
-from rematbench.strategies.monet.run import UNLIMITED, PlanningRun
-from rematbench.strategies.monet.ways import Ways
-from rematbench.strategies.monet.windows import Windows
+from rematbench.strategies.joint.kernels import Implementations, fastest, leanest
+from rematbench.strategies.joint.run import UNLIMITED, PlanningRun
+from rematbench.strategies.joint.ways import Ways
+from rematbench.strategies.joint.windows import Windows
 
 LARGE, HUGE = 1_000, 4_000
 """Ops from which on graphs are planned in this way first, and in this way only."""

@@ -116,6 +116,12 @@ class Measured(TypedDict, total=False):
     measured_repeats: Annotated[
         int, Means("timed steps of the plan, interleaved with as many eager ones")
     ]
+    measured_spikes: Annotated[
+        int, Means("more of them, not counted: the eager step beside was disturbed")
+    ]
+    measured_overhead_interval: Annotated[
+        list[float] | None, Means("95 % interval of measured_overhead, [from, to]", "ratio")
+    ]
     measured_seconds_iqr: Annotated[
         float, Means("spread of measured_seconds (interquartile range)", "seconds")
     ]
@@ -167,7 +173,10 @@ class Measured(TypedDict, total=False):
         float, Means("rematbench-suite: of checkpoint-all, in the same turns", "seconds")
     ]
     overhead_against_checkpoint_all: Annotated[
-        float, Means("measured_seconds / checkpoint_all_seconds - 1", "ratio")
+        float, Means("median ratio to the step of checkpoint-all beside it, less 1", "ratio")
+    ]
+    overhead_against_checkpoint_all_interval: Annotated[
+        list[float], Means("its 95 % interval, [from, to]", "ratio")
     ]
     cuda_graph_seconds: Annotated[
         float, Means("of a step that is replayed as a CUDA graph", "seconds")

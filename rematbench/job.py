@@ -328,6 +328,8 @@ def _execute(
         device=settings.device,
         seed=settings.seed,
         repeats=settings.repeats,
+        within=settings.within,
+        seconds=settings.timing_seconds,
         memory=settings.device_memory,
         held_bytes=held,
     )
@@ -364,7 +366,6 @@ def record(row: Row, measurement: Measurement, accounting: str) -> None:
     reason = measured.pop("reason")
     measured["verdict"] = str(measurement.verdict)
     put(row, {name: measured.pop(name) for name in list(measured) if name in row})
-    row["measured_overhead"] = _ratio(row["measured_seconds"], measured["eager_seconds"])
     add_facts(row, measured)
     if accounting == "full":
         row["peak_error"] = _ratio(row["peak_bytes"], row["measured_peak_bytes"])

@@ -56,7 +56,9 @@ class Settings:
         costmodel: given, unit, flops, roofline, profiled, or another distribution's.
         preset: the machine that ``roofline`` models.
         device: none, cpu or cuda.
-        repeats: timed runs of the plan.
+        repeats: timed runs of the plan, at least.
+        within: more runs, until the 95 % interval of the measured overhead is so narrow; or None.
+        timing_seconds: of runs, at most.
         seed: of every random choice.
         accounting: full, activations or checkmate.
         threads: of torch and the solvers, or None for one per core.
@@ -104,6 +106,8 @@ class Settings:
     optimizer: str = "none"
     master_weights: bool | None = None
     allocator: str = "none"
+    within: float | None = None
+    timing_seconds: float = 10.0
 
     @property
     def captured(self) -> bool:
@@ -186,6 +190,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         device=one_of("device", device["name"], DEVICES),
         numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
+        within=_or_none(_within, "within", device),
+        timing_seconds=_seconds("device.seconds", device.get("seconds", 10.0)),
         native=_or_none(_native, "native", device),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
@@ -354,6 +360,12 @@ def _name(key: str, given: Any) -> str:
     if not isinstance(given, (str, int)) or isinstance(given, bool):
         raise ConfigError(f"{key}={given}: give a word")
     return str(given)
+
+
+def _within(key: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1:
+        raise ConfigError(f"device.{key}={given}: give a share between 0 and 1, or null")
+    return float(given)
 
 
 def _native(key: str, given: Any) -> str:

@@ -10,12 +10,13 @@ from rematbench.graphs.files import read_plan
 from rematbench.graphs.simulate import simulate
 from rematbench.job import failure, record
 from rematbench.parts import memory_parts
-from rematbench.row import Outcome, Row, add_facts, ended, sure, write_row
+from rematbench.row import Outcome, Row, add_facts, ended, write_row
 from rematbench.suite_plan import Entry, Prepared, settle
 from rematbench.terminal import announce
 from rematbench.tracing.captured import Captured
 from rematbench.validator import Judgement, Program, generate
 from rematbench.validator.replay import replayed_seconds
+from rematbench.validator.timing import Ratio, Timing
 
 # Of the time for a model: a plan runs twice to be judged (one with inexact implementations also in
 # float64, and they one by one), and a few times to be timed.
@@ -133,14 +134,15 @@ def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Out
     validator, settings = prepared.validator, prepared.model.base
     try:
         programs = [each.program for each in found]
-        seconds, eager = validator.times(programs, settings.repeats, deadline)
+        timing = Timing(settings.repeats, settings.within, settings.timing_seconds * len(found))
+        seconds, eager = validator.times(programs, timing, deadline)
         base = seconds[0] if prepared.model.entries[0] in found[0].rows else None
         for each, times in zip(found, seconds, strict=True):
             measured = validator.measurement(each.program, each.judged, times, eager)
             for row in each.rows.values():
                 record(row, measured, settings.accounting)
                 row["extra"]["measured_in_turns_with"] = len(found)
-                _compare(row, base)
+                _compare(row, times, base)
             _write(each)
     except Exception as error:
         return failure(error)
@@ -154,10 +156,11 @@ def _write(distinct: Distinct, more: Outcome | None = None) -> None:
         write_row(entry.folder / "row.json", row)
 
 
-def _compare(row: Row, base: list[float] | None) -> None:
+def _compare(row: Row, mine: list[float], base: list[float] | None) -> None:
     """Against checkpoint-all, in the same turns."""
     if base is None:
         return
-    seconds, mine = spread(base)[0], sure(row["measured_seconds"])
-    row["extra"]["checkpoint_all_seconds"] = seconds
-    row["extra"]["overhead_against_checkpoint_all"] = mine / seconds - 1
+    ratio = Ratio.of(mine, base)
+    row["extra"]["checkpoint_all_seconds"] = spread(base)[0]
+    row["extra"]["overhead_against_checkpoint_all"] = ratio.median - 1
+    row["extra"]["overhead_against_checkpoint_all_interval"] = list(ratio.overhead)

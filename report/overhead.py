@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -24,12 +25,23 @@ _KINDS = {"overhead": "simulated", "measured_overhead": "measured"}
 
 
 def table(rows: list[Row]) -> pd.DataFrame:
-    """What the figure shows: one line per feasible row and kind of overhead."""
-    columns = ["model", "strategy", "budget_fraction", "budget_bytes", *_KINDS]
-    frame = pd.DataFrame([row for row in rows if row["status"] == "ok"], columns=columns)
-    long = frame.melt(columns[:4], list(_KINDS), "kind", "value")
+    """What the figure shows: one line per feasible row and kind of overhead.
+
+    ``low`` and ``high`` are the 95 % interval of a measured one.
+    """
+    ids = ["model", "strategy", "budget_fraction", "budget_bytes", "low", "high"]
+    lines = [row | _interval(row) for row in rows if row["status"] == "ok"]
+    frame = pd.DataFrame(lines, columns=[*ids, *_KINDS])
+    long = frame.melt(ids, list(_KINDS), "kind", "value")
     long["kind"] = long["kind"].map(_KINDS)
+    long.loc[long["kind"] == "simulated", ["low", "high"]] = float("nan")
     return long.dropna(subset=["budget_fraction", "value"]).reset_index(drop=True)
+
+
+def _interval(row: Row) -> dict[str, float | None]:
+    """The 95 % interval of the measured overhead, where the row has one."""
+    low, high = row["extra"].get("measured_overhead_interval") or (None, None)
+    return {"low": low, "high": high}
 
 
 def bounds(rows: list[Row]) -> pd.DataFrame:
@@ -131,9 +143,23 @@ def _figure(data: pd.DataFrame, proven: pd.DataFrame) -> Figure:
             axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
         if kind == "simulated":
             _draw_bounds(grid, axes, proven)
+        else:
+            _draw_intervals(grid, axes, data[data["kind"] == kind])
     grid.set_xlabels("budget / checkpoint-all's peak")
     figure: Figure = grid.figure
     return figure
+
+
+def _draw_intervals(grid: sns.FacetGrid, row: Sequence[Axes], data: pd.DataFrame) -> None:
+    """The 95 % interval of each measured overhead, as a bar through its point."""
+    for model, axis in zip(grid.col_names, row, strict=True):
+        known = data[data["model"] == model].dropna(subset=["low", "high"])
+        for name, mine in known.groupby("strategy"):
+            ends = [mine["value"] - mine["low"], mine["high"] - mine["value"]]
+            look: dict[str, Any] = {"ecolor": colour(str(name)), "elinewidth": 0.9}
+            axis.errorbar(
+                mine["budget_fraction"], mine["value"], yerr=ends, fmt="none", capsize=2, **look
+            )
 
 
 def _draw_bounds(grid: sns.FacetGrid, row: Sequence[Axes], proven: pd.DataFrame) -> None:

@@ -2,8 +2,11 @@
 
 import logging
 import os
+import threading
 
 import pytest
+
+from rematbench.strategies.clock import BACKGROUND
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -21,3 +24,11 @@ def loggers() -> None:
         if name.startswith("rematbench") and isinstance(logger, logging.Logger):
             logger.disabled, logger.propagate = False, True
             logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> None:
+    """Solvers that an earlier test left behind would use up this one's CPU seconds."""
+    for thread in threading.enumerate():
+        if thread.name == BACKGROUND:
+            thread.join()

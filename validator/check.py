@@ -29,6 +29,7 @@ from rematbench.validator.codegen import Program, generate
 from rematbench.validator.compare import Comparison, StepResult, compare
 from rematbench.validator.execute import Bench
 from rematbench.validator.rounding import Judge, Rounding
+from rematbench.validator.timing import FEWEST_TURNS, Ratio, Timing, quiet_turns
 
 
 class Verdict(StrEnum):
@@ -80,7 +81,11 @@ class Measurement:
             None; ``fragmentation_bytes`` of it were not in use at the peak.
         requested_bytes: the measured peak before the caching allocator rounds up (CUDA), or None.
         measured_seconds: median of one step; ``measured_seconds_iqr`` its spread over
-            ``measured_repeats`` runs, interleaved with as many eager steps.
+            ``measured_repeats`` runs, interleaved with as many eager steps, without
+            ``measured_spikes`` more, in turns that were disturbed.
+        measured_overhead: median ratio of a step to the eager step beside it, less 1;
+            ``measured_overhead_interval``: of 95 %, see
+            :class:`~rematbench.validator.timing.Ratio`. None where eager training did not run.
         eager_seconds, eager_peak_bytes: the same of eager training, or None where it did not run.
         gradient_max_error, gradient_bitwise: see :class:`~rematbench.validator.compare.Comparison`;
             None where eager training does not fit the device.
@@ -97,6 +102,9 @@ class Measurement:
     measured_seconds: float
     measured_seconds_iqr: float
     measured_repeats: int
+    measured_spikes: int
+    measured_overhead: float | None
+    measured_overhead_interval: tuple[float, float] | None
     eager_seconds: float | None
     eager_peak_bytes: int | None
     gradient_max_error: float | None
@@ -128,9 +136,6 @@ class Measurement:
         )
 
 
-FEWEST_TURNS = 3  # of timed runs, where time is short
-
-
 class Validator:
     """Measures any number of plans of one captured model against one eager reference."""
 
@@ -138,7 +143,7 @@ class Validator:
         self.steady = device == "cpu" and steady_allocator()
         self.bench = Bench(captured, device, seed)
         self.device = device
-        self._measured: dict[tuple[bytes, int], Measurement] = {}
+        self._measured: dict[tuple[bytes, Timing], Measurement] = {}
 
     def use(self, captured: Captured) -> None:
         """Go on with the same model under other costs, or with other implementations."""
@@ -207,17 +212,20 @@ class Validator:
         return compare(found, self.reference, exact=exact, tolerance=tolerance)
 
     def times(
-        self, programs: Sequence[Program], repeats: int, deadline: float = math.inf
+        self, programs: Sequence[Program], timing: Timing, deadline: float = math.inf
     ) -> tuple[list[list[float]], list[float]]:
-        """Seconds of ``repeats`` steps of each program, and of eager steps, in turns.
+        """Seconds of steps of each program, and of eager steps, in turns.
 
         Args:
             deadline: on the clock of ``time.monotonic``: past it, three turns are enough.
         """
+        deadline = min(deadline, monotonic() + timing.seconds)
         before = self.bench.buffers()
         planned: list[list[float]] = [[] for _ in programs]
         eager: list[float] = []
-        while len(eager) < repeats and (len(eager) < FEWEST_TURNS or monotonic() < deadline):
+        while not timing.enough(planned, eager) and (
+            len(eager) < FEWEST_TURNS or monotonic() < deadline
+        ):
             for program, seconds in zip(programs, planned, strict=True):
                 seconds.append(seconds_of(partial(self.bench.run, program), self.device))
             try:
@@ -226,21 +234,21 @@ class Validator:
                 self.bench.clear(before)
         return planned, eager
 
-    def measure(self, plan: Plan, repeats: int = 5) -> Measurement:
+    def measure(self, plan: Plan, timing: Timing) -> Measurement:
         """Check, then measure peak and time in separate passes; the check is the warm-up.
 
         Different strategies and budgets often end in the same statements; those are measured once.
         """
-        key = plan.codes(self.bench.captured.graph).tobytes(), repeats
+        key = plan.codes(self.bench.captured.graph).tobytes(), timing
         if key in self._measured:
             return replace(self._measured[key], measurement_reused=True)
-        found = self._measured[key] = self._measure(plan, repeats)
+        found = self._measured[key] = self._measure(plan, timing)
         return found
 
-    def _measure(self, plan: Plan, repeats: int) -> Measurement:
+    def _measure(self, plan: Plan, timing: Timing) -> Measurement:
         program = generate(self.bench.captured, plan)
         judged = self.judge(program)
-        (planned,), eager = self.times([program], repeats)
+        (planned,), eager = self.times([program], timing)
         return self.measurement(program, judged, planned, eager)
 
     def measure_within(self, plan: Plan, memory: int, repeats: int) -> Measurement:
@@ -293,7 +301,9 @@ class Validator:
         """
         judgement, reading = judged
         compared = judgement.comparison
-        seconds, iqr = spread(planned)
+        ratio = Ratio.of(planned, eager) if eager else None
+        quiet = quiet_turns(eager) if eager else range(len(planned))
+        seconds, iqr = spread([planned[turn] for turn in quiet])
         resident, reserved = self.bench.resident_bytes, reading.reserved_bytes
         requested = reading.requested_bytes
         return Measurement(
@@ -303,8 +313,11 @@ class Validator:
             fragmentation_bytes=reading.fragmentation_bytes,
             measured_seconds=seconds,
             measured_seconds_iqr=iqr,
-            measured_repeats=len(planned),
-            eager_seconds=spread(eager)[0] if eager else None,
+            measured_repeats=len(quiet),
+            measured_spikes=len(planned) - len(quiet),
+            measured_overhead=None if ratio is None else ratio.median - 1,
+            measured_overhead_interval=None if ratio is None else ratio.overhead,
+            eager_seconds=spread([eager[turn] for turn in quiet])[0] if eager else None,
             eager_peak_bytes=self.eager_peak_bytes if eager else None,
             gradient_max_error=None if compared is None else compared.max_error,
             gradient_bitwise=None if compared is None else compared.bitwise,
@@ -326,6 +339,8 @@ def measure(
     device: str,
     seed: int = 0,
     repeats: int = 5,
+    within: float | None = None,
+    seconds: float = math.inf,
     memory: int | None = None,
     held_bytes: int = 0,
 ) -> Measurement:
@@ -343,7 +358,7 @@ def measure(
     validator.hold(held_bytes)
     if memory is not None:
         return validator.measure_within(plan, memory, repeats)
-    return validator.measure(plan, repeats)
+    return validator.measure(plan, Timing(repeats, within, seconds))
 
 
 def validator_of(captured: Captured, device: str, seed: int) -> Validator:

@@ -14,7 +14,10 @@ NEAR = 0.05
 """Overheads so close to the cheapest plan's are what a choice is made among."""
 LEAST = 3
 """Different plans of a problem, from which on a rank correlation says something."""
-_COLUMNS = ("problem", "plan", "strategy", "modelled", "measured", "planned", "executed", "over")
+_COLUMNS = (
+    *("problem", "plan", "strategy", "modelled", "measured"),
+    *("half_width", "planned", "executed", "over"),
+)
 
 
 def executed(rows: Iterable[Row]) -> pd.DataFrame:
@@ -22,8 +25,9 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
 
     Returns:
         A line per plan: ``problem``, ``strategy`` (names of those that made it), ``modelled`` and
-        ``measured`` overhead (ratios; of equal plans the median), ``planned`` and ``executed``
-        peak (bytes), ``over`` (is the measured one above the budget?).
+        ``measured`` overhead (ratios; of equal plans the median), ``half_width`` (of the measured
+        one's 95 % interval; missing in older rows), ``planned`` and ``executed`` peak (bytes),
+        ``over`` (is the measured one above the budget?).
     """
     lines = [
         (
@@ -32,6 +36,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
             row["strategy"],
             sure(row["overhead"]),
             row["measured_overhead"],
+            _half_width(row),
             row["peak_bytes"],
             row["measured_peak_bytes"],
             is_over_budget(row),
@@ -45,6 +50,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
         strategy=("strategy", ", ".join),
         modelled=("modelled", "median"),
         measured=("measured", "median"),
+        half_width=("half_width", "median"),
         planned=("planned", "first"),
         executed=("executed", "first"),
         over=("over", "first"),
@@ -60,7 +66,8 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
         plans cost at most :data:`NEAR` more by the model than the cheapest) and their
         ``near_correlation`` (missing below :data:`LEAST`), ``modelled_best`` (by
         whom the plan is that is cheapest by the model), ``modelled_best_overhead`` and
-        ``best_overhead`` (measured: of that plan, and of the quickest), ``peak_error`` (the
+        ``best_overhead`` (measured: of that plan, and of the quickest), ``half_width`` (the
+        median of the plans' 95 % intervals of the measured overhead), ``peak_error`` (the
         largest, simulated against measured), ``over_budget`` (plans measured above the budget).
     """
     lines = []
@@ -79,15 +86,21 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
                 "modelled_best": first["strategy"],
                 "modelled_best_overhead": first["measured"],
                 "best_overhead": plans["measured"].min(),
+                "half_width": plans["half_width"].median(),
                 "peak_error": (plans["planned"] / plans["executed"] - 1).abs().max(),
                 "over_budget": int(plans["over"].sum()),
             }
         )
     columns = [
         *("problem", "plans", "rank_correlation", "near", "near_correlation", "modelled_best"),
-        *("modelled_best_overhead", "best_overhead", "peak_error", "over_budget"),
+        *("modelled_best_overhead", "best_overhead", "half_width", "peak_error", "over_budget"),
     ]
     return pd.DataFrame(lines, columns=columns)
+
+
+def _half_width(row: Row) -> float:
+    low, high = row["extra"].get("measured_overhead_interval") or (nan, nan)
+    return (high - low) / 2
 
 
 def _correlation(plans: pd.DataFrame) -> float:

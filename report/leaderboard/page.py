@@ -30,6 +30,7 @@ _AFTER = tuple(f"within_1_at_{at}" for at in HELD)
 _RATIOS = (
     *("overhead", "median", "worst", "median_in_F", "worst_in_F"),
     *("best_overhead", "quick_overhead", "joint_overhead", "modelled_best_overhead"),
+    "half_width",
 )
 _SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded", *_AFTER)
 
@@ -184,7 +185,8 @@ def _measured(rows: Sequence[Row]) -> Sequence[Table]:
             "Plans that ran with eager training's gradients, equal ones once: the rank correlation "
             "of modelled and measured overhead, and what was measured of the plan that is cheapest "
             "by the model beside the quickest plan. Peak error: the largest, simulated against "
-            "measured. Over budget: plans whose measured peak is above it.",
+            "measured. Half width: of the 95 % interval of the measured overhead, at the median of "
+            "the plans. Over budget: plans whose measured peak is above it.",
             found,
         ),
     )

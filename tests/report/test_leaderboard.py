@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from field_rows import ROWS, entry
+from matplotlib.colors import to_rgb
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.collect import collect
@@ -18,7 +19,7 @@ from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.leaderboard.paired import paired
-from rematbench.report.leaderboard.pictures import time_picture
+from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, front_table, small_table
 from rematbench.row import Row, sure
 
@@ -356,7 +357,7 @@ def test_the_document() -> None:
     assert "- The field has 4 problems.  \n  `problems.shape[0]`" in text
     assert "| convolutional | 2 | 50 % | 1.9 % | 3.8 % | 1.9 % | 3.8 % |" in text
     assert "Over 1 problems the rank correlation" in text
-    assert "| 3 | 0.50 | – | `a` | +20 % | +15 % | 1.0 % |" in text
+    assert "| 3 | 0.50 | – | `a` | +20 % | +15 % | – | 1.0 % |" in text
     assert "survive" not in document(ROWS, (), "rows.csv.gz")
 
 
@@ -531,3 +532,31 @@ def test_no_plan_of_the_quick_profile_is_below_a_bound() -> None:
     for row in plans:
         if row["extra"]["in_program_order"]:
             assert sure(row["cost"]) >= bounds[problem(row)] * (1 - ROUNDING), row["strategy"]
+
+
+def test_the_interval_of_what_was_measured_stands_beside_it() -> None:
+    def with_interval(row: Row, low: float, high: float) -> Row:
+        return row | {"extra": row["extra"] | {"measured_overhead_interval": [low, high]}}
+
+    rows = [
+        with_interval(MEASURED[0], 0.18, 0.22),
+        with_interval(MEASURED[1], 0.14, 0.16),
+        with_interval(MEASURED[2], 0.35, 0.41),
+        *MEASURED[3:],
+    ]
+    (line,) = survival(rows).to_dict("records")
+    assert line["half_width"] == pytest.approx(0.02)
+    assert "± 2.0" in document(rows, rows, "rows", "A page")
+    assert survival(MEASURED)["half_width"].isna().all()
+
+
+@pytest.mark.parametrize("places", [PARTS, QUICK])
+def test_no_two_curves_of_a_picture_share_a_colour(places: str) -> None:
+    """Nor have they colours that are hard to tell apart."""
+    field = board(collect(sorted(HOUSE.glob(places))).rows)
+    for picture in (profile_picture, time_picture):
+        figure, _ = picture(field)
+        inks = [np.array(to_rgb(line.get_color())) for line in figure.axes[0].lines]
+        assert len(inks) > 5
+        near = min(np.abs(a - b).sum() for i, a in enumerate(inks) for b in inks[:i])
+        assert near > 0.2

@@ -28,6 +28,7 @@ from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.moments import best_chain
+from rematbench.strategies.joint import large as of_large, planner
 from rematbench.strategies.joint.bound import Bound, Grain
 from rematbench.strategies.joint.model import BoundModel, linear_minorant
 from rematbench.strategies.joint.planner import AnytimeJoint
@@ -35,7 +36,6 @@ from rematbench.strategies.joint.search import spared, widened
 from rematbench.strategies.joint.space import ImplementationSpace
 from rematbench.strategies.joint.ways import VARIANTS, Ways
 from rematbench.strategies.joint.windows import Windows
-from rematbench.strategies.monet import large as of_large, planner
 
 SEEDS = range(7)
 SECONDS = 0.5

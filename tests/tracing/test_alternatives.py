@@ -23,6 +23,7 @@ from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator.execute import RandomReplay
 from rematbench.validator.interpret import run_call
+from rematbench.validator.timing import Timing
 
 
 def workload(module: nn.Module, *shape: int, seed: int = 0) -> Workload:
@@ -527,12 +528,12 @@ def test_sparse_encodings_are_smaller_and_exact() -> None:
 
 def test_measurements_of_other_implementations_are_not_reused(plain: Captured) -> None:
     checker = validator.Validator(plain, "cpu", 0)
-    checker.measure(program_order(plain.graph), repeats=1)
+    checker.measure(program_order(plain.graph), Timing(1))
     checker.use(replace(plain, graph=costmodel.apply("flops", plain.graph, plain)))
-    assert checker.measure(program_order(plain.graph), repeats=1).measurement_reused
+    assert checker.measure(program_order(plain.graph), Timing(1)).measurement_reused
     checker.use(with_alternatives(plain, kinds={Kind.OUTPUT}))
     order = program_order(checker.bench.captured.graph)
-    assert not checker.measure(order, repeats=1).measurement_reused
+    assert not checker.measure(order, Timing(1)).measurement_reused
 
 
 def test_cudnn_offers_nothing_without_cuda(attached: Captured) -> None:

@@ -19,6 +19,7 @@ from rematbench.tracing.captured import Captured, TorchCall
 from rematbench.tracing.trace import FRONTS, capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator import Verdict
+from rematbench.validator.timing import Timing
 
 BOTH = [front for front in FRONTS if front != "auto"]
 
@@ -163,7 +164,7 @@ def scaled_outputs(captured: Captured) -> Captured:
 def test_a_trace_of_another_step_is_wrong_even_by_little() -> None:
     captured = capture(workload(lambda: Recurrent(1), 4, 5, 8))
     wrong = scaled_outputs(captured)
-    found = validator.Validator(wrong, "cpu", seed=0).measure(program_order(wrong.graph), repeats=1)
+    found = validator.Validator(wrong, "cpu", seed=0).measure(program_order(wrong.graph), Timing(1))
     assert found.verdict is Verdict.WRONG
     assert "differs from eager training" in (found.reason or "")
 

@@ -25,6 +25,7 @@ from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator import Validator, generate
 from rematbench.validator.execute import own_batch_norm
+from rematbench.validator.timing import Timing
 
 
 def workload() -> Workload:
@@ -117,8 +118,8 @@ def test_measured_within_a_memory(small: Captured, monkeypatch: pytest.MonkeyPat
 def test_short_time_means_fewer_turns(small: Captured) -> None:
     checker = Validator(small, "cpu", 0)
     program = generate(small, program_order(small.graph))
-    assert [len(s) for s in checker.times([program], 9, deadline=0.0)[0]] == [3]
-    assert [len(s) for s in checker.times([program], 2, deadline=0.0)[0]] == [2]
+    assert [len(s) for s in checker.times([program], Timing(9), deadline=0.0)[0]] == [3]
+    assert [len(s) for s in checker.times([program], Timing(2), deadline=0.0)[0]] == [2]
 
 
 def test_peak_by_the_allocators_statistics(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,10 @@ def _peak(row: Row) -> str:
     peak, budget = row["peak_bytes"], row["budget_bytes"]
     if peak is None:
         return ""
-    return f"peak {size(peak)}" + (f" of {size(budget)}" if budget is not None else "")
+    told = f"peak {size(peak)}" + (f" of {size(budget)}" if budget is not None else "")
+    excess = row["extra"].get("over_budget_bytes")
+    # In whole bytes: rounded, the measured peak and the budget may look the same.
+    return told if excess is None else f"{told} (MEASURED {excess} bytes ABOVE the budget)"
 
 
 def _time(row: Row) -> str:

@@ -66,7 +66,8 @@ def make_model(name: str, **options: Any) -> Workload:
     factory = _factory(name)
     for key, parameter in inspect.signature(factory).parameters.items():
         given = options.get(key)
-        if type(parameter.default) is int and isinstance(given, (int, float)) and given < 1:
+        counts = type(parameter.default) is int or parameter.annotation == "int | None"
+        if counts and isinstance(given, (int, float)) and given < 1:
             raise ConfigError(f"model={name} model.options.{key}={given}: give 1 or more")
     made: Workload = call(f"model={name}", factory, options)
     return made

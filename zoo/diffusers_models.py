@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.tracing.workload import Workload, image_size
+from rematbench.tracing.workload import Workload
 from rematbench.zoo.libraries import Asked
 
 _STEPS = 1000  # of the diffusion (Ho et al., 2020)
@@ -41,7 +42,7 @@ def workload(asked: Asked) -> Workload:
         raise ConfigError(f"{asked.where}: {asked.what} says: {error}") from error
     _attend(asked, module)
     config, size = module.config, asked.size(1)
-    height, width = image_size(asked.resolution, config.sample_size or 64)
+    height, width = asked.image_size("sample_size", config.sample_size, 64)
     told = conditions(asked, config, size)
 
     def make_batch() -> tuple[Tensor, ...]:
@@ -66,7 +67,11 @@ def _attend(asked: Asked, module: Any) -> None:
     from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 
     kinds = {"sdpa": AttnProcessor2_0, "eager": AttnProcessor}
-    kind = kinds[asked.one_of("model.options.attention", asked.attention or "sdpa", kinds)]
+    kind = kinds[
+        asked.one_of(
+            "model.options.attention", "sdpa" if asked.attention is None else asked.attention, kinds
+        )
+    ]
     for part in module.modules():
         if hasattr(part, "set_processor"):
             part.set_processor(kind())
@@ -87,8 +92,12 @@ def _text(asked: Asked, config: Any, size: int) -> Conditions:
 
 def _classes(asked: Asked, config: Any, size: int) -> Conditions:
     """The class, where the network is told one."""
-    count = getattr(config, "num_embeds_ada_norm", None) or getattr(config, "num_class_embeds", 0)
-    return {"class_labels": lambda: torch.randint(0, count, (size,))} if count else {}
+    for key in ("num_embeds_ada_norm", "num_class_embeds"):
+        count: int | None = getattr(config, key, None)
+        if count is not None:
+            asked.check_classes(key, count)
+            return {"class_labels": partial(torch.randint, count, (size,))}
+    return {}
 
 
 _CONDITIONS: dict[str, Callable[[Asked, Any, int], Conditions]] = {

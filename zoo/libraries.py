@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from rematbench.conf.published import of_libraries, sized
 from rematbench.graphs.blame import accuse
 from rematbench.graphs.errors import ConfigError, RematbenchError, is_out_of_memory
-from rematbench.tracing.workload import Workload
+from rematbench.tracing.workload import Workload, image_size
 from rematbench.zoo.vision import import_torchvision
 
 AUTOCAST = ("bfloat16", "float16")
@@ -61,6 +61,10 @@ class Asked:
         """The batch's."""
         return default if self.batch_size is None else self.batch_size
 
+    def attention_or(self, default: str) -> str:
+        """Which implementation computes attention."""
+        return default if self.attention is None else self.attention
+
     def length(self, key: str, default: int) -> int:
         """An option that counts tokens.
 
@@ -72,6 +76,22 @@ class Asked:
         if type(length) is not int or length < 1:
             raise ConfigError(f"{self.where} model.options.{key}={length}: give 1 or more")
         return length
+
+    def image_size(self, key: str, own: Any, default: int) -> tuple[int, int]:
+        """Height and width of images: as asked, else the model's own.
+
+        Args:
+            key: the model's option that has its own.
+            own: its value: pixels of a side or of both, or None.
+            default: pixels, of a model that takes images of any size.
+
+        Raises:
+            ConfigError: the model's own has none.
+        """
+        sides = own if isinstance(own, list | tuple) else [default if own is None else own]
+        if not all(type(side) is int and side > 0 for side in sides):
+            raise ConfigError(f"{self.where} model.options.{key}={own}: give 1 or more")
+        return image_size(self.resolution, "x".join(map(str, sides)))
 
     def check_classes(self, key: str, count: int) -> None:
         """Raises ConfigError where a classifier has no class."""

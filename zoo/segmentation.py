@@ -160,7 +160,7 @@ def unet3d(
     ]
     head = nn.Conv3d(ends[0], num_classes, 1)
     module = _UNet(stages[:3], stages[3], up, _POOL[3](2), head)
-    shape = (batch_size, channels, depth or height, height, width)
+    shape = (batch_size, channels, height if depth is None else depth, height, width)
     return _workload("unet3d", module, shape, num_classes, 8)
 
 

@@ -27,7 +27,11 @@ def workload(asked: Asked) -> Workload:
 
     asked.one_of("model.arch", asked.what, timm.list_models())
     module = _made(asked, timm.create_model)
-    attention = asked.one_of("model.options.attention", asked.attention or "sdpa", _ATTENTION)
+    attention = asked.one_of(
+        "model.options.attention",
+        asked.attention_or("sdpa"),
+        _ATTENTION,
+    )
     for part in module.modules():
         if hasattr(part, "fused_attn"):
             part.fused_attn = attention == "sdpa"

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rematbench.graphs.errors import ConfigError
-from rematbench.tracing.workload import Workload, image_size
+from rematbench.tracing.workload import Workload
 from rematbench.zoo.libraries import Asked
 from rematbench.zoo.sequences import masked_loss
 
@@ -86,7 +86,7 @@ def _configured(asked: Asked, of: Any, options: dict[str, Any]) -> Any:
 
 
 def _attention(asked: Asked) -> str:
-    given = asked.attention or _ATTENTION[0]
+    given = asked.attention_or(_ATTENTION[0])
     asked.one_of("model.options.attention", given, _ATTENTION)
     return _registered() if given == _ATTENTION[0] else given
 
@@ -160,8 +160,10 @@ def _length(asked: Asked, config: Any, key: str, default: int, *limits: str) -> 
         most = getattr(config, name, None)
         if isinstance(most, int) and 0 < most < length:
             own = config.attribute_map.get(name, name)
+            is_given = asked.options.get(key) is not None
+            said = f"={length}" if is_given else f" is not given, which stands for {length}"
             raise ConfigError(
-                f"{asked.where} model.options.{key}={length}: the model takes sequences of up to "
+                f"{asked.where} model.options.{key}{said}: the model takes sequences of up to "
                 f"{most} tokens (model.options.{own})"
             )
     return length
@@ -247,8 +249,7 @@ def _heard(asked: Asked, config: Any, size: int) -> Step:
 def _seen(asked: Asked, config: Any, size: int) -> Step:
     """Name what is in the image."""
     asked.check_classes("num_labels", config.num_labels)
-    own = getattr(config, "image_size", None) or 224
-    height, width = image_size(asked.resolution, own if isinstance(own, int) else own[0])
+    height, width = asked.image_size("image_size", getattr(config, "image_size", None), 224)
     shape = size, getattr(config, "num_channels", 3), height, width
 
     def make_batch() -> tuple[Tensor, ...]:

@@ -294,6 +294,15 @@ def test_verify_refuses_other_random_numbers_than_eager_training_draws(tmp_path:
     row = verify(kept, swapped)
     assert row["status"] == "failed"
     assert "random op 'drop0' is first computed out of program order" in row["reason"]
+    write_plan(tmp_path / "swapped.json", swapped)
+    write_plan(tmp_path / "kept.json", program_order(kept))
+    asked = [sys.executable, "-m", "rematbench.verify", str(tmp_path / "g.json")]
+    for name, code in (("kept", 0), ("swapped", 1)):
+        done = subprocess.run(
+            [*asked, str(tmp_path / f"{name}.json")], cwd=HOUSE, capture_output=True, text=True
+        )
+        assert done.returncode == code
+    assert "random op 'drop0' is first computed out of program order" in done.stderr
 
 
 def test_rows_say_who_asked_for_them(call) -> None:

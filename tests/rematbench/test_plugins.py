@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
 from hydra.core.config_store import ConfigStore
 
 from rematbench.graphs import dotted
@@ -117,6 +118,8 @@ def test_a_plug_in_that_exits_when_it_is_imported_takes_no_job_along(place: Path
 
 
 WIDTH = """
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -124,6 +127,18 @@ def drawn():
     width = int(torch.randint(1, 1000, ()))
     network = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1))
     return network, (torch.randn(2, 4),), lambda module, x: module(x).square().mean()
+
+def fixed():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def loss(module, x):
+        value = module(x).square().mean()
+        if type(value) is torch.Tensor and not torch.compiler.is_compiling():  # it is executed
+            with Path("first_weights.txt").open("a") as file:
+                print(module[0].weight[0, 0].item(), file=file)
+        return value
+
+    return network, (torch.randn(2, 4),), loss
 """
 
 
@@ -135,10 +150,30 @@ def test_a_sweep_gives_a_model_the_seed_of_each_job(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     peaks = {row["seed"]: row["peak_bytes"] for row in find_rows([Path("sweep")])}
     assert peaks[0] != peaks[1]
-    alone = run("rematbench", *job, "seed=1", "cache=null", "hydra.run.dir=alone")
-    assert alone.returncode == 0, alone.stderr
-    (row,) = find_rows([Path("alone")])
-    assert row["peak_bytes"] == peaks[1]
+    for cache, cached in (("null", None), ("kept", True)):
+        alone = run("rematbench", *job, "seed=1", f"cache={cache}", "hydra.run.dir=alone")
+        assert alone.returncode == 0, alone.stderr
+        (row,) = find_rows([Path("alone")])
+        assert (row["peak_bytes"], row["extra"].get("cached")) == (peaks[1], cached)
+
+
+def test_a_sweep_gives_a_model_the_parameters_of_each_seed(place: Path) -> None:
+    """Also where every seed has the same graph."""
+    (place / "drawn_width.py").write_text(WIDTH)
+    job = ("model=python", "model.target=drawn_width:fixed", "strategy=checkpoint_all")
+    done = run(
+        *("rematbench", "-m", *job, "seed=0,1", "device=cpu", "cache=null"),
+        "hydra.sweep.dir=sweep",
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row["status"] for row in find_rows([Path("sweep")])] == ["ok", "ok"]
+    ran_with = set(Path("first_weights.txt").read_text().split())
+    assert ran_with == {str(_first_weight(seed)) for seed in (0, 1)}
+
+
+def _first_weight(seed: int) -> float:
+    torch.manual_seed(seed)
+    return torch.nn.Linear(4, 8).weight[0, 0].item()
 
 
 def test_a_cost_model_is_a_choice_like_any_other(place: Path) -> None:

@@ -122,6 +122,7 @@ def test_biggan_attends_at_every_resolution(name: str, resolution: int) -> None:
         ("roberta", {"resolution": 224}, "its options are: .*sequence_length"),
         ("lstm_lm", {"layers": 0}, "layers=0: give 1 or more"),
         ("tree_lstm", {"depth": 0}, "give 1 or more"),
+        ("unet3d", {"depth": 0}, "depth=0: give 1 or more"),
         ("densenet_bc", {"depth": 99}, "a multiple of 6"),
         ("darts", {"resolution": 30}, "give multiples of 4"),
         ("nasnet", {"cells": 2}, "give 3 or more cells"),

@@ -49,7 +49,7 @@ def row(number: int) -> Row:
         "costmodel": "flops",
         "versions": "python 3.11.7; rematbench 0.1.0; torch 2.13.0",
         "utc": f"2026-11-21T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z",
-        "extra": {"floor_bytes": 50, "curve": [dice.random() for _ in range(20)]},
+        "extra": {"floor_bytes": 50, "curve": [{"knob": dice.random()} for _ in range(20)]},
     }
     numbers = {
         "cost": cost,

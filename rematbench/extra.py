@@ -20,11 +20,13 @@ class Means:
         text: in a few words.
         unit: bytes, seconds, ratio, pixels, cost_unit (see that column), or none.
         source: where a column's numbers come from; never two of them on one axis.
+        length: how many a list holds; None: as many as there are.
     """
 
     text: str
     unit: str = ""
     source: Source = "job"
+    length: int | None = None
 
 
 class Asked(TypedDict, total=False):
@@ -120,7 +122,8 @@ class Measured(TypedDict, total=False):
         int, Means("more of them, not counted: the eager step beside was disturbed")
     ]
     measured_overhead_interval: Annotated[
-        list[float] | None, Means("95 % interval of measured_overhead, [from, to]", "ratio")
+        list[float] | None,
+        Means("95 % interval of measured_overhead, [from, to]", "ratio", length=2),
     ]
     measured_seconds_iqr: Annotated[
         float, Means("spread of measured_seconds (interquartile range)", "seconds")
@@ -176,7 +179,7 @@ class Measured(TypedDict, total=False):
         float, Means("median ratio to the step of checkpoint-all beside it, less 1", "ratio")
     ]
     overhead_against_checkpoint_all_interval: Annotated[
-        list[float], Means("its 95 % interval, [from, to]", "ratio")
+        list[float], Means("its 95 % interval, [from, to]", "ratio", length=2)
     ]
     cuda_graph_seconds: Annotated[
         float, Means("of a step that is replayed as a CUDA graph", "seconds")
@@ -348,7 +351,8 @@ class Search(TypedDict, total=False):
     nodes: Annotated[int, Means("of branch and bound")]
     build_seconds: Annotated[float, Means("until the program was handed to the solver", "seconds")]
     incumbents: Annotated[
-        list[Any], Means("(seconds, cost or null, bound) whenever one of them got better")
+        list[tuple[float, float | None, float | None]],
+        Means("(seconds, cost or null, bound) whenever one of them got better"),
     ]
     seconds_to_gap_5: Annotated[float | None, Means("until a gap of 5 % was proven", "seconds")]
     seconds_to_gap_2: Annotated[float | None, Means("until a gap of 2 % was proven", "seconds")]

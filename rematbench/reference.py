@@ -64,7 +64,7 @@ def _told(kind: Any, optional: bool) -> str:
         return _NAMES[kind]
     parts = get_args(kind)
     origin = getattr(kind, "__origin__", None)
-    if origin is list:
+    if origin in (list, tuple):
         return "list"
     if origin is dict:
         return "object"

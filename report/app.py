@@ -27,8 +27,21 @@ def draw(name: str, collected: Collected, out: Path) -> list[Path]:
     """Draw one figure.
 
     Raises:
-        ConfigError: there is no such figure, or the rows hold nothing to draw.
+        ConfigError: there is no such figure, or the rows hold nothing to draw, or too little.
     """
+    try:
+        return _drawn(name, collected, out)
+    except RematbenchError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            f"figure {name}: a row of its experiment lacks what it shows ({what}); run its job "
+            "again, or leave its folder out"
+        ) from error
+
+
+def _drawn(name: str, collected: Collected, out: Path) -> list[Path]:
     if name in figures.NAMES:
         return figures.draw(name, collected.records, out)
     if name not in FIGURES:
@@ -60,6 +73,15 @@ def _tell(problems: Sequence[Problem]) -> None:
     if len(problems) > _MOST_TOLD:
         rest = len(problems) - _MOST_TOLD
         print(f"rematbench-report: and {rest} more: see index.html", file=sys.stderr)
+
+
+def _comparable(rows: Sequence[Row]) -> list[Row]:
+    """Rows for the leaderboard; where nothing costs anything, no overhead is more than another."""
+    found = [r for r in rows if r["status"] != "ok" or None not in (r["cost"], r["overhead"])]
+    if left := len(rows) - len(found):
+        told = f"{left} ok rows have no cost or no overhead, and are not on the leaderboard"
+        print(f"rematbench-report: {told}", file=sys.stderr)
+    return found
 
 
 def _told_costs(rows: Sequence[Row]) -> str:
@@ -97,7 +119,7 @@ def main() -> None:
         if given.all:
             written += draw_all(collected, given.out)
         if given.leaderboard:
-            written += write_leaderboard_pages(rows, given.out, _told_costs(rows))
+            written += write_leaderboard_pages(_comparable(rows), given.out, _told_costs(rows))
         for name in given.figure:
             written += draw(name, collected, given.out)
     except RematbenchError as error:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -19,32 +19,9 @@ from typing import Any, cast
 from rematbench import progress
 from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import read_json
-from rematbench.row import (
-    COLUMNS,
-    STATUSES,
-    Flag,
-    Number,
-    Row,
-    Text,
-    Whole,
-    as_named_today,
-    by_number,
-    columns_of,
-    marked,
-    values_of,
-)
+from rematbench.report.faults import TEXT, fault_of
+from rematbench.row import COLUMNS, Row, as_named_today, by_number, marked, values_of
 
-_TEXT = columns_of(Text)
-_NUMBERS = tuple(c for c in COLUMNS if c in columns_of(Whole, Number))
-_FLAGS = columns_of(Flag)
-_NAMES = ("model", "strategy", "costmodel", "graph_hash")
-_COUNTS = frozenset(
-    (
-        *("length", "floor_bytes", "once_floor_bytes", "resident_bytes", "forward_cost"),
-        *("time_limit", "eager_seconds", "eager_peak_bytes", "banishing_peak_bytes"),
-    )
-)
-"""Keys of ``extra`` that reports take for numbers."""
 _OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
 _OF_A_COPY = ("cached", "experiment", "group", "shared_with")
 _VERSION = re.compile(r"(?:^|; )rematbench ([^;\s]+)")
@@ -175,7 +152,7 @@ def _read_files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Reco
 
 
 def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterator[Record]:
-    fault = _fault(row)
+    fault = fault_of(row)
     try:
         identity = "" if fault else _identity(row, name)
     except ValueError:
@@ -184,61 +161,6 @@ def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterato
         problems.append(Problem(Path(name), fault))
     else:
         yield Record(as_named_today(row), path, identity)
-
-
-def _fault(row: Any) -> str | None:
-    """What is wrong with a row; None for a sound one."""
-    if not isinstance(row, dict):
-        return "not a row (no JSON object); remove it or run its job again"
-    lacking = [c for c in COLUMNS if c not in row]
-    if lacking:
-        return f"not a row of this program (lacks {_some(lacking)}); run its job again"
-    unknown = [c for c in row if c not in COLUMNS]
-    if unknown:
-        return f"a row of another version (unknown: {_some(unknown)}); run its job again"
-    if row["status"] not in STATUSES:
-        return f"status is {row['status']!r}; it must be one of {', '.join(STATUSES)}"
-    for column in _NUMBERS:
-        if row[column] is not None and type(row[column]) not in (int, float):
-            return f"{column} is {str(row[column])[:40]!r}; it must be a number or null"
-        if row[column] is not None and not abs(row[column]) <= sys.float_info.max:
-            return f"{column} is {str(row[column])[:40]}; it must be finite"
-    for column in _FLAGS:
-        if row[column] not in (None, True, False):
-            return f"{column} is {str(row[column])[:40]!r}; it must be true, false or null"
-    for column in _TEXT:
-        if isinstance(row[column], (list, dict)):
-            return f"{column} is a {type(row[column]).__name__}; it must be text or null"
-    for column in _NAMES:
-        if not isinstance(row[column], str | None):
-            return f"{column} is {str(row[column])[:40]!r}; it must be text or null"
-    if not isinstance(row["extra"], dict):
-        return "extra is no JSON object; remove the row or run its job again"
-    for key in _COUNTS.intersection(row["extra"]):
-        if not isinstance(row["extra"][key], int | float | None):
-            return f"extra.{key} is {str(row['extra'][key])[:40]!r}; it must be a number or null"
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return (
-            "it holds half a character (a lone surrogate), which no file takes; run its job again"
-        )
-    return _bad_mark(row["extra"])
-
-
-def _bad_mark(extra: Mapping[str, Any]) -> str | None:
-    shared = extra.get("shared_with", [])
-    if not isinstance(shared, list) or not all(isinstance(each, dict) for each in shared):
-        return f"extra.shared_with is {str(shared)[:40]!r}; it must be a list of objects"
-    for each in (extra, *shared):
-        for key in ("experiment", "group"):
-            if not isinstance(each.get(key, ""), str):
-                return f"extra.{key} is {str(each[key])[:40]!r}; it must be text"
-    return None
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _identity(row: Row, name: str) -> str:
@@ -315,9 +237,9 @@ def _read_leaderboard(path: Path, problems: list[Problem]) -> Iterator[Record]:
 
 
 def _from_cell(column: str, text: str) -> Any:
-    if text == "" or column in _TEXT:
+    if text == "" or column in TEXT:
         return text or None
     try:
         return json.loads(text, parse_constant=lambda word: word)
     except ValueError:
-        return text  # named by _fault
+        return text  # named by fault_of

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rematbench.extra import Extra
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.app import main
 from rematbench.report.collect import collect
@@ -15,8 +16,9 @@ from rematbench.row import Row, make_row, write_leaderboard, write_row
 
 
 def row(**known: object) -> Row:
-    plain = {"model": "vgg16", "strategy": "ap_sqrt", "status": "ok", "budget_fraction": 0.5}
-    return make_row(**plain | known)
+    plain = {"model": "vgg16", "strategy": "ap_sqrt", "status": "ok", "costmodel": "roofline"}
+    plain |= {"budget_fraction": 0.5, "budget_bytes": 50, "cost": 11.0, "overhead": 0.1}
+    return make_row(**plain | {"checkpoint_all_cost": 10.0, "plan_seconds": 0.5} | known)
 
 
 def write(folder: Path, made: object) -> None:
@@ -41,9 +43,28 @@ BAD = {
     "table": (row(model=["a"]), "model is a list"),
     "a number as model": (row(model=7), "model is '7'; it must be text"),
     "a list": (row(extra={"length": [1, 2]}), "extra.length is '[1, 2]'; it must be a number"),
+    "a pair of one": (row(extra={"measured_overhead_interval": [1]}), "must be a list of 2"),
+    "no triple": (row(extra={"incumbents": [[1, 2]]}), "a list, each a list of 3"),
+    "a share of nothing": (row(budget_bytes=None), "budget_fraction is set and budget_bytes is"),
+    "a floor and no bytes": (
+        row(status="infeasible", budget_bytes=None, extra={"once_floor_bytes": 5}),
+        "budget_bytes is null",
+    ),
     "half a character": (row(model="x\ud800"), "lone surrogate"),
     "extra": (row(extra=None), "extra is no JSON object"),
 }
+
+
+OTHERS: dict[str, object] = {
+    **{"list": [1], "object": {"a": 1}, "number": 7, "text": "x", "true": True}
+}
+BOTH = {"checkpoint_vertices", "relaxation_costs"}
+"""Keys of two kinds, or of any."""
+ENDED_THE_REPORT: list[tuple[str, object]] = [
+    *(("accounting", ["full"]), ("accounting", {"full": 1}), ("preset", ["h100"])),
+    *(("options", 7), ("options", ["a"]), ("measured_overhead_interval", 0.1)),
+    *(("lengths", 7), ("incumbents", [1]), ("bounds", 7), ("time_limit", "long")),
+]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -56,6 +77,72 @@ def test_a_bad_row_is_named_and_the_rest_is_there(tmp_path: Path, name: str) -> 
     (problem,) = found.problems
     assert problem.path == tmp_path / "bad" / "row.json"
     assert said in problem.reason
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) -> None:
+    """What has another type is named; what is left is what the type says."""
+    write(tmp_path / "good", row())
+    for seed, key in enumerate(Extra.__annotations__):
+        write(tmp_path / key, row(seed=seed, extra={key: OTHERS[what]}))
+    found = collect([tmp_path])
+    named = {problem.path.parent.name for problem in found.problems}
+    kept = {key for made in found.rows for key in made["extra"]}
+    assert named | kept == set(Extra.__annotations__)
+    assert all(f"extra.{p.path.parent.name} is" in p.reason for p in found.problems)
+    right = {
+        "list": {"branches", "lengths", "checkpoint_vertices", "relaxation_costs"},
+        "object": {
+            *("options", "memory", "rounding", "native", "lowered", "checkpointed", "max_batch"),
+            *("paper_setting", "ways", "sparsity", "discarded", "bounds", "dtr_at_addresses"),
+            *("fit", "relaxation_costs"),
+        },
+        "true": {
+            *("cached", "bad_config", "stopped", "master_weights", "in_program_order", "lossy"),
+            *("steady_allocator", "measurement_reused", "interrupted", "costs_rounded", "proven"),
+            *("staleness", "size", "trace_omitted", "operators", "relaxation_costs"),
+        },
+    }
+    if what in right:
+        assert kept == right[what]
+    else:
+        assert kept > {"number": {"slots", "time_limit"}, "text": {"preset", "machine"}}[what]
+        assert not kept & {*right["list"], *right["object"], *right["true"]} - BOTH
+
+
+def test_bad_rows_take_no_page_with_them(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Each was once the end of the whole report."""
+    write(tmp_path / "runs" / "good", row())
+    for i, (key, value) in enumerate(ENDED_THE_REPORT):
+        write(tmp_path / "runs" / f"bad{i}", row(extra={key: value}))
+    write(tmp_path / "runs" / "bad", row(budget_bytes=None, extra={"once_floor_bytes": 3}))
+    for flags in ([], ["--leaderboard"], ["--all"], ["--figure", "overhead"]):
+        out = tmp_path / "-".join(["out", *flags])
+        monkeypatch.setattr(
+            sys, "argv", ["rematbench-report", str(tmp_path / "runs"), *flags, "--out", str(out)]
+        )
+        main()
+        told = capsys.readouterr().err
+        for key, _ in ENDED_THE_REPORT:
+            assert f": extra.{key} is " in told
+        assert "bad/row.json: budget_fraction is set and budget_bytes is null" in told
+        assert "vgg16" in (out / "index.html").read_text()
+        assert (out / "leaderboard.csv").read_text().count("\n") == 2
+    assert (out / "overhead.png").exists()
+
+
+def test_one_figure_that_lacks_something_is_one_figure(tmp_path: Path, monkeypatch, capsys) -> None:
+    """What a key holds inside is no column: a figure says so, and the next one is drawn."""
+    write(tmp_path / "runs" / "1", row())
+    write(tmp_path / "runs" / "2", row(seed=2, extra={"max_batch": {"a": 1}}))
+    write(tmp_path / "runs" / "3", row(seed=3, strategy="b", cost=0.0, overhead=None))
+    command = ["rematbench-report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [*command, "--all", "--leaderboard"])
+    main()
+    told = capsys.readouterr().err
+    assert "figure checkmate_fig6: a row of its experiment lacks what it shows" in told
+    assert "1 ok rows have no cost or no overhead, and are not on the leaderboard" in told
+    assert (tmp_path / "out" / "overhead.png").exists()
 
 
 def test_a_repeated_row_is_there_once(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ from rematbench.strategies.stages import (
 def run_folder(folder: Path, graph: Graph, plan: Plan, **known: object) -> Row:
     trace = simulate(graph, plan)
     facts = {"model": "chain", "strategy": "ap_sqrt", "status": "ok", "overhead": 0.25}
-    row = make_row(**facts | {"budget_fraction": 0.5, "peak_bytes": trace.peak_bytes} | known)
+    facts |= {"budget_fraction": 0.5, "budget_bytes": trace.peak_bytes}
+    row = make_row(**facts | {"peak_bytes": trace.peak_bytes} | known)
     folder.mkdir(parents=True)
     write_row(folder / "row.json", row)
     write_graph(folder / "graph.json.gz", graph)

@@ -23,6 +23,7 @@ def some_rows() -> list[dict]:
             strategy=strategy,
             status="ok" if budget > 0.5 else "infeasible",
             budget_fraction=budget,
+            budget_bytes=int(10 * budget),
             overhead=0.3 * (1 - budget),
             measured_overhead=0.35 * (1 - budget),
             extra={"floor_bytes": 3},

@@ -15,12 +15,22 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from source_pages import defined, link, named, place, source_file, styles, with_links
 
 from rematbench.conf_keys import choices_of, group_keys
 from rematbench.helps import HELPS, help_text
 
 HOUSE = Path(__file__).parents[2]
 DOCS = HOUSE / "docs"
+MADE_FROM = {
+    "index.md": "README.md",
+    "commands.md": "rematbench/helps.py",
+    "options.md": "rematbench/conf_keys.py",
+    "api.md": "rematbench/__init__.pyi",
+    "claims.md": "docs/claims.csv",
+}
+LONG = 32  # characters of a value that has a line to itself
+FIRST = ("paper", "claim", "verdict")  # of the columns of claims
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -51,30 +61,58 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
-    for path in sorted(_linked(pages["index.md"])):
+    linked = _linked(pages["index.md"])
+    for path in sorted(path for path in linked if path.suffix != ".py"):
         files.append(
             File.generated(config, f"files/{path.relative_to(HOUSE)}", abs_src_path=str(path))
         )
+    for path in ("iframe-worker.js", "site.css", "site.js"):
+        files.append(
+            File.generated(config, f"assets/{path}", abs_src_path=str(DOCS / "site" / path))
+        )
+    files.append(File.generated(config, "assets/source.css", content=styles()))
+    for name in sorted(_sources([*pages.values(), *_pages().values()], linked)):
+        files.append(source_file(config, name))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links that leave ``docs`` lead to the site's copy of that file, or become words."""
+    """Files that a page names, and the page's own, lead to the site's copies of them."""
     source = page.file.src_uri
-    home = HOUSE if source == "index.md" else (DOCS / source).parent
+    if source.startswith("papers/"):
+        page.meta.setdefault("search", {"boost": 4})  # who looks for a strategy wants its page
+    up = "../" * source.count("/")
+    text = with_links(_with_copies(markdown, source, up), up)
+    origin = _origin(source)
+    return f"{text}\n\nSource of this page: {link(origin, up)}\n{{: .source }}\n"
 
-    def mended(link: re.Match[str]) -> str:
-        path = (home / link["path"]).resolve()
+
+def _origin(source: str) -> str:
+    """The repository's file that a page is made from."""
+    if source.startswith("files/"):
+        return source.removeprefix("files/")
+    return MADE_FROM.get(source, f"docs/{source}")
+
+
+def _with_copies(markdown: str, source: str, up: str) -> str:
+    """Links that leave ``docs`` lead to the site's copy of that file, or become words."""
+    home = (HOUSE / _origin(source)).parent
+
+    def mended(found: re.Match[str]) -> str:
+        path = (home / found["path"]).resolve()
+        if found["path"].startswith("source/"):  # made here
+            return found[0]
         if path == DOCS / "claims.csv":
-            place = "claims.md"
+            target = "claims.md"
         elif path.is_relative_to(DOCS):
-            place = str(path.relative_to(DOCS))
+            target = str(path.relative_to(DOCS))
+        elif path.is_file() and path.suffix == ".py":
+            target = place(str(path.relative_to(HOUSE)))
         elif path.is_file():
-            place = f"files/{path.relative_to(HOUSE)}"
+            target = f"files/{path.relative_to(HOUSE)}"
         else:
-            return link["text"]
-        up = "../" * source.count("/")
-        return f"{link['image']}[{link['text']}]({up}{place}{link['anchor'] or ''})"
+            return found["text"]
+        return f"{found['image']}[{found['text']}]({up}{target}{found['anchor'] or ''})"
 
     return _LINK.sub(mended, markdown)
 
@@ -82,18 +120,33 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def _linked(readme: str) -> set[Path]:
     """The repository's files outside of ``docs`` that the README and the pages link to."""
     texts = [(HOUSE, readme)]
-    texts += [(path.parent, path.read_text(encoding="utf-8")) for path in DOCS.rglob("*.md")]
+    texts += [(path.parent, text) for path, text in _pages().items()]
     found = {
-        (home / link["path"]).resolve() for home, text in texts for link in _LINK.finditer(text)
+        (home / each["path"]).resolve() for home, text in texts for each in _LINK.finditer(text)
     }
     return {path for path in found if path.is_file() and not path.is_relative_to(DOCS)}
+
+
+def _pages() -> dict[Path, str]:
+    """The text of each page of ``docs``."""
+    return {path: path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+
+
+def _sources(texts: list[str], linked: set[Path]) -> set[str]:
+    """The files that pages name, link to, or are made from."""
+    copied = [path for path in linked if path.suffix == ".md"]
+    texts = texts + [path.read_text(encoding="utf-8") for path in copied]
+    found = set().union(*(named(text) for text in texts), MADE_FROM.values())
+    found |= {str(path.relative_to(HOUSE)) for path in [*_pages(), *copied]}
+    found |= {str(path.relative_to(HOUSE)) for path in linked if path.suffix == ".py"}
+    return found | {defined(module, name)[0] for module, name in _public()}
 
 
 def commands() -> str:
     """Each command's ``--help``."""
     text = "# Commands\n\nWhat `--help` of each command says.\n"
     for name in HELPS:
-        text += f"\n## {name}\n\n```text\n{help_text(name)}\n```\n"
+        text += f"\n## {name}\n\n```{{ .text .columns }}\n{help_text(name)}\n```\n"
     return text
 
 
@@ -110,27 +163,51 @@ def options() -> str:
                 continue
             text += "| key | default | |\n|---|---|---|\n"
             for key, default, meaning in rows:
-                cells = (f"`{key}`", f"`{default}`", " ".join(meaning.split()))
+                cells = (f"`{key}`", _in_parts(default), _plain(meaning))
                 text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
     return text
 
 
-def api() -> str:
-    """Every public name of the package, by the module that it is in."""
+def _plain(docstring: str) -> str:
+    """In one line, without roles."""
+    return re.sub(r":\w+:(?=`)", "", " ".join(docstring.split()))
+
+
+def _in_parts(value: str) -> str:
+    """A value as code, a long one in pieces between which a line may end."""
+    parts = re.split("(?<=,)", value) if len(value) > LONG else [value]
+    return " ".join(f"`{part}`" for part in parts)
+
+
+def _public() -> list[tuple[str, str]]:
+    """Every public name of the package, with the module that it is in."""
     tree = ast.parse((HOUSE / "rematbench" / "__init__.pyi").read_text(encoding="utf-8"))
+    nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return [(node.module or "", each.name) for node in nodes for each in node.names]
+
+
+def api() -> str:
+    """Every public name of the package, by the module that it is in, and where it is defined."""
     text = "# API\n\nEvery name that `from rematbench import ...` offers.\n"
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
-            text += f"\n## rematbench.{node.module}\n"
-            text += "".join(f"\n::: rematbench.{node.module}.{each.name}\n" for each in node.names)
+    last = None
+    for module, name in _public():
+        if module != last:
+            text += f"\n## rematbench.{module}\n"
+        last = module
+        path, line = defined(module, name)
+        text += f"\n::: rematbench.{module}.{name}\n"
+        text += f"\nSource: {link(path, '', line)}\n"
+        text += "{: .source }\n"
     return text
 
 
 def claims() -> str:
-    """The papers' claims beside our numbers."""
+    """The papers' claims beside our numbers, what became of each among the first columns."""
     with (DOCS / "claims.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.reader(file))
-    head, *rows = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+        lines = list(csv.DictReader(file))
+    columns = [*FIRST, *(name for name in lines[0] if name not in FIRST)]
     text = "# Claims\n\nWhat each paper prints beside what its experiment gives here.\n\n"
-    text += "| " + " | ".join(head) + " |\n|" + "---|" * len(head) + "\n"
-    return text + "".join("| " + " | ".join(row) + " |\n" for row in rows)
+    text += "| " + " | ".join(columns) + " |\n|" + "---|" * len(columns) + "\n"
+    for line in lines:
+        text += "| " + " | ".join(line[name].replace("|", "\\|") for name in columns) + " |\n"
+    return text

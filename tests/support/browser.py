@@ -99,6 +99,11 @@ class Browser:
         self.run(f"{element}.select()")
         self._call("Input.insertText", text=text)
 
+    def press(self, key: str) -> None:
+        """A key down and up, where the focus is: scripts hear of it."""
+        for kind in ("keyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key)
+
     def resize(self, width: int, height: int) -> None:
         """Show pages as on a screen of this size, in CSS pixels."""
         self._call(

@@ -15,18 +15,18 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rematbench.report import printed
+from rematbench.report.checkmate_ratios import draw_ratios
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.style import colour, marker, order
-from rematbench.report.tables import geometric_mean, table_picture
+from rematbench.report.style import colour, marker, order, shown
 from rematbench.row import Row, sure
 
 _GB = 1e9
-_ILP = "anytime"
+_ILP = "checkmate_ilp"
+_OURS = "anytime"
 LINE_UP = (
     *("checkpoint_all", "chen_sqrt", "chen_greedy", "revolve", "ap_sqrt", "ap_greedy"),
-    *("linearized_sqrt", "linearized_greedy", "checkmate_ilp", "checkmate_rounding", _ILP),
+    *("linearized_sqrt", "linearized_greedy", _ILP, "checkmate_rounding"),
 )
 """The paper's, in its Figure 5."""
 _STRETCHED = 4.0  # of what a plan costs: a panel's axis ends before
@@ -66,7 +66,7 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     rows = [record.row for record in records]
     if name == "checkmate_fig5":
         return _draw_all_tradeoffs(rows)
-    return _draw_ratios(rows) if name == "checkmate_table2" else _draw_tradeoff(name, rows)
+    return draw_ratios(rows) if name == "checkmate_table2" else _draw_tradeoff(name, rows)
 
 
 # Figure 5
@@ -178,7 +178,9 @@ def _clip(axes: Axes, fine: pd.DataFrame) -> None:
         return
     within = fine["slowdown"].drop(beyond.index)
     axes.set_ylim(within.min() - 0.05, within.max() * 1.15)
-    told = [f"{e.strategy} {e.slowdown:.1f} at {e.budget_GB:.2f} GB" for e in beyond.itertuples()]
+    told = [
+        f"{shown(e.strategy)} {e.slowdown:.1f} at {e.budget_GB:.2f} GB" for e in beyond.itertuples()
+    ]
     axes.text(
         *(0.98, 0.97, "beyond: " + "; ".join(told)),
         transform=axes.transAxes,
@@ -192,7 +194,7 @@ def _curve(axes: Axes, strategy: str, mine: pd.DataFrame, above: int) -> None:
     """A strategy's curve; ``above`` others of equal points are drawn later, inside its markers."""
     ink, sign = colour(strategy), marker(strategy)
     best = strategy.startswith("checkmate")
-    label = strategy if len(mine) else f"{strategy} (no plan)"
+    label = shown(strategy) if len(mine) else f"{shown(strategy)} (no plan)"
     axes.plot(
         mine["budget_GB"],
         mine["slowdown"],
@@ -207,22 +209,37 @@ def _curve(axes: Axes, strategy: str, mine: pd.DataFrame, above: int) -> None:
     )
 
 
-def above_all(data: pd.DataFrame, *, line_up: bool = True) -> list[str]:
-    """Where some strategy's plan is cheaper than the ILP's, as ``strategy at budget``.
+def above_all(data: pd.DataFrame, of: str = _ILP, *, line_up: bool = True) -> list[str]:
+    """Where some strategy's plan is cheaper than another's, as ``strategy at budget``.
 
     Args:
+        of: the other; no plan counts as dearest.
         line_up: of the paper's strategies; otherwise of others.
     """
     fine = data[data["status"] == "ok"]
-    asked = data[data["strategy"] == _ILP].set_index("budget_GB")["slowdown"]
-    ilp = asked.fillna(float("inf"))  # it found no plan there
+    asked = data[data["strategy"] == of].set_index("budget_GB")["slowdown"]
+    costs = asked.fillna(float("inf"))  # it found no plan there
     return [
-        f"{row.strategy} at {row.budget_GB:.2f} GB"
+        f"{shown(str(row.strategy))} at {row.budget_GB:.2f} GB"
         for row in fine.itertuples()
         if (row.strategy in LINE_UP) == line_up
-        and row.strategy != _ILP
-        and row.slowdown * _SAME < ilp.get(row.budget_GB, 0.0)
+        and row.strategy != of
+        and row.slowdown * _SAME < costs.get(row.budget_GB, 0.0)
     ]
+
+
+def lowest(data: pd.DataFrame, of: str) -> str:
+    """Does a strategy's curve lie on or below those of the paper's line-up, where it has a plan?"""
+    asked = data[data["strategy"] == of]
+    met = asked[asked["status"] == "ok"]["budget_GB"]
+    if asked.empty:
+        return f"no row of {shown(of)}"
+    without = f"no plan at {len(asked) - len(met)} of {len(asked)} budgets"
+    if met.empty:
+        return without
+    cheaper = above_all(data[data["budget_GB"].isin(met)], of)
+    told = f"except for {'; '.join(cheaper)}" if cheaper else "yes, wherever it has a plan"
+    return told if len(met) == len(asked) else f"{told}; {without}"
 
 
 def feasible(data: pd.DataFrame) -> str:
@@ -232,32 +249,40 @@ def feasible(data: pd.DataFrame) -> str:
         mine = data[data["strategy"] == strategy]
         fine = mine[mine["status"] == "ok"]
         least = f", down to {fine['budget_GB'].min():.2f} GB" if len(fine) else ""
-        told.append(f"{strategy} {len(fine)} of {len(mine)}{least}")
+        told.append(f"{shown(strategy)} {len(fine)} of {len(mine)}{least}")
     return "; ".join(told)
 
 
 def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
-    cheaper = above_all(data) if _ILP in set(data["strategy"]) else ["all: no row of the ILP"]
     full = data["checkpoint_all_GB"].iloc[0]
     lines = [
         Comparison(
-            "the ILP lies on or below every curve",
+            "the ILP (checkmate_ilp) lies on or below every curve",
             "'clearly faster execution plans' (section 6.3)",
-            "yes, at every budget" if not cheaper else f"except for {'; '.join(cheaper)}",
-            "a V100 roofline in place of profiled times; HiGHS and a search with a short limit in "
-            "place of Gurobi and an hour",
+            lowest(data, _ILP),
+            "a V100 roofline in place of profiled times; HiGHS with a short limit in place of "
+            "Gurobi and an hour",
+        ),
+        Comparison(
+            f"{shown(_OURS)} lies on or below every curve",
+            "not there",
+            lowest(data, _OURS),
+            "a search of ours, not the paper's method",
         ),
         Comparison("budgets met", "not printed", feasible(data), "budgets of this sweep"),
     ]
     if beyond := sorted({*data["strategy"]} - {*LINE_UP}):
-        others = "; ".join(above_all(data, line_up=False)) or "nowhere"
-        others = others if _ILP in set(data["strategy"]) else "no row of the ILP"
+        cheaper = [
+            f"than {shown(each)}: {'; '.join(above_all(data, each, line_up=False)) or 'nowhere'}"
+            for each in (_ILP, _OURS)
+            if each in set(data["strategy"])
+        ]
         lines.append(
             Comparison(
-                f"strategies that the paper did not have: {', '.join(beyond)}",
+                f"strategies that the paper did not have: {', '.join(map(shown, beyond))}",
                 "not there",
-                f"cheaper than the ILP: {others}",
-                "MONeT chooses implementations, too, and the ILP's time is short",
+                f"cheaper {', '.join(cheaper)}" if cheaper else "no row of the ILP",
+                "MONeT's problem chooses implementations, too, and the ILP's time is short",
             )
         )
     if printed:
@@ -287,100 +312,12 @@ def _versus(
     near = data[(data["budget_GB"] - at).abs() < 1e-6]
     costs = near[near["status"] == "ok"].set_index("strategy")["slowdown"]
     claim = f"{strategy} / ILP at {told}"
-    if {strategy, _ILP} <= set(costs.index):
-        ours = f"{costs[strategy] / costs[_ILP]:.2f}x (modelled); ILP at {costs[_ILP]:.3f}"
-    else:
-        missing = strategy if strategy not in costs.index else _ILP
-        ours = f"no plan of {missing} there"
-    return Comparison(claim, paper, ours, why)
-
-
-# Table 2
-
-# Geometric means printed in Table 2 (FLOPs, Gurobi).
-_PAPER_TABLE2 = {
-    "mobilenet_v1": {
-        "ap_sqrt": 1.14,
-        "ap_greedy": 1.07,
-        "revolve": 7.07,
-        "checkmate_rounding": 1.06,
-    },
-    "vgg16": {"ap_sqrt": 1.28, "ap_greedy": 1.06, "revolve": 1.44, "checkmate_rounding": 1.01},
-    "vgg19": {"ap_sqrt": 1.54, "ap_greedy": 1.39, "revolve": 1.75, "checkmate_rounding": 1.00},
-    "unet": {"ap_sqrt": 1.27, "ap_greedy": 1.23, "checkmate_rounding": 1.03},
-    "resnet50": {"ap_sqrt": 1.20, "ap_greedy": 1.25, "checkmate_rounding": 1.05},
-}
-_TABLE2 = ("ap_sqrt", "ap_greedy", "revolve", "checkmate_rounding", "linearized_sqrt",
-           "linearized_greedy")  # fmt: skip
-_BEYOND = ("dtr", "anytime_joint", "feng_huang", "torch_budget", "chain_dp", "kusumoto", "rockmate",
-           "moccasin", "xla_remat")  # fmt: skip
-"""Not in the paper: shown where there are rows."""
-
-
-def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Per model and strategy: the geometric mean of cost / ILP's cost, over budgets both meet."""
-    costs: dict[tuple[str, str], dict[int, float | None]] = {}
-    for row in rows:
-        if row["budget_bytes"]:
-            cost = row["cost"] if row["status"] == "ok" else None
-            costs.setdefault((str(row["model"]), str(row["strategy"])), {})[row["budget_bytes"]] = (
-                cost
-            )
-    lines = []
-    known = {model: place for place, model in enumerate(_PAPER_TABLE2)}
-    models = {model: printed.paper_name(model) for model, _ in costs}
-    for model in sorted(models, key=lambda model: known.get(models[model], len(known))):
-        paper = _PAPER_TABLE2.get(models[model], {})
-        ilp = {b: c for b, c in costs.get((model, _ILP), {}).items() if c}
-        beyond = [name for name in _BEYOND if (model, name) in costs]
-        for strategy in [*_TABLE2, *beyond] if ilp else ():
-            mine = costs.get((model, strategy), {})
-            ratios = [c / ilp[b] for b, c in sorted(mine.items()) if c and b in ilp]
-            lines.append(
-                {
-                    "model": model,
-                    "strategy": strategy,
-                    "ratio": geometric_mean(ratios),
-                    "feasible": len(ratios),
-                    "budgets": len(ilp),
-                    "smallest_budget_GB": min((b for b, c in mine.items() if c), default=0) / _GB
-                    or None,
-                    "ratio_paper": paper.get(strategy),
-                }
-            )
-    return pd.DataFrame(lines)
-
-
-def _draw_ratios(rows: Sequence[Row]) -> Drawing | None:
-    data = ratio_table(rows)
-    if data.empty:
-        return None
-    title = "Table 2: cost over that of the ILP (FLOPs), geometric mean over budgets that both meet"
-    lines = []
-    for model, mine in data.groupby("model", sort=False):
-        line = {"model": model}
-        for each in mine.itertuples():
-            ours = "–" if not each.feasible else f"{each.ratio:.2f}"
-            shown = each.strategy.removeprefix("checkmate_").replace("_", "\n")
-            line[f"{shown}\nours"] = f"{ours} ({each.feasible}/{each.budgets})"
-            if each.strategy in _TABLE2[:4]:
-                paper = "–" if pd.isna(each.ratio_paper) else f"{each.ratio_paper:.2f}"
-                line[f"{shown}\npaper"] = paper
-        lines.append(line)
-    picture = table_picture(pd.DataFrame(lines), f"{title}; (budgets met / budgets of the ILP)")
-    return Drawing(title, data, picture, tuple(_ratio_notes(data)))
-
-
-def _ratio_notes(data: pd.DataFrame) -> list[Comparison]:
-    lines = []
-    for each in data.itertuples():
-        if pd.isna(each.ratio_paper):
-            continue
-        ours = f"{each.ratio:.3f}x" if each.feasible else "no plan"
-        met = f" at {each.feasible} of {each.budgets} budgets"
-        why = "other budgets than the paper's, which are not printed"
-        if each.strategy == "checkmate_rounding":
-            why = "near the best at loose budgets only; epsilon and threshold are searched"
-        claim = f"{each.model}, {each.strategy}"
-        lines.append(Comparison(claim, f"{each.ratio_paper:.2f}x", ours + met, why))
-    return lines
+    if strategy not in costs.index:
+        return Comparison(claim, paper, f"no plan of {strategy} there", why)
+    ours = [
+        f"{costs[strategy] / costs[each]:.2f}x over {shown(each)}, at {costs[each]:.3f} (modelled)"
+        if each in costs.index
+        else f"no plan of {shown(each)} there"
+        for each in (_ILP, _OURS)
+    ]
+    return Comparison(claim, paper, "; ".join(ours), why)

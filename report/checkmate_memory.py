@@ -18,13 +18,14 @@ from rematbench.graphs.files import read_graph
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import ARCHITECTURES, paper_name
-from rematbench.report.style import colour, order
+from rematbench.report.style import colour, order, shown
 from rematbench.report.tables import table_picture
 from rematbench.row import Row, sure
 from rematbench.strategies import registry
 
 _GB = 1e9
-_ILP = "anytime"
+_ILP = "checkmate_ilp"
+_OURS = "anytime"
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -55,7 +56,7 @@ def timeline(folder: Path) -> pd.DataFrame:
 
 def _draw_timeline(records: Sequence[Record]) -> Drawing | None:
     parts, rows = [], {}
-    for strategy in ("checkpoint_all", _ILP):
+    for strategy in ("checkpoint_all", _ILP, _OURS):
         for record in records:
             row, folder = record.row, record.folder
             its = row["strategy"] == strategy and row["status"] == "ok"
@@ -65,35 +66,51 @@ def _draw_timeline(records: Sequence[Record]) -> Drawing | None:
                 line.insert(0, "strategy", strategy)
                 parts.append(line)
                 break
-    if len(parts) < 2:
+    if len(parts) < 2 or "checkpoint_all" not in rows:
         return None
     data = pd.concat(parts, ignore_index=True)
     data["time"] = data["cost"] / rows["checkpoint_all"]["cost"]
+    failed = {str(r.row["strategy"]): str(r.row["reason"]) for r in records if r.row["reason"]}
+    notes = _timeline_notes(rows, failed)
+    return Drawing("Figure 1: memory over time", data, _timeline_picture(data), notes)
+
+
+_TIMELINES = {
+    "checkpoint_all": "retain all activations",
+    _ILP: "rematerialize (checkmate_ilp)",
+    _OURS: "rematerialize (anytime, ours)",
+}
+
+
+def _timeline_picture(data: pd.DataFrame) -> Figure:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(5.8, 3.1), layout="constrained")
     axes = figure.subplots()
-    shown = {"checkpoint_all": "retain all activations", _ILP: "rematerialize (anytime)"}
     for strategy, mine in data.groupby("strategy", sort=False):
-        ink = colour(strategy)
+        ink, label = colour(strategy), _TIMELINES[strategy]
         axes.fill_between(mine["time"], mine["memory_GB"], step="pre", color=ink, alpha=0.25)
-        axes.step(mine["time"], mine["memory_GB"], where="pre", color=ink, label=shown[strategy])
+        axes.step(mine["time"], mine["memory_GB"], where="pre", color=ink, label=label)
     axes.set(xlabel="time (1 = one step without recomputation)", ylabel="memory (GB)")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
-    return Drawing("Figure 1: memory over time", data, figure, _timeline_notes(rows))
+    return figure
 
 
-def _timeline_notes(rows: dict[str, Row]) -> tuple[Comparison, ...]:
-    full, lean = (sure(rows[each]["peak_bytes"]) / _GB for each in ("checkpoint_all", _ILP))
-    return (
+def _timeline_notes(rows: dict[str, Row], failed: dict[str, str]) -> tuple[Comparison, ...]:
+    full = sure(rows["checkpoint_all"]["peak_bytes"]) / _GB
+    return tuple(
         Comparison(
-            "memory of a 32-layer network, everything kept and rematerialized",
-            "30 GB, less 21 GB (section 1)",
-            f"{full:.1f} GB, less {full - lean:.1f} GB (simulated), at "
-            f"{rows[_ILP]['overhead']:.1%} more compute",
+            "memory of a 32-layer network, everything kept and rematerialized"
+            f" by {shown(strategy)}",
+            "30 GB, less 21 GB (section 1)" if strategy == _ILP else "not there",
+            f"{full:.1f} GB, less {full - sure(rows[strategy]['peak_bytes']) / _GB:.1f} GB "
+            f"(simulated), at {rows[strategy]['overhead']:.1%} more compute"
+            if strategy in rows
+            else f"no plan: {failed.get(strategy, 'no row')}",
             "the paper does not name its network: ResNet-32, at a batch that needs about 30 GB",
-        ),
+        )
+        for strategy in (_ILP, _OURS)
     )
 
 
@@ -207,38 +224,41 @@ def _draw_batches(rows: Sequence[Row]) -> Drawing | None:
         axes.grid(axis="x", visible=False)
         axes.set_title(model)
     panels[0].set_ylabel("largest batch within the memory")
-    handles = [mpl.patches.Patch(color=colour(each), label=each) for each in strategies]
+    handles = [mpl.patches.Patch(color=colour(each), label=shown(each)) for each in strategies]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     title = "Figure 6: largest batch at no more than one extra forward pass"
     return Drawing(title, data, figure, tuple(_batch_notes(data)))
 
 
 def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
-    lines = []
-    for model, mine in data.groupby("model"):
-        found = mine.set_index("strategy")["max_batch"]
-        if not found.get(_ILP):
-            continue
-        network = paper_name(str(model))
-        paper = _PAPER_BATCH.get((network, _ILP))
-        others = found.drop([_ILP, "checkpoint_all"], errors="ignore")
-        ratios = [f"{found[_ILP]} images"]
-        if found.get("checkpoint_all"):
-            ratios.append(f"{found[_ILP] / found['checkpoint_all']:.2f}x over checkpoint_all")
-        if len(others) and others.max():
-            ratios.append(f"{found[_ILP] / others.max():.2f}x over {others.idxmax()}")
-        printed = f"{paper}; " if paper else ""
-        kept = "PyTorch's values" if network == model else "Keras' layers"
-        lines.append(
-            Comparison(
-                f"{model}: largest batch",
-                printed + _PAPER_RATIO.get(network, "not printed"),
-                "; ".join(ratios) + " (simulated)",
-                f"{mine['memory_GB'].iloc[0]:.4g} GB, {kept}, our bounded search (a lower bound, "
-                "as the paper's); the paper's other baselines are not printed",
-            )
-        )
-    return lines
+    return [
+        _batch_note(str(model), mine, strategy)
+        for model, mine in data.groupby("model")
+        for strategy in (_ILP, _OURS)
+        if strategy in set(mine["strategy"])
+    ]
+
+
+def _batch_note(model: str, mine: pd.DataFrame, strategy: str) -> Comparison:
+    """Of the paper's program, or of our search, which the paper does not have."""
+    found = mine.set_index("strategy")["max_batch"]
+    network = paper_name(model)
+    paper = _PAPER_BATCH.get((network, _ILP))
+    others = found.drop([_ILP, _OURS, "checkpoint_all"], errors="ignore")
+    ratios = [f"{found[strategy]} images" if found[strategy] else "no batch with a plan in time"]
+    if found[strategy] and found.get("checkpoint_all"):
+        ratios.append(f"{found[strategy] / found['checkpoint_all']:.2f}x over checkpoint_all")
+    if found[strategy] and len(others) and others.max():
+        ratios.append(f"{found[strategy] / others.max():.2f}x over {others.idxmax()}")
+    printed = f"{paper}; " if paper else ""
+    kept = "PyTorch's values" if network == model else "Keras' layers"
+    return Comparison(
+        f"{model}: largest batch of {shown(strategy)}",
+        printed + _PAPER_RATIO.get(network, "not printed") if strategy == _ILP else "not there",
+        "; ".join(ratios) + " (simulated)",
+        f"{mine['memory_GB'].iloc[0]:.4g} GB, {kept}, a short time limit for each batch (a lower "
+        "bound, as the paper's); the paper's other baselines are not printed",
+    )
 
 
 # Table 1

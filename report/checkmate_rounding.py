@@ -15,11 +15,12 @@ from matplotlib.lines import Line2D
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.style import colour
+from rematbench.report.style import colour, shown
 from rematbench.row import Row, sure
 
 _GB = 1e9
-_ILP = "anytime"
+_SOLVED = {"checkmate_ilp": "ILP", "anytime": shown("anytime")}
+"""Beside the roundings: the paper's program, and our search."""
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -29,17 +30,17 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
 
 
 def rounding_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Every rounded plan, and the ILP's: memory and cost in milliseconds."""
+    """Every rounded plan, the ILP's and our search's: memory and cost in milliseconds."""
     found = []
     for row in rows:
         if row["strategy"] == "checkmate_rounding" and row["status"] == "ok":
             points = row["extra"].get("curve", [])
-        elif row["strategy"] == _ILP and row["status"] == "ok":
+        elif row["strategy"] in _SOLVED and row["status"] == "ok":
             points = [{"cost": row["cost"], "peak_bytes": row["peak_bytes"]}]
         else:
             continue
         scale = {"second": 1e3, "nanosecond": 1e-6}.get(str(row["cost_unit"]), 1.0)
-        kind = "ILP" if row["strategy"] == _ILP else row["variant"]
+        kind = _SOLVED.get(str(row["strategy"]), row["variant"])
         found += [
             {
                 "model": row["model"],
@@ -51,14 +52,16 @@ def rounding_table(rows: Sequence[Row]) -> pd.DataFrame:
             }
             for point in points
         ]
-    with_rounding = {each["model"] for each in found if each["kind"] != "ILP"}
+    solved = _SOLVED.values()
+    with_rounding = {each["model"] for each in found if each["kind"] not in solved}
     return pd.DataFrame([each for each in found if each["model"] in with_rounding])
 
 
 _KINDS = {
     "deterministic": ("checkmate_rounding", "o"),
     "randomized": ("random_checkpoints", "x"),
-    "ILP": (_ILP, "*"),
+    "ILP": ("checkmate_ilp", "*"),
+    shown("anytime"): ("anytime", "P"),
 }
 
 
@@ -75,9 +78,9 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
         mine = data[data["model"] == model]
         for kind, (like, sign) in _KINDS.items():
             points = mine[mine["kind"] == kind]
-            size = 90 if kind == "ILP" else 22
+            size, above = (90, 4) if kind in _SOLVED.values() else (22, 3)
             axes.scatter(points["memory_GB"], points["cost_ms"], color=colour(like), marker=sign,
-                         s=size, zorder=4 if kind == "ILP" else 3)  # fmt: skip
+                         s=size, zorder=above)  # fmt: skip
         drawn = mine[mine["kind"] == "randomized"]["cost_ms"]
         if len(drawn):
             axes.axhline(drawn.mean(), color=colour("random_checkpoints"), linestyle=":")
@@ -100,8 +103,8 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
 
 
 def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
-    """Roundings of which none is a plan within the budget: nothing of them is drawn."""
-    lines = (
+    """Roundings, or the ILP, without a plan within the budget: nothing of them is drawn."""
+    lines = [
         Comparison(
             f"{row['model']}: a rounding without a plan at {sure(row['budget_bytes']) / _GB:g} GB",
             "not printed",
@@ -112,7 +115,15 @@ def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
         )
         for row in rows
         if row["strategy"] == "checkmate_rounding" and row["status"] != "ok"
-    )
+    ]
+    lines += [
+        Comparison(
+            f"{row['model']}: the ILP (checkmate_ilp)", "solved", str(row["reason"]),
+            "HiGHS and a short limit in place of Gurobi and an hour",
+        )
+        for row in rows
+        if row["strategy"] == "checkmate_ilp" and row["status"] != "ok"
+    ]  # fmt: skip
     return list(dict.fromkeys(lines))  # one reason for both roundings is told once
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.monet import WHY, called, networks, of, tradeoffs
 from rematbench.report.printed import MONET_SIZES
 from rematbench.report.select import is_printed, system
+from rematbench.report.style import shown
 from rematbench.report.tables import table_picture
-from rematbench.row import Row
+from rematbench.row import Row, sure
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -73,36 +74,37 @@ def memory_table(data: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_memory(data: pd.DataFrame) -> Drawing | None:
     table = memory_table(of(data, _SYSTEMS))
-    if table.empty or table["anytime_joint"].dropna().empty:
+    if table.empty or table[["anytime_joint", "monet"]].isna().all(axis=None):
         return None
-    notes = []
-    for each in table.itertuples():
-        printed = _TABLE_1.get(each.model)
-        blind = each.checkmate_o
-        ratio = (
-            "no plan"
-            if pd.isna(blind) or pd.isna(each.anytime_joint)
-            else f"{blind / each.anytime_joint:.2f}x"
-        )
-        aware = each.anytime
-        both = pd.isna(aware) or pd.isna(each.anytime_joint)
-        notes.append(
-            Comparison(
-                f"{called(each.model)}: memory at 10 % overhead, Checkmate-O / MONeT's problem",
-                printed.ratio if printed else "not in the table",
-                f"{ratio}; workspace-aware anytime "
-                + ("no plan" if both else f"{aware / each.anytime_joint:.2f}x"),
-                f"least of the budgets tried; {WHY}",
-            )
-        )
-    shown = table.assign(model=table["model"].map(called)).round(2)
-    shown = shown.rename(columns={"pytorch": "checkpoint_all"})
-    shown["paper: PyTorch /\nCheckmate-O / MONeT"] = [
+    notes = [_memory_note(each) for each in table.to_dict("records")]
+    named = table.assign(model=table["model"].map(called)).round(2)
+    named = named.rename(columns={"pytorch": "checkpoint_all"}).rename(columns=shown)
+    named["paper: PyTorch /\nCheckmate-O / MONeT"] = [
         f"{p.pytorch} / {p.checkmate} / {p.monet}" if p else "–"
         for p in map(_TABLE_1.get, table["model"])
     ]
     title = "Table 1: memory (GB) at no more than 10 % overhead (modelled), tried budgets"
-    return Drawing(title, table, table_picture(shown, title), tuple(notes))
+    return Drawing(title, table, table_picture(named, title), tuple(notes))
+
+
+def _memory_note(each: dict[Hashable, Any]) -> Comparison:
+    printed = _TABLE_1.get(each["model"])
+    ratios = [
+        f"{above} / {shown(below)}: "
+        + ("no plan" if pd.isna(over) or pd.isna(under) else f"{over / under:.2f}x")
+        for above, below in (
+            ("checkmate_o", "monet"),
+            ("checkmate_o", "anytime_joint"),
+            ("workspace-aware anytime", "anytime_joint"),
+        )
+        for over, under in ((each[above.split()[-1]], each[below]),)
+    ]
+    return Comparison(
+        f"{called(each['model'])}: memory at 10 % overhead, Checkmate-O / MONeT",
+        printed.ratio if printed else "not in the table",
+        "; ".join(ratios),
+        f"least of the budgets tried; {WHY}",
+    )
 
 
 # Memory ratio and overhead (%), Gist and MONeT, on a P100.
@@ -115,13 +117,16 @@ _TABLE_3 = {
 }
 
 
+_LEANEST = ("gist", "monet", "anytime_joint")
+
+
 def gist_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Per network: Gist's one plan, and the leanest of MONeT's problem."""
+    """Per network: Gist's one plan, and the leanest of MONeT's program and of our search."""
     found = []
     for model in networks(data, _TABLE_3):
         mine = data[(data["model"] == model)].dropna(subset="memory")
         line: dict[str, object] = {"model": model}
-        for name in ("gist", "anytime_joint"):
+        for name in _LEANEST:
             plans = mine[mine["system"] == name].sort_values("memory")
             line[f"{name}_memory"] = plans["memory"].iloc[0] if len(plans) else None
             line[f"{name}_overhead"] = plans["overhead"].iloc[0] if len(plans) else None
@@ -134,42 +139,45 @@ def _draw_gist(data: pd.DataFrame) -> Drawing | None:
     table = gist_table(data)
     if table.empty:
         return None
-    notes = []
-    for each in table.itertuples():
-        ours = (
-            "no plan of MONeT's problem"
-            if pd.isna(each.anytime_joint_memory)
-            else f"anytime_joint {each.anytime_joint_memory:.2f} at "
-            f"{each.anytime_joint_overhead:.1%}"
-        )
-        notes.append(
-            Comparison(
-                called(each.model),
-                "Gist {} at {} %, MONeT {} at {} %".format(*_TABLE_3[each.model])
-                if each.model in _TABLE_3
-                else "not in the table",
-                f"Gist {each.gist_memory:.2f} at {each.gist_overhead:.1%} (lossy), {ours}",
-                f"least of the budgets tried; without a device no sparsity is measured, so Gist "
-                f"stores nothing sparsely; {WHY}",
-            )
-        )
     lines = []
-    for each in table.itertuples():
-        line = {"model": called(each.model)}
-        cells = zip(("Gist", "MONeT"), (each[2:4], each[4:6]), strict=True)
-        for place, (name, (memory, overhead)) in enumerate(cells):
-            plan = "no plan" if pd.isna(memory) else f"{memory:.2f} at {overhead:+.0%}"
-            printed = _TABLE_3.get(each.model, ())[2 * place : 2 * place + 2]
-            paper = "{:.2f} at {:+.0f}%".format(*printed) if printed else "–"
-            line |= {f"{name}\nours": plan, f"{name}\npaper": paper}
+    for each in table.to_dict("records"):
+        line = {"model": called(each["model"])}
+        for place, name in enumerate(_LEANEST):
+            line[f"{shown(name)}\nhere"] = _leanest(each, name)
+            if name != "anytime_joint":  # not in the paper
+                printed = _TABLE_3.get(each["model"], ())[2 * place : 2 * place + 2]
+                line[f"{name}\npaper"] = "{:.2f} at {:+.0f}%".format(*printed) if printed else "–"
         lines.append(line)
-    title = "Table 3: memory ratio and overhead (ours simulated and modelled) of the leanest plans"
-    return Drawing(title, table, table_picture(pd.DataFrame(lines), title), tuple(notes))
+    title = "Table 3: memory ratio and overhead (simulated and modelled here) of the leanest plans"
+    notes = tuple(_gist_note(each) for each in table.to_dict("records"))
+    return Drawing(title, table, table_picture(pd.DataFrame(lines), title), notes)
+
+
+def _leanest(each: dict[Hashable, Any], name: str) -> str:
+    memory, overhead = each[f"{name}_memory"], each[f"{name}_overhead"]
+    return "no plan" if pd.isna(memory) else f"{memory:.2f} at {overhead:+.1%}"
+
+
+def _gist_note(each: dict[Hashable, Any]) -> Comparison:
+    told = [f"{shown(name)}: {_leanest(each, name)}" for name in _LEANEST]
+    return Comparison(
+        called(each["model"]),
+        "Gist {} at {} %, MONeT {} at {} %".format(*_TABLE_3[each["model"]])
+        if each["model"] in _TABLE_3
+        else "not in the table",
+        f"{told[0]} (lossy); {'; '.join(told[1:])}",
+        f"least of the budgets tried; without a device no sparsity is measured, so Gist "
+        f"stores nothing sparsely; {WHY}",
+    )
 
 
 # Tables 2, 5 and 6
 
-_SOLVED = ("anytime", "anytime_joint noop", "anytime_joint")
+_SOLVED = (
+    *("checkmate_ilp", "monet noop", "monet"),
+    *("anytime", "anytime_joint noop", "anytime_joint"),
+)
+"""The paper's three programs, and our three searches for the same problems."""
 _TABLES = {
     "monet_table2": ("Table 2", 5),
     "monet_table5": ("Table 5", 5),
@@ -177,20 +185,38 @@ _TABLES = {
 }
 
 
+def _solver(row: Row) -> str | None:
+    """What a row is called in these tables: MONeT-NoOp and Checkmate's program have names, too."""
+    if row["strategy"] == "checkmate_ilp":
+        return "checkmate_ilp"
+    noop = row["strategy"] == "monet" and row["extra"].get("operators") is False
+    return "monet noop" if noop else system(row)
+
+
+def _seconds(row: Row, percent: int) -> float | None:
+    """Until the gap was proven: noted on the way, or at the latest when it ended with it."""
+    noted = row["extra"].get(f"seconds_to_gap_{percent}")
+    if isinstance(noted, int | float):
+        return float(noted)
+    if row["gap"] is None:
+        return None
+    return sure(row["plan_seconds"]) if row["gap"] <= percent / 100 else None
+
+
 def seconds_table(rows: Sequence[Row], percent: int) -> pd.DataFrame:
     """Per network, system and budget: seconds until the gap was proven, and the last gap."""
     found = [
         {
             "model": row["model"],
-            "system": system(row),
+            "system": _solver(row),
             "budget": row["budget_fraction"],
             "status": row["status"],
-            "seconds": row["extra"].get(f"seconds_to_gap_{percent}"),
+            "seconds": _seconds(row, percent),
             "gap": row["gap"],
             "bound_of": row["bound_of"],
         }
         for row in rows
-        if system(row) in _SOLVED and row["budget_fraction"] is not None
+        if _solver(row) in _SOLVED and row["budget_fraction"] is not None
     ]
     if not found:
         return pd.DataFrame()
@@ -207,17 +233,17 @@ def _draw_seconds(name: str, rows: Sequence[Row]) -> Drawing | None:
     wide = cells.pivot_table(
         index=["model", "system"], columns="budget", values="cell", aggfunc="last"
     ).reset_index()
-    wide["model"] = wide["model"].map(called)
+    wide["model"], wide["system"] = wide["model"].map(called), wide["system"].map(shown)
     wide.columns = [c if isinstance(c, str) else f"budget\n{c:g}" for c in wide.columns]
     title = f"{label}: seconds to a proven gap of {percent} % (in brackets: the gap at the limit)"
     reached = data.groupby("system")["seconds"].count()
     asked = data.groupby("system").size()
     notes = tuple(
         Comparison(
-            f"{each}: budgets at which {percent} % was reached",
-            _PRINTED[percent][each],
+            f"{shown(each)}: budgets at which {percent} % was reached",
+            _PRINTED[percent].get(each, "not there"),
             f"{reached[each]} of {asked[each]} within the time limit",
-            "HiGHS beside a search, on one or two cores, in place of Gurobi for up to 24 hours; "
+            "HiGHS on one or two cores, in place of Gurobi for up to 24 hours; "
             "bounds are of the spaces that the rows name",
         )
         for each in _SOLVED
@@ -236,14 +262,14 @@ def _cell(line: object) -> str:
 # Hours at budgets of 5 to 10 GB.
 _PRINTED = {
     5: {
-        "anytime": "0.001 to 12.7 h, not at the tightest budgets",
-        "anytime_joint noop": "0.000 to 1.18 h",
-        "anytime_joint": "0.003 to 7.24 h",
+        "checkmate_ilp": "0.001 to 12.7 h, not at the tightest budgets",
+        "monet noop": "0.000 to 1.18 h",
+        "monet": "0.003 to 7.24 h",
     },
     2: {
-        "anytime": "0.001 to 16.4 h, not at the tightest budgets",
-        "anytime_joint noop": "0.000 to 2.06 h, not for ResNet-50 at 5 GB",
-        "anytime_joint": "0.003 to 12.6 h, not for ResNet-50 at 5 and 6 GB",
+        "checkmate_ilp": "0.001 to 16.4 h, not at the tightest budgets",
+        "monet noop": "0.000 to 2.06 h, not for ResNet-50 at 5 GB",
+        "monet": "0.003 to 12.6 h, not for ResNet-50 at 5 and 6 GB",
     },
 }
 
@@ -314,7 +340,7 @@ def _draw_sizes(rows: Sequence[Row]) -> Drawing | None:
         )
         for each in data.itertuples()
     )
-    shown = data.assign(model=data["model"].map(called)).rename(
+    named = data.assign(model=data["model"].map(called)).rename(
         columns={
             "rows_paper": "rows\npaper",
             "columns_paper": "columns\npaper",
@@ -323,4 +349,4 @@ def _draw_sizes(rows: Sequence[Row]) -> Drawing | None:
         }
     )
     title = "Table 7: size of the programs after presolve"
-    return Drawing(title, data, table_picture(shown, title), notes)
+    return Drawing(title, data, table_picture(named, title), notes)

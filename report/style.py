@@ -75,6 +75,18 @@ _OWN = {
     **{"sac_ilp": "#f58231", "feng_huang": "#6a3d9a"},
 }
 
+OURS = ("anytime", "anytime_joint", "hierarchical")
+"""Searches of this project, which no paper published."""
+
+
+def shown(strategy: str) -> str:
+    """The strategy's name beside a paper's own: ours say so.
+
+    >>> shown("anytime"), shown("anytime_joint noop"), shown("monet")
+    ('anytime (ours)', 'anytime_joint noop (ours)', 'monet')
+    """
+    return f"{strategy} (ours)" if strategy.partition(" ")[0] in OURS else strategy
+
 
 def _place(strategy: str) -> int:
     if strategy in _ORDER:

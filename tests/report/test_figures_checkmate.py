@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
 from golden import expected, records
@@ -14,9 +16,10 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import unit_chain
 from rematbench.job import trace_csv
-from rematbench.report import figures
-from rematbench.report.checkmate import above_all, draw, ratio_table
+from rematbench.report import checkmate, checkmate_memory, checkmate_rounding, figures
+from rematbench.report.checkmate import above_all, draw, lowest
 from rematbench.report.checkmate_memory import timeline
+from rematbench.report.checkmate_ratios import ratio_table
 from rematbench.report.collect import Record
 from rematbench.report.tables import geometric_mean
 from rematbench.row import make_row
@@ -31,8 +34,89 @@ def test_golden(name: str, tmp_path: Path) -> None:
 
 def test_the_paper_stands_beside_ours(tmp_path: Path) -> None:
     text = figures.draw("checkmate_fig5c", records("checkmate_fig5c"), tmp_path)[3].read_text()
-    assert "| linearized_greedy / ILP at 16 GB | 1.20x | 1.14x (modelled)" in text
+    line = "no plan of checkmate_ilp there; 1.14x over anytime (ours), at 1.089 (modelled)"
+    assert f"| linearized_greedy / ILP at 16 GB | 1.20x | {line}" in text
     assert "linearized_greedy 4 of 5, down to 15.73 GB" in text
+    assert "| the ILP (checkmate_ilp) lies on or below every curve |" in text
+    assert "| no row of checkmate_ilp |" in text
+    assert "| anytime (ours) lies on or below every curve | not there | yes" in text
+
+
+DRAWN = ["checkmate_fig5c", "checkmate_fig7", "checkmate_table2"]
+
+
+def words_of(drawing: figures.Drawing) -> list[str]:
+    """What a picture says, and its title."""
+    texts = drawing.figure.findobj(mpl.text.Text)
+    return [drawing.title, *(text.get_text() for text in texts if text.get_text())]
+
+
+def drawn(name: str, rows: Sequence[Record]) -> figures.Drawing:
+    module = checkmate_rounding if name == "checkmate_fig7" else checkmate
+    drawing = module.draw(name, rows)
+    assert drawing is not None
+    return drawing
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_our_search_is_never_called_the_ilp(name: str) -> None:
+    """Rows of ``anytime`` alone: it is drawn as ours, and nothing is drawn as the ILP's."""
+    words = words_of(drawn(name, records(name)))
+    assert any("anytime (ours)" in word for word in words)
+    assert not any(word.strip() in ("anytime", "ILP", "checkmate_ilp") for word in words), words
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_papers_program_is_drawn_beside_ours(name: str) -> None:
+    rows = records(name)
+    ours = [r for r in rows if r.row["strategy"] == "anytime"]
+    program = [replace(r, row=r.row | {"strategy": "checkmate_ilp"}) for r in ours]
+    words = words_of(drawn(name, rows + program))
+    for wanted in ("anytime (ours)", "ILP" if name == "checkmate_fig7" else "checkmate_ilp"):
+        assert any(wanted in word for word in words), (wanted, words)
+
+
+def test_table_2_says_where_the_ilp_has_no_plan() -> None:
+    rows = [record.row for record in records("checkmate_table2")]
+    late = [row | {"strategy": "checkmate_ilp", "status": "time_limit"} for row in rows
+            if row["strategy"] == "anytime"]  # fmt: skip
+    found = ratio_table(rows + late)
+    assert found["ratio"].isna().all()
+    assert set(found["budgets"]) == {0}
+    assert set(found["asked"]) == {2}
+    assert found["ratio_anytime"].notna().any()
+    solved = [row | {"status": "ok", "cost": 2 * row["cost"]} for row in late]
+    both = ratio_table(rows + solved).dropna(subset="ratio")
+    assert both["ratio"].to_list() == pytest.approx((both["ratio_anytime"] / 2).to_list())
+
+
+def test_figures_1_and_6_have_the_paper_s_program_beside_ours(tmp_path: Path) -> None:
+    graph = unit_chain(3)
+    plan = program_order(graph)
+    write_graph(tmp_path / "graph.json.gz", graph)
+    (tmp_path / "trace.csv").write_text(trace_csv(plan, simulate(graph, plan)))
+    known = {"model": "resnet32", "status": "ok", "cost": 7.0, "overhead": 0.0, "peak_bytes": 9}
+    names = ("checkpoint_all", "checkmate_ilp", "anytime")
+    rows = [make_row(strategy=name, **known) for name in names]
+    made = [Record(row, tmp_path / "row.json", str(i)) for i, row in enumerate(rows)]
+    drawing = checkmate_memory.draw("checkmate_fig1", made)
+    assert drawing is not None
+    words = words_of(drawing)
+    assert {"rematerialize (checkmate_ilp)", "rematerialize (anytime, ours)"} <= {*words}
+    late = rows[1] | {"status": "time_limit", "reason": "no plan in 20 s"}
+    made[1] = replace(made[1], row=late)
+    drawing = checkmate_memory.draw("checkmate_fig1", made)
+    assert drawing is not None
+    assert drawing.comparisons[0].ours == "no plan: no plan in 20 s"
+    batches = [
+        row | {"extra": {"max_batch": {"value": 9, "vary": "batch_size"}, "memory_bytes": 1e9}}
+        for row in rows
+    ]
+    drawing = checkmate_memory.draw("checkmate_fig6", [Record(r, tmp_path, "") for r in batches])
+    assert drawing is not None
+    assert {"checkmate_ilp", "anytime (ours)"} <= {*words_of(drawing)}
+    told = [note.claim.partition(": ")[2] for note in drawing.comparisons]
+    assert told == ["largest batch of checkmate_ilp", "largest batch of anytime (ours)"]
 
 
 def test_table_1_is_the_paper_s(tmp_path: Path) -> None:
@@ -52,11 +136,16 @@ def test_a_strategy_below_the_ilp_is_named() -> None:
         ],
         columns=["strategy", "budget_GB", "status", "slowdown"],
     )
-    assert above_all(data) == ["revolve at 2.00 GB", "revolve at 1.00 GB"]
+    assert above_all(data, "anytime") == ["revolve at 2.00 GB", "revolve at 1.00 GB"]
+    assert lowest(data, "anytime") == "except for revolve at 2.00 GB; no plan at 1 of 2 budgets"
+    assert lowest(data, "checkmate_ilp") == "no row of checkmate_ilp"
     # Strategies of later years are no part of the paper's statement.
     later = data.assign(strategy=data["strategy"].replace("revolve", "chain_dp"))
-    assert above_all(later) == []
-    assert above_all(later, line_up=False) == ["chain_dp at 2.00 GB", "chain_dp at 1.00 GB"]
+    assert above_all(later, "anytime") == []
+    assert above_all(later, "anytime", line_up=False) == [
+        "chain_dp at 2.00 GB",
+        "chain_dp at 1.00 GB",
+    ]
 
 
 def gap_row(length: int, variant: str, seconds: float, bound: float, **extra: object) -> Record:

@@ -6,13 +6,14 @@ import csv
 import inspect
 import io
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from rematbench import handed_over
 from rematbench.doubts import judge_bound, judge_peak, judge_threads
 from rematbench.first_row import first_row
 from rematbench.graphs import dotted
@@ -34,6 +35,7 @@ from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Compute, Plan, in_program_order, program_order
 from rematbench.graphs.planning import PlannedRun, planned
 from rematbench.graphs.simulate import Trace, check_draws, simulate
+from rematbench.handed_over import HandedOver
 from rematbench.parts import memory_parts
 from rematbench.row import Outcome, Row, add_facts, ended, finite, put, sure, write_row
 from rematbench.settings import Settings
@@ -56,10 +58,19 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
+def run(
+    settings: Settings,
+    folder: Path,
+    say: Say = lambda phase: None,
+    stopped: Sequence[float] | None = None,
+) -> Row:
     """Run a job and write ``plan.json``, ``trace.csv``, ``graph.json.gz`` and ``row.json``.
 
     Whatever a strategy or a device does ends as a status in the row.
+
+    Args:
+        stopped: (seconds, CPU seconds) of a planner whose process was killed at its time limit:
+            nothing is planned, and what it had handed over in ``folder`` is its plan.
 
     Raises:
         RematbenchError: the input itself is bad (configuration, model, graph file).
@@ -79,14 +90,15 @@ def run(settings: Settings, folder: Path, say: Say = lambda phase: None) -> Row:
     _describe(row, graph, settings, stream)
     solution = None
     with _outcome_in(row):
-        if isinstance(strategy, SupportsWarmUp):
-            say("warm up: kernels compile once")
-            strategy.warm_up()
-        say("plan")
         report = lambda words: say(f"plan: {words}")  # noqa: E731
         limits = (row["budget_bytes"], settings.time_limit, settings.seed)
         problem = Problem(graph, *limits, captured, stream, report)
-        solution = _planned(row, settings, strategy, problem, folder)
+        if stopped is not None:
+            found = _left_behind(row, folder, stopped)
+        else:
+            found = _plan(row, strategy, problem, folder, say)
+        say("simulate")
+        solution = _judged(row, settings, found, problem, folder)
     if solution is not None and settings.execute and settings.device != "none":
         with _outcome_in(row, executed=settings.label):
             _executed(row, settings, strategy, captured, solution, say)
@@ -190,34 +202,49 @@ def _describe(row: Row, graph: Graph, settings: Settings, stream: EventStream | 
         row["extra"] |= {"budget_base": "banishing_peak_bytes", "banishing_peak_bytes": peak}
 
 
-def _plan(row: Row, strategy: Strategy, problem: Problem) -> Solution:
+def _plan(row: Row, strategy: Strategy, problem: Problem, folder: Path, say: Say) -> Solution:
     """Its answer, or what it had handed over when its time was up.
 
     Raises:
         OutOfTime: it had handed over nothing.
     """
-    kept: list[Solution] = []
-    problem = replace(problem, hand_over=kept.append)
+    if isinstance(strategy, SupportsWarmUp):
+        say("warm up: kernels compile once")
+        strategy.warm_up()
+    say("plan")
+    kept = HandedOver(folder)
+    problem = replace(problem, hand_over=kept.take)
     began, busy = perf_counter(), cpu_seconds()
     try:
         with stopped_after(problem.time_limit):
             return planned(strategy, problem)
     except OutOfTime:
         row["extra"]["stopped"] = True
-        if not kept:
+        if kept.latest is None:
             raise
-        return kept[-1]
+        return kept.latest
     finally:
+        kept.remove()
         row["plan_seconds"] = perf_counter() - began
         row["extra"]["plan_cpu_seconds"] = cpu_seconds() - busy
         judge_threads(row)
+        if found := kept.incumbents(problem.graph):
+            row["extra"]["incumbents"] = found
 
 
-def _planned(
-    row: Row, settings: Settings, strategy: Strategy, problem: Problem, folder: Path
+def _left_behind(row: Row, folder: Path, stopped: Sequence[float]) -> Solution:
+    """What a planner had handed over before its process was killed."""
+    row["plan_seconds"], row["extra"]["plan_cpu_seconds"] = stopped
+    row["extra"]["stopped"] = True
+    found = handed_over.read(folder)
+    HandedOver(folder).remove()
+    return found
+
+
+def _judged(
+    row: Row, settings: Settings, solution: Solution, problem: Problem, folder: Path
 ) -> Solution | None:
-    """Plan, simulate and write; the solution where it has a plan."""
-    solution = _plan(row, strategy, problem)
+    """Simulate and write; the solution where it has a plan."""
     if solution.plan is None:
         _accept(row, solution, folder)
         return None

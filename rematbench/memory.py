@@ -19,6 +19,15 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process and of those that it waited for; 0 where the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def available_bytes() -> int | None:
     """Memory that a new process could have, of the system and of our control group."""
     found = [system] if (system := _fields(Path("/proc/meminfo")).get("MemAvailable:")) else []

@@ -109,7 +109,8 @@ def done(request: Mapping[str, Any], say: Say) -> Message:
         from rematbench.job import run
         from rematbench.settings import Settings
 
-        return {"row": run(Settings(**request["settings"]), Path(request["folder"]), say)}
+        settings, folder = Settings(**request["settings"]), Path(request["folder"])
+        return {"row": run(settings, folder, say, request.get("stopped"))}
     except Asked:
         raise
     except RematbenchError as error:

@@ -15,51 +15,25 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from math import inf
+from dataclasses import asdict
 from pathlib import Path
-from time import monotonic, time_ns
+from time import time_ns
 from typing import IO, Any
 
+from rematbench import handed_over
 from rematbench.first_row import first_row
 from rematbench.graphs.errors import ConfigError, ExecutionError
 from rematbench.manifest import Loaded
 from rematbench.postmortem import Witness
-from rematbench.row import Outcome, Row, add_facts, ended, write_row
+from rematbench.row import Row, add_facts, ended, write_row
 from rematbench.serve import ASK, PATROL
 from rematbench.settings import Settings
+from rematbench.time_limits import Ended, Limits, Watch
 
-# Seconds past the planner's own time limit before the worker is killed; with one thread the limit
-# is in CPU seconds, which beside other work may take so many times as long.
-GRACE, PATIENT = 15.0, 3.0
 # Bytes of a dead worker's log that are read for its last words.
 _TAIL = 64 * 1024
 Message = dict[str, Any]
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """When a worker is stopped.
-
-    Attributes:
-        plan: seconds for the planner.
-        job: seconds for all.
-        memory: resident bytes, or None.
-    """
-
-    plan: float = inf
-    job: float = inf
-    memory: int | None = None
-
-
-class _Ended(Exception):
-    """The worker has died, or was stopped: status, reason and extras of the row."""
-
-    def __init__(self, status: str, reason: str, **extra: Any) -> None:
-        super().__init__(reason)
-        self.outcome: Outcome = {"status": status, "reason": reason}
-        self.extra = extra
 
 
 class Worker:
@@ -86,13 +60,17 @@ class Worker:
         Raises:
             ConfigError: the worker found the input bad.
         """
-        request = {"settings": asdict(settings), "folder": str(folder.absolute())}
-        job, memory = settings.job_time_limit or inf, settings.job_memory_limit
+        request: Message = {"settings": asdict(settings), "folder": str(folder.absolute())}
+        limits = Limits.of(settings)
         try:
-            share = PATIENT if settings.threads == 1 else 1.0
-            limits = _Limits(share * settings.time_limit + GRACE, job, memory)
-            answer = self._ask(request, settings.threads, limits, say)
-        except _Ended as end:
+            try:
+                answer = self._ask(request, settings.threads, limits, say)
+            except Ended as end:
+                if end.planned is None or not handed_over.is_there(folder):
+                    raise
+                request["stopped"] = end.planned  # another process makes its row
+                answer = self._ask(request, settings.threads, limits, say)
+        except Ended as end:
             row = ended(first_row(settings), end.outcome)
             add_facts(row, end.extra)
             write_row(folder / "row.json", row)
@@ -108,8 +86,8 @@ class Worker:
             ExecutionError: it died.
         """
         try:
-            answer = self._ask({"record": dict(config)}, None, _Limits(), say)
-        except _Ended as end:
+            answer = self._ask({"record": dict(config)}, None, Limits(), say)
+        except Ended as end:
             raise ExecutionError(str(end)) from None
         return str(answer["message"])
 
@@ -120,7 +98,7 @@ class Worker:
             self._process.wait()
             self._process = None
 
-    def _ask(self, request: Message, threads: int | None, limits: _Limits, say: Say) -> Message:
+    def _ask(self, request: Message, threads: int | None, limits: Limits, say: Say) -> Message:
         """A request's answer, of another process where this one says that it is not fit for it."""
         if self.loaded.changed_since(self.began) or self._is_elsewhere():
             self.stop()  # it runs what is no longer there
@@ -169,7 +147,7 @@ class Worker:
         return self._process
 
     def _talk(
-        self, process: subprocess.Popen[str], request: Message, limits: _Limits, say: Say
+        self, process: subprocess.Popen[str], request: Message, limits: Limits, say: Say
     ) -> Message:
         assert process.stdin is not None
         self._phase = ""
@@ -183,29 +161,30 @@ class Worker:
         except KeyboardInterrupt:
             return self._interrupted(process, limits, say)
 
-    def _answer(self, process: subprocess.Popen[str], limits: _Limits, say: Say) -> Message:
+    def _answer(self, process: subprocess.Popen[str], limits: Limits, say: Say) -> Message:
         """The worker's answer.
 
         Raises:
-            _Ended: it died, or was stopped at a limit.
+            Ended: it died, or was stopped at a limit.
         """
-        plan_ends, job_ends = inf, monotonic() + limits.job
+        watch = Watch(process.pid, limits)
         while True:
-            left = min(plan_ends, job_ends) - monotonic()
             try:
-                line = self._lines.get(timeout=max(0.0, min(left, PATROL)))
+                line = self._lines.get(timeout=PATROL)
             except queue.Empty:
-                resident = self._witness.look()
+                line = None  # nothing for a while
                 if process.poll() is not None and self._lines.empty():
                     raise self._death(process) from None  # its own children may hold the pipe
-                too_large = limits.memory is not None and resident > limits.memory
-                if not too_large and left > PATROL:
-                    continue
-                process.kill()
-                process.wait()
-                if too_large and self._served:  # of earlier jobs' leftovers, perhaps
-                    return {"again": True}
-                raise _stopped(limits, too_large, plan_ends <= job_ends) from None
+            if line is None or watch.is_due:
+                end = watch.end(self._witness.look())
+                if end is not None:
+                    process.kill()
+                    process.wait()
+                    if end.is_too_large and self._served:  # of earlier jobs' leftovers, perhaps
+                        return {"again": True}
+                    raise end
+            if line is None:
+                continue
             if not line:
                 raise self._death(process)
             message: Message = json.loads(line)
@@ -219,11 +198,11 @@ class Worker:
             self._phase = message["phase"]
             say(self._phase)
             if self._phase == "plan":
-                plan_ends = monotonic() + limits.plan
+                watch.begin_planning()
             elif not self._phase.startswith("plan:"):  # news from the planner
-                plan_ends = inf
+                watch.end_planning()
 
-    def _interrupted(self, process: subprocess.Popen[str], limits: _Limits, say: Say) -> Message:
+    def _interrupted(self, process: subprocess.Popen[str], limits: Limits, say: Say) -> Message:
         """Ask an anytime planner for its best plan; any other worker is ended.
 
         Raises:
@@ -233,29 +212,17 @@ class Worker:
             if self._phase.startswith("plan"):
                 process.send_signal(ASK)
                 return self._answer(process, limits, say)
-        except (KeyboardInterrupt, _Ended):
+        except (KeyboardInterrupt, Ended):
             pass
         self.stop()
         raise KeyboardInterrupt
 
-    def _death(self, process: subprocess.Popen[str]) -> _Ended:
+    def _death(self, process: subprocess.Popen[str]) -> Ended:
         code = process.wait()
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL))
         log = self._log.read().decode(errors="replace")
         outcome = self._witness.verdict(code, log, self._phase)
-        return _Ended(outcome["status"], outcome["reason"])
-
-
-def _stopped(limits: _Limits, too_large: bool, planning: bool) -> _Ended:
-    """How a job ended whose worker was stopped at one of its limits."""
-    if too_large:
-        reason = f"the job held more than job_memory_limit={limits.memory} bytes"
-        return _Ended("out_of_memory", reason)
-    if planning:
-        reason = f"the planner ran {GRACE:g} s past its time limit and was stopped without a plan"
-        return _Ended("time_limit", reason)
-    reason = f"the job ran longer than job_time_limit={limits.job:g} s"
-    return _Ended("time_limit", reason, job_limit=limits.job)
+        return Ended(outcome["status"], outcome["reason"])
 
 
 def _listen(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:

@@ -49,6 +49,7 @@ __all__ = [
     "check_share",
     "cost_of_once",
     "fitted",
+    "without_plan",
 ]
 
 
@@ -82,6 +83,7 @@ def cheapest_within(
                 best is None or (trace.cost, trace.peak_bytes) < (best[2].cost, best[2].peak_bytes)
             ):
                 best = (knob, plan, trace)
+                problem.hand_over(Solution(plan))
             stopped = planning_seconds() - started > problem.time_limit
             if stopped:
                 break
@@ -103,6 +105,24 @@ def _none_fits(problem: Problem, peaks: list[int], stopped: bool) -> Infeasible:
         return Infeasible(reason, smallest_peak_found=smallest)
     reason += f"; it was stopped after {problem.time_limit:g} s: give more time_limit"
     return Stopped(reason, smallest_peak_found=smallest)
+
+
+def without_plan(
+    problem: Problem, proven: str | None, smallest_peak: int | None, advice: str = ""
+) -> Infeasible:
+    """What an anytime planner raises that has no plan within the budget.
+
+    Args:
+        proven: what has no plan, where that is proven: ``Checkmate's problem (9)``.
+        smallest_peak: the smallest peak seen, in bytes, or None.
+        advice: what else one may do than to give more time or budget.
+    """
+    if proven is not None:
+        reason = f"{proven} has no plan within {problem.budget} bytes"
+        return Infeasible(reason, smallest_peak_found=smallest_peak, proven=True)
+    reason = f"no plan within {problem.budget} bytes was found in {problem.time_limit:g} s; "
+    reason += "give more time or budget" + advice
+    return Stopped(reason, smallest_peak_found=smallest_peak)
 
 
 def fitted(problem: Problem, plan: Plan, **facts: Any) -> Solution:

@@ -76,7 +76,15 @@ class CheckmateCompared:
         by_search = self.engine == "search"
         planner: type[Anytime | CheckmateIlp] = Anytime if by_search else CheckmateIlp
         inner = planner(gap=self.gap, threads=self.threads)
-        found = inner.plan(replace(problem, graph=_blind(graph)))
+        blind = replace(
+            problem,
+            graph=_blind(graph),
+            hand_over=lambda found: problem.hand_over(self._seeing(graph, found)),
+        )
+        return self._seeing(graph, inner.plan(blind))
+
+    def _seeing(self, graph: Graph, found: Solution) -> Solution:
+        """A solution of the blind graph as one of the graph that has workspaces."""
         assert found.plan is not None
         plan = Plan(found.plan.statements, graph.name)
         if self.convolutions == "fastest":

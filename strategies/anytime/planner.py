@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
@@ -21,6 +20,7 @@ from rematbench.strategies.base import (
     check_choice,
     check_share,
     cost_of_once,
+    without_plan,
 )
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals import planner as intervals
@@ -71,7 +71,8 @@ class Anytime:
 
         Raises:
             NotApplicable: an op overwrites what it reads.
-            Infeasible: no plan was found; ``proven`` where (9) has none.
+            Infeasible: (9) has none.
+            Stopped: none was found in time.
         """
         if self.minimise == "peak":
             return smallest_peak(problem)
@@ -98,7 +99,9 @@ class Anytime:
         with search.progress.interruptible():
             search.run()
         if search.progress.plan is None:
-            raise self._infeasible(search, problem.time_limit)
+            proven = "Checkmate's problem (9)" if search.proven_infeasible else None
+            advice = ", or ask for strategy.minimise=peak"
+            raise without_plan(problem, proven, search.progress.leanest, advice)
         bound, bound_of = _named_bound(search, problem.graph)
         return Solution(
             search.progress.plan,
@@ -108,17 +111,6 @@ class Anytime:
             seconds=planning_seconds() - started,
             details={**search.details(), "bound_by": _how(bound, search, problem.graph)},
         )
-
-    def _infeasible(self, search: StageSearch, time_limit: float) -> Infeasible:
-        proven = search.proven_infeasible
-        reason = f"Checkmate's problem (9) has no plan within {search.budget} bytes"
-        if not proven:
-            reason = (
-                f"no plan within {search.budget} bytes was found in {time_limit:g} s; "
-                "give more time, or ask for strategy.minimise=peak"
-            )
-        leanest = search.progress.leanest
-        return Infeasible(reason, smallest_peak_found=leanest, proven=proven)
 
 
 def _how(bound: float, search: StageSearch, graph: Graph) -> str:

@@ -83,7 +83,9 @@ class StageSearch:
         self.budget, self.deadline = budget, started + problem.time_limit
         self._full = Space.late(problem.graph, budget)
         gap = max(gap, EXACT_TOLERANCE)
-        self.progress = Progress(planning_seconds(), gap, problem.report)
+        self.progress = Progress(
+            planning_seconds(), gap, problem.report, hand_over=problem.hand_over
+        )
         self.best: Schedule[Space] | None = None
         self.bounds: dict[str, float] = {}
         self.every, self.bound_by = 0.0, ""

@@ -123,7 +123,8 @@ class RowRelaxation:
         self.graph, self.space = graph, Space.reduced(graph) if reduced else Space.full(graph)
         self.bound_of: BoundOf = "F" if reduced else "9"
         self._budget, self._paths, self._idle = budget, paths, idle
-        self.program = Relaxation(self.space, budget, single_stages(self.space), seed, threads)
+        stages = single_stages(self.space)
+        self.program = Relaxation(self.space, budget, stages, seed, threads, negligible=0.0)
         self._x: FloatArray | None = None
 
     @property

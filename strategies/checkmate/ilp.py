@@ -121,7 +121,7 @@ class _Run:
     ) -> None:
         self._graph, self._budget, self._limit = problem.graph, budget, problem.time_limit
         self._started, self._deadline = started, started + problem.time_limit
-        self.progress = Progress(started, gap, problem.report)
+        self.progress = Progress(started, gap, problem.report, hand_over=problem.hand_over)
         self.progress.bound = cost_of_once(problem.graph)
         self._best: Schedule[Space] | None = None
         self._nodes = self._runs = 0
@@ -147,18 +147,35 @@ class _Run:
         self.progress.raise_bound(self._relaxed.relax(1.0, self._deadline))
         now = planning_seconds()
         self._round(now + ROUNDING * (self._deadline - now))
-        program = self._relaxed.program
-        program.limit(1.0)
+        share: float | None = 1.0
+        while share is not None and not self.progress.closed():
+            share = self._integral(share)
+
+    def _integral(self, share: float) -> float | None:
+        """Solve the program, and say for which share of the budget to solve it again.
+
+        HiGHS lets a solution violate a row by a millionth of a per cent of the budget. Where that
+        puts a plan above it, the program is solved for so much less memory; what it proves then is
+        no bound of (9). None: there is nothing to solve again.
+
+        Raises:
+            Infeasible: there is no schedule within the budget.
+        """
+        program, peak = self._relaxed.program, 0
+        program.limit(share)
         for outcome in program.integral(
             self._deadline,
             self.progress.rest,
             self.progress.gap / 2,
-            best=lambda: self._best,
+            best=lambda: self._best if share == 1.0 else None,
             enough=self.progress.closed,
         ):
-            self._take(outcome)
+            peak = self._take(outcome, is_bound=share == 1.0)
             if self.progress.closed():
-                return
+                return None
+        if planning_seconds() > self._deadline or not program.settled or peak <= self._budget:
+            return None
+        return share - 2 * (peak - self._budget) / self._budget
 
     def _round(self, until: float) -> None:
         """Two-phase rounding, as :class:`~.rounding.CheckmateRounding` does it."""
@@ -175,24 +192,26 @@ class _Run:
                 if planning_seconds() > until or self.progress.closed():
                     return
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Outcome, is_bound: bool) -> int:
+        """See what HiGHS has found; its peak in bytes, 0 without a solution."""
         self._nodes += outcome.nodes
         self._runs += 1
-        if outcome.bound == inf:
+        if outcome.bound == inf and is_bound:
             raise Infeasible(
                 f"Checkmate's problem (9) has no plan within {self._budget} bytes", proven=True
             )
-        self.progress.raise_bound(outcome.bound)
+        if is_bound:
+            self.progress.raise_bound(outcome.bound)
         found = None if outcome.x is None else self._relaxed.program.decode(outcome.x)
-        if found is not None:
-            self._offer(found.plan)
+        return 0 if found is None else self._offer(found.plan)
 
-    def _offer(self, plan: Plan) -> None:
+    def _offer(self, plan: Plan) -> int:
         trace = simulate(self._graph, plan)
         self.progress.see(trace.peak_bytes)
         if trace.peak_bytes <= self._budget and trace.cost < self.progress.cost:
             self._best = self._relaxed.space.of_plan(plan)
             self.progress.offer(trace.cost, plan)
+        return trace.peak_bytes
 
     def solution(self) -> Solution:
         """The best plan.

@@ -112,18 +112,16 @@ class PaperModel:
         return self._run(solver, time_limit)
 
     def _run(self, solver: Solver, time_limit: float) -> Outcome:
-        outcome = solver.run(planning_seconds() + time_limit)
-        assert outcome is not None  # it ran in this thread
+        outcome = solver.run(planning_seconds() + time_limit, lambda: False)
+        if outcome is None:
+            raise Stopped(self._too_slow(time_limit))
         if outcome.status == "infeasible":
             reason = f"Checkmate's problem (9) has no solution within {self._budget:.0f} bytes"
             raise Infeasible(reason, proven=self.nodes.exact)
         if outcome.status == "failed":
             raise RematbenchError("HiGHS failed on problem (9); try another seed or budget")
         if outcome.x is None or outcome.objective is None:
-            raise Stopped(
-                f"HiGHS found no solution of (9) as printed in {outcome.seconds:.0f} s; "
-                "give more time_limit, or use anytime"
-            )
+            raise Stopped(self._too_slow(outcome.seconds))
         for variable, value in zip(self._form.columns, outcome.x.tolist(), strict=True):
             variable.set_value(value, skip_validation=True)
         unit = (sum(self.nodes.cost) or 1.0) / SCALE
@@ -132,6 +130,13 @@ class PaperModel:
             objective=outcome.objective * unit,
             bound=outcome.bound * unit,
             incumbents=[(s, c * unit, b and b * unit) for s, c, b in outcome.incumbents],
+        )
+
+    def _too_slow(self, seconds: float) -> str:
+        size = self.program.size
+        return (
+            f"HiGHS found no solution of (9) as printed, {size['rows']:,} rows and "
+            f"{size['columns']:,} columns, in {seconds:.0f} s; give more time_limit, or use anytime"
         )
 
     def matrices(self) -> tuple[FloatArray, FloatArray]:

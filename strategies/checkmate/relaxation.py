@@ -27,6 +27,8 @@ from rematbench.strategies.stages import FloatArray
 SCALE = 100.0
 """What the budget, and the cost without recomputation, are scaled to."""
 TOLERANCE = 1e-6 * SCALE
+EXACT = 2e-6
+"""The same, for programs that leave nothing out: twice what HiGHS lets a solution violate a row."""
 STALL = 3
 """Rounds without a better bound after which no more path rows are added; twice as many end it."""
 NEGLIGIBLE = 1e-5
@@ -144,6 +146,8 @@ class Relaxation:
         budget: in bytes.
         groups: see :func:`single_stages` and :func:`merged_stages`.
         seed, threads: of HiGHS.
+        negligible: share of the budget up to which a value takes no space; 0 where the program is
+            to allow the space's schedules and no others.
 
     Attributes:
         bound: the best so far, in the graph's cost unit; infinite where there is no schedule.
@@ -155,12 +159,19 @@ class Relaxation:
     """
 
     def __init__(
-        self, space: Space, budget: int, groups: Groups, seed: int = 0, threads: int = 1
+        self,
+        space: Space,
+        budget: int,
+        groups: Groups,
+        seed: int = 0,
+        threads: int = 1,
+        negligible: float = NEGLIGIBLE,
     ) -> None:
         started = planning_seconds()
         self.space = space
         self.exact = all(high - low == 1 for low, high in groups)
-        self.values = ValueTables.of(space, budget / SCALE, negligible=budget * NEGLIGIBLE)
+        self.values = ValueTables.of(space, budget / SCALE, negligible=budget * negligible)
+        self._tolerance = TOLERANCE if negligible else EXACT
         self.layout, self.columns = make_layout(self.values, space, groups)
         self._unit = (space.base_cost or 1.0) / SCALE
         self._scaled_cost = space.cost / self._unit
@@ -279,7 +290,7 @@ class Relaxation:
 
     def violated(self, x: FloatArray) -> SparseRows:
         """Memory rows that ``x`` violates."""
-        return violated(self.values, self.layout, x, self._limit, TOLERANCE)
+        return violated(self.values, self.layout, x, self._limit, self._tolerance)
 
     def encode(self, schedule: Schedule[Space]) -> FloatArray:
         """The columns' values for a schedule of the space."""

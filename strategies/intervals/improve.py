@@ -67,7 +67,7 @@ class Improver:
     ) -> None:
         self.problem, self.graph, self.budget = problem, problem.graph, budget
         self.deadline = started + problem.time_limit
-        self.progress = Progress(started, gap, problem.report)
+        self.progress = Progress(started, gap, problem.report, hand_over=problem.hand_over)
         self.net = Net.of(self.graph, most)
         self.resident = self.graph.resident_bytes
         self.least = float(self.net.cost.sum())

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Problem, Solution
+from rematbench.strategies.base import Problem, Solution, without_plan
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.dtr import runtime as dtr
 from rematbench.strategies.intervals.blocks import Blocks
@@ -118,21 +117,13 @@ class IntervalSearch(Improver):
         """The best plan.
 
         Raises:
-            Infeasible: there is none.
+            Infeasible: it is proven that there is none.
+            Stopped: none was found in time.
         """
         progress = self.progress
         if progress.plan is None:
-            proven = progress.bound == inf
-            raise Infeasible(
-                f"no plan within {self.budget} bytes "
-                + (
-                    "exists"
-                    if proven
-                    else f"was found in {self.problem.time_limit:g} s; give more time or budget"
-                ),
-                smallest_peak_found=progress.leanest,
-                proven=proven,
-            )
+            proven = f"graph {self.graph.name!r}" if progress.bound == inf else None
+            raise without_plan(self.problem, proven, progress.leanest)
         ways = {len(op.implementations) for op in self.graph.ops}
         return Solution(
             progress.plan,

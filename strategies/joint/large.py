@@ -112,7 +112,12 @@ class ChoiceSearch:
         self._graph = resolved(ways, choice)
         self._told = inf
         asked = replace(
-            problem, graph=self._graph, captured=None, warm_starts=(), report=self._tell
+            problem,
+            graph=self._graph,
+            captured=None,
+            warm_starts=(),
+            report=self._tell,
+            hand_over=lambda solution: None,  # its plan is of another graph
         )
         self.search = IntervalSearch(asked, problem.budget, planning_seconds(), gap)
 
@@ -150,10 +155,8 @@ class LargeRun(PlanningRun):
 
     _bound_by = TRIVIAL
 
-    def run(self) -> None:
+    def _search(self) -> None:
         """By intervals; what is left of the time, with matrices, where these are small enough."""
-        for plan in self.problem.warm_starts:
-            self._take(plan)
         ops = len(self.problem.graph.ops)
         if len(self.ways.members) <= ops or ops > HUGE:
             self._by_intervals()

@@ -7,19 +7,32 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, Literal
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.errors import ConfigError, NotApplicable
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    check_choice,
+    check_share,
+    without_plan,
+)
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.intervals.planner import warm_up
 from rematbench.strategies.joint.large import LARGE, LargeRun
+from rematbench.strategies.joint.narrower import narrower
 from rematbench.strategies.joint.run import PlanningRun
 from rematbench.strategies.joint.ways import JOINT, VARIANTS, Ways
 from rematbench.strategies.scheduling.solver import SOLVER
 from rematbench.strategies.scheduling.space import check
+
+
+def _run_of(problem: Problem, ways: Ways, joint: bool, gap: float, started: float) -> PlanningRun:
+    kind = LargeRun if len(problem.graph.ops) > LARGE else PlanningRun
+    return kind(problem, ways, joint, gap, started)
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,8 @@ class AnytimeJoint:
 
         Raises:
             NotApplicable: a graph without a loss, or whose ops overwrite by default.
-            Infeasible: no plan was found; ``proven`` where there is none.
+            Infeasible: it is proven that there is none.
+            Stopped: none was found in time.
         """
         graph, budget = problem.graph, problem.budget
         loss = graph.loss_index
@@ -88,22 +102,17 @@ class AnytimeJoint:
         check(graph, budget)
         ways = Ways.of(graph, self.kinds, budget)
         joint = self.variant in JOINT
-        kind = LargeRun if len(graph.ops) > LARGE else PlanningRun
-        run = kind(problem, ways, joint, self.gap, started)
+        run = _run_of(problem, ways, joint, self.gap, started)
         with run.progress.interruptible():
-            run.run()
+            run.run(narrower(graph, self.variant, self.contained), _run_of)
         return self._solution(run)
 
     def _solution(self, run: PlanningRun) -> Solution:
         everything, progress = run.ways.everything, run.progress
         if progress.plan is None:
             proven = progress.bound == inf and everything
-            raise Infeasible(
-                f"no plan within {run.problem.budget} bytes "
-                + ("exists" if proven else f"was found in {run.problem.time_limit:g} s"),
-                smallest_peak_found=progress.leanest,
-                proven=proven,
-            )
+            nothing = f"graph {run.problem.graph.name!r}" if proven else None
+            raise without_plan(run.problem, nothing, progress.leanest)
         return Solution(
             progress.plan,
             min(progress.bound, progress.cost) if everything else None,

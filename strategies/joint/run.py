@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -16,6 +16,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, available_threads
 from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.joint.bound import Advice, Bound, Grain
+from rematbench.strategies.joint.narrower import Beneath, Narrower, narrowed
 from rematbench.strategies.joint.search import (
     Point,
     advised,
@@ -42,11 +43,18 @@ FINER: tuple[Grain, ...] = ("medium", "double", "fine")
 """Models after the coarse one, while the gap is open."""
 ROUGHLY, FINELY = 0.25, 0.05
 """Shares of the gap at which programs are solved: the coarse one, and the finer."""
+RESERVED, PATIENCE = 0.05, 2.0
+"""Share of the time that is kept to plan with fewer implementations; and how much longer than the
+search took that may take, where the search ended before its time."""
 ALONE = 0.3
 """Share of the time that is left for a program, where nothing may run beside it."""
 BUILDING = 6e-7
 """Seconds that a bound model takes to build, times the square of the ops: about so many."""
 UNLIMITED = 1 << 60
+
+
+Make = Callable[[Problem, Ways, bool, float, float], "PlanningRun"]
+"""Makes a run, from what :class:`PlanningRun` is given."""
 
 
 class PlanningRun:
@@ -70,7 +78,7 @@ class PlanningRun:
         self._limit = UNLIMITED if problem.budget is None else problem.budget
         self._deadline = started + problem.time_limit
         self._random = np.random.default_rng(problem.seed)
-        self.progress = Progress(started, gap, problem.report)
+        self.progress = Progress(started, gap, problem.report, hand_over=problem.hand_over)
         self._point: Point | None = None
         self._warm_starts: list[dict[str, Any]] = []
         self._threads = min(2, available_threads())
@@ -79,10 +87,60 @@ class PlanningRun:
         self._steps: Iterator[Point] = iter(())
         self.progress.bound = ways.least_cost
 
-    def run(self) -> None:
-        """First without a model, then with its advice, then both side by side."""
+    def run(self, contained: Sequence[Narrower] = (), make: Make | None = None) -> None:
+        """Plan; look for cheaper plans among fewer implementations; use what time is left.
+
+        Args:
+            contained: choices of fewer kinds of implementations, none of whose plans is to be
+                cheaper than what is found.
+            make: makes their runs.
+        """
+        end, began = self._deadline, planning_seconds()
+        if contained:
+            self._deadline -= RESERVED * self._left
         for plan in self.problem.warm_starts:
             self._take(plan)
+        self._search()
+        self._deadline = end
+        now = planning_seconds()
+        until = min(end, now + max(PATIENCE * (now - began), 2 * RESERVED * (end - began)))
+        for each in contained:
+            if (
+                make
+                and self.problem.budget is not None
+                and self.progress.bound < self.progress.cost
+            ):
+                self._look_into(each, until, make)
+        if contained:
+            self._search_until(end)
+
+    def _look_into(self, fewer: Narrower, until: float, make: Make) -> None:
+        """Plan with fewer implementations, as if there were no others, for a cheaper plan."""
+        seconds = until - planning_seconds()
+        if seconds <= 0:
+            return
+        graph = narrowed(self.problem.graph, fewer.kinds)
+        alone = replace(
+            self.problem,
+            graph=graph,
+            captured=None,
+            warm_starts=(),
+            time_limit=seconds,
+            report=lambda _: None,
+            hand_over=lambda _: None,
+        )
+        ways = Ways.of(graph, fewer.kinds, self.problem.budget)
+        run = make(alone, ways, fewer.joint, self._gap, planning_seconds())
+        run.progress = Beneath(self.progress)
+        run.progress.bound = ways.least_cost
+        if not run.progress.closed():
+            run.run()
+        if run.progress.plan is not None:
+            plan = Plan(run.progress.plan.statements, self.problem.graph.name)
+            self.progress.offer(simulate(self.problem.graph, plan).cost, plan)
+
+    def _search(self) -> None:
+        """First without a model, then with its advice, then both side by side."""
         self._by_matrices()
 
     def _by_matrices(self) -> None:
@@ -189,8 +247,7 @@ class PlanningRun:
         """Asked by the solver, in its own thread: time to stop?"""
         assert self._model is not None
         progress = self.progress
-        has_plan = progress.plan is not None
-        return progress.interrupted or (has_plan and progress.closed(self._model.best))
+        return progress.interrupted or progress.closed(self._model.best)
 
     def _follow(self, space: ImplementationSpace, advice: Advice | None) -> None:
         if advice is None:

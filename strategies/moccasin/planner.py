@@ -18,6 +18,7 @@ from rematbench.strategies.base import (
     available_threads,
     check_choice,
     check_share,
+    without_plan,
 )
 from rematbench.strategies.moccasin.instance import Scaled, instance_of
 from rematbench.strategies.moccasin.process import SolverProcess, solving
@@ -108,7 +109,7 @@ class _Search:
 
     def __init__(self, problem: Problem, scaled: Scaled, started: float, gap: float) -> None:
         self.problem, self.scaled, self.started = problem, scaled, started
-        self.progress = Progress(started, gap, problem.report, perf_counter)
+        self.progress = Progress(started, gap, problem.report, perf_counter, problem.hand_over)
         self.progress.bound = scaled.base_cost
         self.status = "time_limit"
         self.fault: str | None = None
@@ -165,22 +166,22 @@ class _Search:
         """The incumbent.
 
         Raises:
-            Infeasible: there is none.
+            Infeasible: it is proven that there is none.
+            Stopped: none was found in time.
             ExecutionError: the solver's process died before there was one.
         """
         progress, budget = self.progress, self.problem.budget
         if progress.plan is None and self.fault is not None:
             raise ExecutionError(f"moccasin: {self.fault}")
         if progress.plan is None:
-            proven = self.status == "infeasible"
-            reason = (
+            if self.status != "infeasible":
+                raise without_plan(self.problem, None, progress.leanest, ", or use anytime")
+            raise Infeasible(
                 f"no plan with at most {computes} computes of an op is within {budget} bytes; "
-                f"strategy.computes={computes + 1} allows more"
-                if proven
-                else f"no plan within {budget} bytes was found in {self.problem.time_limit:g} s; "
-                "give more time, or use anytime"
+                f"strategy.computes={computes + 1} allows more",
+                smallest_peak_found=progress.leanest,
+                proven=True,
             )
-            raise Infeasible(reason, smallest_peak_found=progress.leanest, proven=proven)
         facts: dict[str, Any] = {
             "computes": computes,
             "fitted_seconds": self.fitted_seconds,

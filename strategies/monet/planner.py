@@ -154,8 +154,12 @@ class _Run:
 
     def without_plan(self, error: Infeasible) -> Infeasible:
         """What is said where no plan fits."""
-        rows, columns = (self.facts.get(f"published_{each}", 0) for each in ("rows", "columns"))
-        size = f"MONeT's program, {rows:,} rows and {columns:,} columns,"
+        size = "MONeT's program"
+        if "published_rows" in self.facts:
+            rows, columns = self.facts["published_rows"], self.facts["published_columns"]
+            size += f", {rows:,} rows and {columns:,} columns,"
+        else:
+            size += ", which was not even written down in time,"
         if self.status == "infeasible":
             return Infeasible(
                 f"{size} has no solution for {self.budget} bytes, or for those at which its plans "

@@ -23,7 +23,7 @@ from rematbench.strategies.base import (
 from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.strategies.chain_dp.segments import Segments, Writer, segments_of
 from rematbench.strategies.chain_dp.table import Table
-from rematbench.strategies.clock import planning_seconds
+from rematbench.strategies.clock import OutOfTime, planning_seconds
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
 from rematbench.strategies.rockmate.table import Choices, build
@@ -127,7 +127,11 @@ class Rockmate:
     def _candidates(
         self, problem: Problem, parts: Segments, started: float
     ) -> Iterator[tuple[_Tried, Callable[[], Plan]]]:
-        """Plans of every round: what the blocks have found in twice the time, combined."""
+        """Plans of every round: what the blocks have found in twice the time, combined.
+
+        Raises:
+            OutOfTime: no further round fits into the time.
+        """
         latest, seconds, ended = started + _SHARE * problem.time_limit, _FIRST, False
         while not ended:
             until = min(latest, planning_seconds() + seconds)
@@ -135,8 +139,8 @@ class Rockmate:
             for each in self._tried(problem, parts, known):
                 yield each, partial(_plan, parts, each)
             seconds *= 2
-            if planning_seconds() + seconds > latest:
-                return
+            if not ended and planning_seconds() + seconds > latest:
+                raise OutOfTime  # the next round would not end; the best so far is the answer
 
     def _tried(self, problem: Problem, parts: Segments, known: _Known) -> Iterator[_Tried]:
         """The chain's schedules at and above the budget."""

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import Solution
 from rematbench.strategies.clock import ALARMS, OutOfTime, planning_seconds
 
 MOST = 1e300
@@ -28,6 +29,7 @@ class Progress:
         gap: relative gap (cost - bound) / cost that is good enough.
         report: called with a few words at each improvement.
         clock: a planner that waits for another process goes by the wall clock.
+        hand_over: called with each new incumbent, see :class:`~rematbench.graphs.planning.Problem`.
 
     Attributes:
         cost, plan: the incumbent; infinite and None without one.
@@ -44,8 +46,10 @@ class Progress:
         gap: float,
         report: Callable[[str], None],
         clock: Callable[[], float] = planning_seconds,
+        hand_over: Callable[[Solution], None] = lambda solution: None,
     ) -> None:
         self.started, self.gap, self._report, self._clock = started, gap, report, clock
+        self._hand_over = hand_over
         self.cost, self.bound = inf, 0.0
         self.plan: Plan | None = None
         self.leanest: int | None = None
@@ -62,6 +66,7 @@ class Progress:
             return False
         self.cost, self.plan = cost, plan
         self._record()
+        self._hand_over(Solution(plan, details=self.details()))
         return True
 
     def raise_bound(self, bound: float, by: float = 0.0) -> None:
@@ -115,7 +120,7 @@ class Progress:
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""
         return {
-            "incumbents": self.incumbents,
+            "incumbents": self.incumbents.copy(),
             "seconds_to_gap_5": self._seconds_to_gap(0.05),
             "seconds_to_gap_2": self._seconds_to_gap(0.02),
             "interrupted": self.interrupted and not self.stopped,
@@ -129,5 +134,7 @@ class Progress:
     def _record(self) -> None:
         cost = None if self.plan is None else self.cost
         self.incumbents.append((self._clock() - self.started, cost, min(self.bound, MOST)))
-        if cost:
-            self._report(f"cost {cost:.6g}, gap {max(0.0, 1 - self.bound / cost):.2%}")
+        if cost and self.bound <= cost:
+            self._report(f"cost {cost:.6g}, gap {1 - self.bound / cost:.2%}")
+        elif cost:  # the row will say that the bound cannot be right, or that they are equal
+            self._report(f"cost {cost:.6g}, bound {self.bound:.6g}")

@@ -12,7 +12,13 @@ import highspy
 import numpy as np
 
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.clock import BACKGROUND, LATE, LATE_SHARE, planning_seconds
+from rematbench.strategies.clock import (
+    BACKGROUND,
+    LATE,
+    LATE_SHARE,
+    available_threads,
+    planning_seconds,
+)
 from rematbench.strategies.scheduling.program import LinearProgram, SparseRows
 from rematbench.strategies.stages import FloatArray
 
@@ -28,6 +34,11 @@ SOLVER = (
 )
 PATIENCE = 0.8
 """HiGHS is left behind after this share of what its planner may overrun."""
+BUSY = 4.0
+"""HiGHS goes by the wall clock, which beside other work runs ahead of a planner's, by so much at
+most. A linear program goes on where it stopped; a mixed-integer one is told when to stop."""
+MOMENT = 0.01
+"""Seconds with which nothing more can be done."""
 
 _STATUS: dict[Any, Status] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
@@ -81,9 +92,13 @@ class Solver:
     ) -> None:
         self.left_behind = False
         self._is_integral = integral
+        self._began, self._deadline = 0.0, inf
+        self._enough: Callable[[float], bool] = lambda bound: False
         self._incumbents: list[Incumbent] = []
-        self._highs, incumbents = _silent(threads, seed), self._incumbents
-        self._highs.cbMipImprovingSolution.subscribe(lambda event: _record(event, incumbents))
+        self._best: FloatArray | None = None
+        self._highs = _silent(threads, seed)
+        self._highs.cbMipImprovingSolution.subscribe(self._record)
+        self._highs.cbMipInterrupt.subscribe(self._check)
         self._offset, self._rows = program.offset, program.matrix
         self._highs.passModel(program.lp(integral, self._rows))
         self._cost, self._least, self._most = program.columns
@@ -95,39 +110,65 @@ class Solver:
             gap: (objective - bound) / objective.
             enough: called now and then, in the solver's thread, with the bound.
         """
-
-        def check(event: highspy.HighsCallbackEvent) -> None:
-            if enough(event.data_out.mip_dual_bound):
-                event.interrupt()
-
-        self._highs.cbMipInterrupt.subscribe(check)
+        self._enough = enough
         self._highs.setOptionValue("mip_rel_gap", gap)
+
+    def _check(self, event: highspy.HighsCallbackEvent) -> None:
+        if planning_seconds() >= self._deadline or self._enough(event.data_out.mip_dual_bound):
+            event.interrupt()
+
+    def _record(self, event: highspy.HighsCallbackEvent) -> None:
+        out, bound = event.data_out, float(event.data_out.mip_dual_bound)
+        proven = bound if isfinite(bound) else None
+        seconds = planning_seconds() - self._began
+        self._incumbents.append((seconds, out.objective_function_value, proven))
+        self._best = np.array(out.mip_solution, dtype=np.float64)
 
     def run(self, deadline: float, idle: Idle | None = None) -> Outcome | None:
         """What it comes to; a second run goes on from the first.
 
-        None if it did not stop in time: it is left behind, to end by itself.
+        If it does not stop in time it is left behind, to end by itself; the outcome is what it had
+        found by then, or None.
 
         Args:
             deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
             idle: called again and again while HiGHS works in a thread of its own; without it
                 HiGHS works in this one.
         """
-        before = self._highs.getRunTime()  # HiGHS adds up the time of all runs
-        seconds = max(0.0, deadline - planning_seconds())
-        self._highs.setOptionValue("time_limit", before + seconds)
+        self._began, self._deadline = planning_seconds(), deadline
+        seconds = max(0.0, deadline - self._began)
         latest = deadline + PATIENCE * (LATE + LATE_SHARE * seconds)
         if idle is None:
-            self._highs.run()
-            return self._outcome(before)
-        thread = Thread(target=self._highs.run, name=BACKGROUND)
+            self._go_on()
+            return self._outcome()
+        thread = Thread(target=self._go_on, name=BACKGROUND)
         _running.append(thread)
         thread.start()
         while thread.is_alive() and planning_seconds() < latest:
             if not idle():
                 thread.join(0.02)
         self.left_behind = thread.is_alive()
-        return None if self.left_behind else self._outcome(before)
+        return self._found_so_far() if self.left_behind else self._outcome()
+
+    def _go_on(self) -> None:
+        """Run until the program is solved, or the deadline by the planner's clock."""
+        highs, slack = self._highs, BUSY if available_threads() == 1 else 1.0
+        while True:
+            left = max(0.0, self._deadline - planning_seconds())
+            before = highs.getRunTime()  # HiGHS adds up the time of all runs
+            highs.setOptionValue("time_limit", before + left * (slack if self._is_integral else 1))
+            highs.run()
+            is_late = highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
+            if self._is_integral or not is_late or self._deadline - planning_seconds() < MOMENT:
+                return
+
+    def _found_so_far(self) -> Outcome | None:
+        if self._best is None:
+            return None
+        incumbents, self._incumbents = self._incumbents, []
+        seconds, objective, bound = incumbents[-1]
+        bound = -inf if bound is None else bound
+        return Outcome("time_limit", self._best, objective, bound, 0, seconds, incumbents)
 
     def proven(self) -> float:
         """A bound of the linear program that holds whatever HiGHS's tolerances are.
@@ -207,7 +248,7 @@ class Solver:
         self._highs.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
         self._least[numbers], self._most[numbers] = 0.0, upper
 
-    def _outcome(self, before: float) -> Outcome:
+    def _outcome(self) -> Outcome:
         highs, is_mip = self._highs, self._is_integral
         status, info = _STATUS.get(highs.getModelStatus(), "failed"), highs.getInfo()
         feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
@@ -218,14 +259,14 @@ class Solver:
         else:
             bound = float(info.mip_dual_bound) if is_mip else self.proven()
             bound = bound if isfinite(bound) else -inf
-        incumbents, self._incumbents[:] = self._incumbents.copy(), ()
+        incumbents, self._incumbents, self._best = self._incumbents, [], None
         return Outcome(
             status,
             np.array(highs.getSolution().col_value) if feasible else None,
             objective,
             bound,
             max(0, int(info.mip_node_count)) if is_mip else 0,
-            highs.getRunTime() - before,
+            planning_seconds() - self._began,
             incumbents,
         )
 
@@ -253,12 +294,6 @@ def presolved(program: LinearProgram, seconds: float = 2.0) -> tuple[Status, dic
     left = highs.getPresolvedLp()
     sizes = left.num_row_, left.num_col_, len(left.a_matrix_.value_)
     return "optimal", dict(zip(program.size, sizes, strict=True))
-
-
-def _record(event: highspy.HighsCallbackEvent, incumbents: list[Incumbent]) -> None:
-    out, bound = event.data_out, float(event.data_out.mip_dual_bound)
-    proven = bound if isfinite(bound) else None
-    incumbents.append((out.running_time, out.objective_function_value, proven))
 
 
 def _silent(threads: int, seed: int) -> highspy.Highs:

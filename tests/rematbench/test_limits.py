@@ -31,6 +31,8 @@ from rematbench.strategies.registry import make
 from rematbench.worker import the_worker
 
 HEEDLESS = """
+import hashlib
+import threading
 import time
 from dataclasses import dataclass
 from rematbench.graphs.plan import program_order
@@ -53,6 +55,18 @@ class Heedless:
             problem.hand_over(Solution(plan, bound=1.0, bound_of="any", details={"handed": 1}))
             problem.hand_over(Solution(plan, bound=2.0, bound_of="any", details={"handed": 2}))
             spin()
+        if self.what == "hands over, then calls":
+            problem.hand_over(Solution(plan, bound=1.0, bound_of="any", details={"handed": 1}))
+        if "calls" in self.what:
+            sum(range(10**12))  # no signal gets into this
+        if self.what == "has many threads":  # so many that they get two cores beside other work
+            data = bytes(3 * 10**7)
+            work = lambda: [hashlib.sha256(data) for _ in range(4)]
+            threads = [threading.Thread(target=work) for _ in range(24)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
         if self.what == "spins":
             spin()
         while self.what == "swallows":
@@ -64,13 +78,15 @@ class Heedless:
 """
 
 
-def planned(what: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Row:
-    """The row of a planner that does not look at its limit of half a second."""
+def planned(
+    what: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float = 0.5
+) -> Row:
+    """The row of a planner that does not look at its limit, in seconds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "heedless.py").write_text(HEEDLESS)
     the_worker().stop()  # a new one sees this folder
-    options = ["model=unit_chain", "time_limit=0.5", f"threads={threads}", "cache=null"]
+    options = ["model=unit_chain", f"time_limit={limit}", f"threads={threads}", "cache=null"]
     named = ["strategy._target_=heedless.Heedless", f"+strategy.what='{what}'"]
     argv = ["rematbench", *options, *named, "hydra.run.dir=runs/heedless"]
     monkeypatch.setattr(sys, "argv", argv)
@@ -95,6 +111,36 @@ def test_what_it_handed_over_last_is_its_answer(
     row = planned("hands over", 1, tmp_path, monkeypatch)
     assert (row["status"], row["overhead"], row["bound"]) == ("ok", 0.0, 2.0)
     assert (row["extra"]["stopped"], row["extra"]["handed"]) == (True, 2)
+
+
+@pytest.mark.parametrize("what", ["calls", "hands over, then calls"])
+def test_the_parent_ends_what_no_signal_ends(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is killed; another one makes the row of what had been handed over."""
+    row = planned(what, 1, tmp_path, monkeypatch)
+    if what == "calls":
+        assert (row["status"], row["cost"]) == ("time_limit", None)
+        assert "ran on past its time limit" in row["reason"]
+        return
+    assert (row["status"], row["overhead"], row["bound"]) == ("ok", 0.0, 1.0)
+    assert (row["extra"]["stopped"], row["extra"]["handed"]) == (True, 1)
+    assert row["extra"]["plan_cpu_seconds"] > 0.5
+    left = {path.name for path in Path("runs/heedless").iterdir()}
+    assert "plan.json" in left
+    assert not any(name.startswith("handed_over") for name in left)
+
+
+def test_a_planner_that_takes_more_threads_than_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core cannot run two threads at once")
+    row = planned("has many threads", 1, tmp_path, monkeypatch, limit=60.0)
+    used = row["extra"]["plan_cpu_seconds"] / row["plan_seconds"]
+    if used < 1.3:
+        pytest.skip(f"beside other work all of its threads had {used:.2f} cores together")
+    assert row["extra"]["threads_used"] == pytest.approx(used)
 
 
 @pytest.mark.parametrize(("threads", "status"), [(1, "ok"), (2, "time_limit")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_checkmate_paper import cost_or_none, random_dag
 
@@ -87,3 +89,27 @@ def test_without_a_budget_nothing_is_solved() -> None:
 def test_options(option: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"strategy.{option} is {value!r}"):
         CheckmateIlp(**{option: value})
+
+
+@pytest.mark.parametrize("small", [1, 2, 3])
+@pytest.mark.parametrize("over", [0, 1, 2])
+def test_values_a_million_times_smaller_than_others_count(small: int, over: int) -> None:
+    """Rows on demand leave nothing out: every byte of (9)'s memory counts."""
+    chain = unit_chain(6)
+    sizes = (1 if i % 4 == small else 10**6 * v.bytes for i, v in enumerate(chain.values))
+    values = tuple(replace(v, bytes=n) for v, n in zip(chain.values, sizes, strict=True))
+    graph, costs = replace(chain, values=values), []
+    for most in (3, 4, 5, 6):
+        problem = Problem(graph, most * 10**6 + over, time_limit=20.0)
+        found = CheckmateIlp(gap=0.0).plan(problem)
+        trace = simulate(graph, found.plan)
+        assert trace.peak_bytes <= problem.budget
+        assert found.bound is not None
+        assert trace.cost - 1 <= found.bound <= trace.cost  # HiGHS may not tell a byte of 4 MB
+        try:
+            printed = CheckmateIlp(gap=0.0, variant="paper").plan(problem)
+        except Infeasible:  # its solution is a byte too large
+            continue
+        assert trace.cost <= simulate(graph, printed.plan).cost
+        costs.append(trace.cost)
+    assert costs == sorted(costs, reverse=True)

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from executed import check_executed
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable, Stopped
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.anytime.planner import Anytime
+from rematbench.strategies.anytime.stages import StageSearch
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chain_dp import build as build_chain, segments_of
-from rematbench.strategies.rockmate import Rockmate
-from rematbench.strategies.rockmate.blocks import block_of
+from rematbench.strategies.intervals.improve import Improver
+from rematbench.strategies.rockmate import Rockmate, planner
+from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import (
     Effort,
     Option,
@@ -197,8 +199,8 @@ def test_between_the_bound_and_whole_stages(seed: int) -> None:
     whole = build_chain(parts.chain, room)
     assert whole is not None
     rotors = whole.time_within(room)
-    if rotors is not None:
-        assert simulate(graph, found.plan).cost <= rotors + 1e-9
+    assert rotors is not None
+    assert simulate(graph, found.plan).cost <= rotors + 1e-9
 
 
 def test_what_follows_a_block_runs_once() -> None:
@@ -244,6 +246,44 @@ def test_any_graph_has_a_plan_or_a_reason(seed: int) -> None:
         return
     assert found.plan is not None
     assert simulate(graph, found.plan).peak_bytes <= 0.8 * peak_of(graph)
+
+
+def test_later_rounds_never_make_a_plan_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that find nothing more in longer rounds: the first round's plan is the answer."""
+    seen: list[object] = []
+
+    def worse_and_worse(block: Block, effort: Effort, deadline: float) -> tuple[list[Option], bool]:
+        again = seen.count(block.shape)
+        seen.append(block.shape)
+        found, _ = options_of(block, effort, deadline)
+        return found[:1] if again else found, again == 2
+
+    graph, handed = unit_chain(16), list[float]()
+    monkeypatch.setattr(planner, "options_of", worse_and_worse)
+    see = lambda found: handed.append(simulate(graph, found.plan).cost)  # noqa: E731
+    best = Rockmate().plan(Problem(graph, 8, time_limit=60.0, hand_over=see))
+    assert len(seen) == 3 * len(set(seen))
+    assert handed == sorted(handed, reverse=True)
+    assert simulate(graph, best.plan).cost == handed[-1]
+
+
+def test_time_that_ends_without_a_plan_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(block: Block, effort: Effort, deadline: float) -> tuple[list[Option], bool]:
+        return options_of(block, effort, deadline)[0], False
+
+    monkeypatch.setattr(planner, "options_of", late)
+    with pytest.raises(Stopped, match="give more time_limit"):
+        Rockmate().plan(Problem(unit_chain(8), 2, time_limit=0.5))
+
+
+def test_nothing_of_ours_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object, **options: object) -> None:
+        pytest.fail("rockmate uses our own search")
+
+    monkeypatch.setattr(StageSearch, "__init__", refused)
+    monkeypatch.setattr(Improver, "__init__", refused)
+    graph = unit_chain(12)
+    assert simulate(graph, Rockmate().plan(Problem(graph, 8)).plan).peak_bytes <= 8
 
 
 @pytest.mark.parametrize("options", [{"staying": 0}, {"peaks": True}, {"slots": 5}, {"gap": -1}])

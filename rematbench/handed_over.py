@@ -53,7 +53,7 @@ class HandedOver:
         write_plan(self._folder / PLAN, solution.plan)
         self._written = perf_counter()
 
-    def incumbents(self, graph: Graph) -> list[tuple[float, float, float]]:
+    def incumbents(self, graph: Graph) -> list[tuple[float, float | None, float | None]]:
         """(seconds, cost, 0 for no bound) of each plan of a planner that keeps no such list."""
         return [(when, simulate(graph, plan).cost, 0.0) for when, plan in self._plans]
 

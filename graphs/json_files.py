@@ -13,6 +13,8 @@ from typing import Any
 
 from rematbench.graphs.errors import ConfigError, RematbenchError, UnwritableError
 
+_NOT_TEXT = "not text (UTF-8); give a JSON file, plain or gzip"
+
 
 def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> Any:
     """Read strict JSON, gzip or plain (told by content, not by name).
@@ -26,7 +28,11 @@ def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> A
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        return json.loads(raw, object_pairs_hook=_unique, parse_constant=_reject)
+        # json.loads would guess UTF-16 or UTF-32 from zeros, which binary files begin with, too.
+        text = raw.decode("utf-8-sig")
+        if "\0" in text:
+            raise error(f"{path}: {_NOT_TEXT}")
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_reject)
     except OSError as fault:
         if isinstance(fault, gzip.BadGzipFile):
             raise error(f"{path}: damaged gzip ({fault}); write the file again") from None
@@ -41,7 +47,7 @@ def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> A
             f"{path}: not valid JSON at {where} ({fault.msg}); is the file truncated?"
         ) from None
     except UnicodeDecodeError:
-        raise error(f"{path}: not text (UTF-8); give a JSON file, plain or gzip") from None
+        raise error(f"{path}: {_NOT_TEXT}") from None
     except RecursionError:
         raise error(
             f"{path}: its lists or objects are nested too deep; give a file of ours"

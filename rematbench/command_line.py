@@ -27,6 +27,7 @@ from rematbench.graphs.errors import ConfigError
 _OF_JOBS = ("model", "strategy", "costmodel", "device")
 """Groups whose keys belong to the jobs of a sweep."""
 _SWEEP = ("-m", "--multirun")
+_BETWEEN = re.compile(r"""[\s,()\[\]'"]+""")
 _STRUCTURE = re.compile(r"""[\[\]{}'"$]""")
 
 
@@ -120,7 +121,7 @@ def _override(parser: OverridesParser, word: str) -> Override:
     if equals and not key.strip("+~"):
         raise ConfigError(f"{word}: the key is missing; give KEY=VALUE")
     group = key.strip("+~").partition("@")[0]
-    if group in (*_OF_JOBS, "experiment") and ".." in re.split("[,/]", value):
+    if group in (*_OF_JOBS, "experiment") and _leads_out(value):
         raise ConfigError(f"{word}: leads out of conf/{group}; give one of its names (--help)")
     if value and not _STRUCTURE.search(value):
         parts = [_expanded(part) for part in value.split(",")]
@@ -133,6 +134,12 @@ def _override(parser: OverridesParser, word: str) -> Override:
             f"{word}: cannot be read; check its commas, brackets and quotes (text that holds some "
             f"goes into quotes: \"{key}='...'\")"
         ) from None
+
+
+def _leads_out(value: str) -> bool:
+    """Is one of a choice's names, a list's too, no name but a path?"""
+    names = _BETWEEN.split(value)
+    return any(name.startswith(("/", "~/")) or ".." in name.split("/") for name in names)
 
 
 def _expanded(text: str) -> str:

@@ -187,12 +187,17 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     return f"""\
 # {what}: simulated peak {size(row["peak_bytes"])} of {size(asked.budget)}, overhead \
 {row["overhead"]:+.1%}, batch {row["batch_size"]}
+import random
+
+import numpy as np
 {imported}
 from rematbench.zoo import {make}
 from rematbench import apply
 
 device = {_device(settings)!r}  # the plan is of this device's trace
 torch.manual_seed({settings.seed})
+random.seed({settings.seed})
+np.random.seed({settings.seed % 2**32})
 workload = {make}({name!r}{given}){f".cast(torch.{model['dtype']})" if cast else ""}
 model, loss = workload.module.to(device), workload.loss
 with torch.device(device):
@@ -218,7 +223,7 @@ def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
 
 
 def _show(row: Row) -> None:
-    print(format_row(row))
+    print(format_row(row, extra=False))
     if row["extra"].get("memory"):
         parts = ", ".join(f"{name} {size(held)}" for name, held in row["extra"]["memory"].items())
         print(f"\nAt the peak: {parts}")

@@ -335,12 +335,16 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def format_row(row: Row) -> str:
-    """The row as ``column=value`` lines, without what is null; ``extra``, the longest, is first.
+def format_row(row: Row, *, extra: bool = True) -> str:
+    """The row as ``column=value`` lines, without what is null.
 
     A value of several lines, or with control characters, is one line of what can be printed.
+
+    Args:
+        extra: with ``extra``, which is first: of a job it may be longer than all the rest.
     """
     named = dict(zip(COLUMNS, values_of(row), strict=True))
-    order = ("extra", *(column for column in COLUMNS if column != "extra"))
+    columns = [column for column in COLUMNS if column != "extra"]
+    order = ["extra", *columns] if extra else columns
     shown = ((column, named[column]) for column in order if named[column] is not None)
     return "\n".join(f"{column}={printable(_cell(value))}" for column, value in shown)

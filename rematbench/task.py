@@ -138,4 +138,4 @@ class JobTask(Task):
 
 
 def _print_row(row: Row) -> None:
-    print(format_row(row))
+    print(format_row(row, extra=False))

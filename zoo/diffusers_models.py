@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rematbench.graphs.blame import accuse
 from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.workload import Workload
 from rematbench.zoo.libraries import Asked
@@ -39,7 +40,9 @@ def workload(asked: Asked) -> Workload:
     try:
         module = of(**options)
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ConfigError(f"{asked.where}: {asked.what} says: {error}") from error
+        raise ConfigError(
+            f"{asked.where}: {asked.what} says: {str(error) or accuse(error)}"
+        ) from error
     _attend(asked, module)
     config, size = module.config, asked.size(1)
     height, width = asked.image_size("sample_size", config.sample_size, 64)

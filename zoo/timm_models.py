@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rematbench.graphs.blame import accuse
 from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
 from rematbench.zoo.libraries import Asked
@@ -56,9 +57,13 @@ def _made(asked: Asked, create: Any) -> Any:
         with torch.device("meta"):
             of = type(build())
         asked.check_options({*inspect.signature(of.__init__).parameters} - {"self"}, asked.what)
-        raise ConfigError(f"{asked.where}: {asked.what} says: {error}") from error
+        raise ConfigError(
+            f"{asked.where}: {asked.what} says: {str(error) or accuse(error)}"
+        ) from error
     except (ValueError, AssertionError, KeyError) as error:
-        raise ConfigError(f"{asked.where}: {asked.what} says: {error}") from error
+        raise ConfigError(
+            f"{asked.where}: {asked.what} says: {str(error) or accuse(error)}"
+        ) from error
 
 
 def _loss(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rematbench.graphs.blame import accuse
 from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.workload import Workload
 from rematbench.zoo.libraries import Asked
@@ -82,7 +83,7 @@ def _configured(asked: Asked, of: Any, options: dict[str, Any]) -> Any:
         return of(**options)
     except Exception as error:  # its own validation's, of several types
         said = " ".join(str(error).split())
-        raise ConfigError(f"{asked.where}: {asked.what} says: {said}") from error
+        raise ConfigError(f"{asked.where}: {asked.what} says: {said or accuse(error)}") from error
 
 
 def _attention(asked: Asked) -> str:

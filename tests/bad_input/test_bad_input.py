@@ -48,6 +48,7 @@ class Step:
             output is empty; by default where the exit code is 2 and it is no sweep.
         present: patterns of paths that exist afterwards.
         absent: patterns of paths that do not.
+        holds: what the one file of a pattern holds.
     """
 
     command: str | None = None
@@ -60,6 +61,7 @@ class Step:
     one_line: bool | None = None
     present: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    holds: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def is_one_line(self) -> bool:
@@ -149,6 +151,10 @@ def judge(step: Step, outcome: Outcome, folder: Path) -> None:
         assert not out, told
     for pattern in step.present:
         assert list(folder.glob(pattern)), f"{pattern} is missing\n{told}"
+    for pattern, texts in step.holds.items():
+        (path,) = folder.glob(pattern)
+        content = path.read_text()
+        assert not [text for text in texts if text not in content], content
     for pattern in step.absent:
         assert not list(folder.glob(pattern)), f"{pattern} is there\n{told}"
 

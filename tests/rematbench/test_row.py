@@ -76,6 +76,14 @@ def test_a_printed_row_is_a_line_per_column() -> None:
     assert [line for line in lines if line.startswith("status=")] == ["status=failed"]
 
 
+def test_a_job_prints_its_columns_and_leaves_extra_to_the_file() -> None:
+    row = make_row(model="net", status="ok", extra={"curve": [{"knob": 1}] * 99})
+    assert format_row(row, extra=False).splitlines() == ["model=net", "status=ok"]
+    first, *rest = format_row(row).splitlines()
+    assert first.startswith('extra={"curve": [')
+    assert rest == ["model=net", "status=ok"]
+
+
 def test_a_folder_named_by_a_digit_that_is_no_number_is_read(tmp_path: Path) -> None:
     for name in ("²", "3", "a"):
         (tmp_path / name).mkdir()

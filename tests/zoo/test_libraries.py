@@ -192,6 +192,7 @@ def test_size() -> None:
             "would load trained weights",
         ),
         ("timm", {"arch": "vit_tiny_patch16_224", "checkpoint_path": "x"}, "checkpoint_path=x: it"),
+        ("timm", {"arch": "resnet18", "output_stride": 7}, "resnet18 says: AssertionError at timm"),
     ],
 )
 def test_refusals(name: str, options: dict[str, Any], said: str) -> None:

@@ -3,7 +3,8 @@
 ``python -m benchmarks.compile`` prints figures beside their targets and writes them, with
 provenance, to ``runs/benchmarks/compile.json``; all that was measured is in ``compile.rows.json``
 beside it. The steps of one network are timed in turns, so that a busy machine slows all alike. Some
-twenty minutes on two cores that do nothing else; what is there is written after each network.
+twenty minutes on two cores that do nothing else. What is there is written after each network, to
+``compile-part.json`` until all of them are there.
 
 Ours plans for budgets that are shares of the uncompiled step's measured peak. PyTorch's
 ``activation_memory_budget`` knows no peak: each of its ratios runs, and the fastest whose measured
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.figures import Figure, publish
+from benchmarks.figures import RECORDS, Figure, publish
 from rematbench.costmodel.device import peak_of, steady_allocator
 from rematbench.graphs.files import write_json
 from rematbench.provenance import now
@@ -367,7 +368,13 @@ def main() -> None:
             told = facts | {"rows": [asdict(way) for way in rows]}
             write_json(Path("runs/benchmarks/compile.rows.json"), told)
             overall = [figure for lower in given.lower for figure in broken(rows, lower)]
-            publish("compile", [*figures, *overall])  # so far
+            left = sorted(set(NETWORKS) - {way.network for way in rows})
+            part = RECORDS / "compile-part.json"
+            if left:  # so far
+                publish(part.stem, [*figures, *overall], networks_left=left)
+            else:
+                publish("compile", [*figures, *overall], networks=list(NETWORKS))
+                part.unlink(missing_ok=True)
             del bench
             gc.collect()
 

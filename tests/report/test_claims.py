@@ -1,0 +1,155 @@
+"""docs/claims.csv: a difference names what shows its cause, and quoted records say the same."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rematbench.report.tables import geometric_mean
+
+HOUSE = Path(__file__).parents[2]
+EXPERIMENTS = {path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml")}
+RENAMED = {"anytime_joint": "monet", "anytime": "checkmate_ilp"}
+"""In records of before these had names of their own."""
+
+
+def claims() -> list[dict[str, str]]:
+    with (HOUSE / "docs/claims.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def unfounded(line: dict[str, str]) -> str | None:
+    """Why a difference's cause does not count: nobody tried it, and it does not say so."""
+    verdict = line["verdict"]
+    if not verdict.startswith(("differs", "not reproduced")) or "cause unknown" in verdict:
+        return None
+    shown = re.search(r"shown by ([\w./-]*\w)", verdict)
+    if shown is None:
+        return "neither 'cause unknown' nor 'shown by ...'"
+    place = shown[1]
+    if place not in line["where"].split("; "):
+        return f"{place} is not in its column 'where'"
+    exists = place in EXPERIMENTS or (HOUSE / place).exists()
+    return None if exists else f"{place} does not exist"
+
+
+def test_a_difference_names_what_shows_its_cause_or_says_that_it_is_unknown() -> None:
+    found = [(line["claim"], unfounded(line)) for line in claims()]
+    assert [each for each in found if each[1]] == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "where", "why"),
+    [
+        ("differs (a roofline)", "monet_fig8", "neither"),
+        ("differs (shown by monet_fig8)", "monet_table1", "not in its column"),
+        ("not reproduced (shown by runs/nowhere.csv)", "runs/nowhere.csv", "does not exist"),
+        ("not reproduced (RNN; shown by monet_fig8)", "monet_fig8", None),
+        ("differs (cause unknown)", "monet_fig8", None),
+        ("near (a roofline)", "monet_fig8", None),
+    ],
+)
+def test_what_counts_as_a_cause(verdict: str, where: str, why: str | None) -> None:
+    found = unfounded({"verdict": verdict, "where": where})
+    assert found is None if why is None else why in str(found)
+
+
+# Records that lines quote, as PATH::FIGURE in their column "where"
+
+
+def figures(record: str) -> dict[str, float]:
+    content: dict[str, Any] = json.loads((HOUSE / record).read_text())
+    return {row["figure"]: row["value"] for row in content["figures"]}
+
+
+def value_of(record: str, name: str) -> float:
+    """A record's figure, also under the name that it had before."""
+    found = figures(record)
+    head, last = name.rpartition(" ")[::2]
+    old = f"{head} {RENAMED[last]}" if last in RENAMED else name
+    return found[name] if name in found else found[old]
+
+
+def quoted(line: dict[str, str]) -> list[float]:
+    """The values of the figures that a line names, in its order."""
+    places = (place.split("::") for place in line["where"].split("; ") if ".json::" in place)
+    return [value_of(record, name) for record, name in places]
+
+
+def is_rounded(text: str, value: float) -> bool:
+    """Is a printed number the value, rounded to its digits?"""
+    digits = len(text.partition(".")[2])
+    return abs(float(text) - value) <= 0.5 * 10**-digits * (1 + 1e-9)
+
+
+def test_lines_that_quote_a_record_have_its_numbers() -> None:
+    seen = 0
+    for line in claims():
+        values = quoted(line)
+        if not values:
+            continue
+        seen += 1
+        ours = re.search(r"anytime_joint \(ours\): ([-+]?[\d.]*\d)", line["ours"])
+        assert ours is not None, line
+        wanted = values[0] / values[1] if len(values) == 2 else values[0]
+        assert is_rounded(ours[1], wanted), (line["claim"], ours[1], wanted)
+    assert seen >= 10
+
+
+def test_lines_that_quote_section_6_2_have_its_record_s_numbers() -> None:
+    record = HOUSE / "runs/benchmarks/baselines62.json"
+    trial = {
+        (x["network"], x["strategy"], x["schedule"]): geometric_mean([r for r in x["ratios"] if r])
+        for x in json.loads(record.read_text())["trial"]
+    }
+    seen = 0
+    for line in claims():
+        if "runs/benchmarks/baselines62.json" not in line["where"]:
+            continue
+        network, heuristic = re.findall(r"^(\w+): AP (\w+)", line["claim"])[0]
+        key = (f"keras_{network.lower()}", f"ap_{heuristic}")
+        (told,) = re.findall(r"checkpoints would be ([\d.]+)x", line["verdict"])
+        assert is_rounded(told, trial[*key, "S of checkpoints"]), line
+        (ours,) = re.findall(r"^([\d.]+)x over anytime \(ours\), by Keras' layers", line["ours"])
+        for schedule in ("ours, before", "S of ours, R of least cost"):
+            assert is_rounded(ours, trial[*key, schedule]), line
+        seen += 1
+    assert seen == 5
+
+
+def test_rounding() -> None:
+    assert is_rounded("-14.6", -14.597)
+    assert is_rounded("1.6", 1.6)
+    assert not is_rounded("-6.4", -14.597)
+
+
+def test_monet_s_lines_name_the_paper_s_program_and_ours_apart() -> None:
+    """Overheads and memory of MONeT are its program's; what our search has is labelled so."""
+    for line in claims():
+        if line["paper"] == "monet" and "monet.json" in line["where"]:
+            assert re.search(r"\bmonet:", line["ours"]), line
+            assert "papers-programs.csv" in line["where"], line
+
+
+def programs() -> list[dict[str, str]]:
+    with (HOUSE / "runs/reference/papers-programs.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_programs_rows_say_what_the_lines_say() -> None:
+    """Where a line has no plan of ``monet`` within the papers' budgets, its row has none."""
+    rows = programs()
+    assert {row["strategy"] for row in rows} >= {"monet", "checkmate_ilp"}
+    assert all(row["commit"] and "dirty" not in row["commit"] for row in rows)
+    tight = {
+        row["model"]: row["status"]
+        for row in rows
+        if row["strategy"] == "monet" and float(row["budget_fraction"]) <= 0.4
+    }
+    assert set(tight) == {"vgg16", "resnet50", "googlenet", "mobilenet_v2", "unet"}
+    assert "ok" not in tight.values()

@@ -209,6 +209,6 @@ def claims() -> str:
     text = "# Claims\n\nWhat each paper prints beside what its experiment gives here.\n\n"
     text += "| " + " | ".join(columns) + " |\n|" + "---|" * len(columns) + "\n"
     for line in lines:
-        line["where"] = re.sub(r"tests/[\w/]+\.py", r"`\g<0>`", line["where"])  # a link
-        text += "| " + " | ".join(line[name].replace("|", "\\|") for name in columns) + " |\n"
+        row = "| " + " | ".join(line[name].replace("|", "\\|") for name in columns) + " |\n"
+        text += re.sub(r"\w+(?:/[\w-]+)+\.(?:py|csv|json|md)\b", r"`\g<0>`", row)  # links
     return text

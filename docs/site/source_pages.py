@@ -17,7 +17,8 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
 HOUSE = Path(__file__).parents[2]
-KINDS = (".csv", ".md", ".py", ".pyi", ".toml", ".yaml")
+KINDS = (".csv", ".json", ".md", ".py", ".pyi", ".toml", ".yaml")
+LARGEST = 300_000  # bytes of a file that is shown
 _PATH = r"(?:[\w.-]+/)*[\w-]+(?:" + "|".join(re.escape(kind) for kind in KINDS) + ")"
 _NAMED = re.compile(rf"(?<![\[`])`(?P<path>{_PATH})`(?![\]`])")
 _FENCE = re.compile(r"^(?P<fence>```+).*?^(?P=fence)\s*$", re.MULTILINE | re.DOTALL)
@@ -88,7 +89,8 @@ def _folded(path: str, up: str) -> str:
 
 
 def _is_ours(found: re.Match[str]) -> bool:
-    return ".." not in found["path"] and (HOUSE / found["path"]).is_file()
+    path = HOUSE / found["path"]
+    return ".." not in path.parts and path.is_file() and path.stat().st_size <= LARGEST
 
 
 def defined(module: str, name: str) -> tuple[str, int]:

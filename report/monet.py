@@ -149,7 +149,7 @@ def _curve(axes: Axes, name: str, mine: pd.DataFrame) -> None:
     axes.plot(
         mine["memory"],
         100 * mine["overhead"],
-        label=_LABELS.get(name, name),
+        label=_LABELS.get(name, name) + ("" if len(mine) else ": no plan"),
         color=INKS[name],
         marker=_MARKS[name],
         markersize=10 if name in _HOLLOW else 5,

@@ -189,7 +189,7 @@ def apply(
     model: nn.Module,
     loss: Loss | None,
     example: Any,
-    plan: Plan | Strategy | type[Strategy] | str | Path,
+    plan: Plan | Strategy | type[Strategy] | str | Path = "anytime",
     budget: Any = None,
     *,
     reserve: Any = None,
@@ -207,7 +207,8 @@ def apply(
         example: a batch (a tuple of tensors); only what it looks like counts, apart from the
             check.
         plan: a plan, the path of a plan file, or a strategy that makes one: its name, such as
-            ``"ap_greedy"`` (where no file has that name), an object, or a class.
+            ``"ap_greedy"`` (where no file has that name), an object, or a class; our own search,
+            unless another is named.
         budget: of the peak (parameters, buffers, batch, activations, gradients, workspaces):
             bytes, ``"8GiB"``, a fraction of ordinary training's peak, or None.
         reserve: bytes of the budget for what the step does not see: optimizer state, and, when

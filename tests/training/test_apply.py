@@ -451,6 +451,15 @@ def test_a_strategy_by_name_and_by_class(tmp_path: Path, monkeypatch: pytest.Mon
     assert rematbench.apply(model, plan="linearized_greedy", **given).plan == by_object
 
 
+def test_our_own_search_plans_where_no_strategy_is_given() -> None:
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(6)))
+    batch = (torch.randn(64, 16), torch.randn(64, 16))
+    step = rematbench.apply(
+        model, lambda m, x, y: (m(x) - y).square().mean(), batch, costmodel="flops"
+    )
+    assert step.plan.strategy == "Anytime"
+
+
 def test_a_model_that_branches_on_data() -> None:
     class Branching(Net):
         def forward(self, x: Tensor) -> Tensor:

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import math
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 
 from rematbench import fit
-from rematbench.row import COLUMNS
+from rematbench.conf.published import LIBRARIES
+from rematbench.graphs.files import write_plan
+from rematbench.graphs.simulate import simulate
+from rematbench.optimizer import NAMES as OPTIMIZERS
+from rematbench.plugins import register_plugins
+from rematbench.resolvers import register_resolvers
+from rematbench.row import COLUMNS, make_row
+from rematbench.settings import DTYPES, TORCH_KINDS, Settings, settings_from
+from rematbench.sources import held_bytes, load, make_workload
+from rematbench.strategies.base import Problem
+from rematbench.strategies.chen import LinearizedSqrt
 from rematbench.worker import the_worker
+from rematbench.zoo.libraries import AUTOCAST
+from rematbench.zoo.vision import import_torchvision
 
 NETWORK = """
+import random
+
+import numpy as np
 import torch
 from torch import nn
+
+def drawn(batch_size=2):
+    \"\"\"Its sizes come from all three generators.\"\"\"
+    sizes = [int(torch.randint(2, 99, ())), random.randint(2, 99), int(np.random.randint(2, 99)), 1]
+    layers = [nn.Linear(4, sizes[0])]
+    for before, after in zip(sizes, sizes[1:]):
+        layers += [nn.Tanh(), nn.Linear(before, before), nn.Tanh(), nn.Linear(before, after)]
+    return nn.Sequential(*layers), (torch.randn(batch_size, 4),), lambda m, x: m(x).sum()
 
 def deep(batch_size=64):
     torch.manual_seed(0)
@@ -125,6 +156,136 @@ def test_what_is_printed_runs(keys: tuple[str, ...], call: Call, place: Path) ->
     assert len(done.stdout.split()) == 3  # losses
 
 
+ZOO: tuple[str, ...] = (*SMALL, *SENTENCES[:2])
+LLAMA = {"sequence_length": 8, "hidden_size": 16, "intermediate_size": 16, "vocab_size": 16}
+LLAMA |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+VIT = {"depth": 2, "embed_dim": 16, "num_heads": 2, "img_size": 16, "num_classes": 4}
+UNET = {"sample_size": 8, "block_out_channels": [8, 16], "layers_per_block": 1}
+UNET |= {"norm_num_groups": 4, "down_block_types": ["DownBlock2D", "AttnDownBlock2D"]}
+UNET |= {"up_block_types": ["AttnUpBlock2D", "UpBlock2D"]}
+
+
+def options(given: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"+model.options.{key}={json.dumps(value)}" for key, value in given.items())
+
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "zoo": ("model=transformer_lm", *ZOO),
+    "python": ("model=python", "model.target=fitted_network:drawn"),
+    "transformers": ("model=transformers", "model.config=LlamaConfig", *options(LLAMA)),
+    "diffusers": ("model=diffusers", "model.config=UNet2DModel", *options(UNET)),
+    "timm": ("model=timm", "model.arch=vit_tiny_patch16_224", "resolution=16", *options(VIT)),
+}
+"""Per kind of model, a small one."""
+OPTIONS = (
+    (),
+    *((f"+model.options.autocast={name}",) for name in AUTOCAST),
+    ("+model.options.lora=2",),
+)
+"""What a library's model may have beside its own options."""
+DTYPES_GIVEN = (None, *DTYPES)
+MASTER = (None, True, False)
+
+
+def printed_for(kind: str) -> list[tuple[str, ...]]:
+    """Keys of fits: every dtype, in turn with every optimizer, option and kind of weights."""
+    place = list(KINDS).index(kind)
+    found = []
+    for number, dtype in enumerate(DTYPES_GIVEN):
+        optimizer = OPTIMIZERS[(number + place) % len(OPTIMIZERS)]
+        master = MASTER[(number + place) % len(MASTER)] if optimizer != "none" else None
+        keys = [*KINDS[kind], "batch_size=2", f"optimizer={optimizer}"]
+        keys += OPTIONS[(number + place) % len(OPTIONS)] if kind in LIBRARIES else ()
+        keys += [] if dtype is None else [f"dtype={dtype}"]
+        keys += [] if master is None else [f"master_weights={str(master).lower()}"]
+        found.append(tuple(keys))
+    return found
+
+
+def test_every_value_that_fit_accepts_is_printed_with_every_kind_of_model() -> None:
+    assert set(KINDS) == set(TORCH_KINDS)
+    assert set(fit._OPTIMIZERS) == set(OPTIMIZERS)
+    every = [keys for kind in KINDS for keys in printed_for(kind)]
+    for kind in KINDS:
+        mine = {key for keys in printed_for(kind) for key in keys}
+        assert {f"optimizer={name}" for name in OPTIMIZERS} <= mine
+        assert {f"dtype={name}" for name in DTYPES} <= mine
+        assert kind not in LIBRARIES or {key for option in OPTIONS for key in option} <= mine
+    pairs = {(k, d) for keys in every for k in keys for d in keys if d.startswith("dtype=")}
+    for dtype in DTYPES:
+        for optimizer in OPTIMIZERS:
+            assert (f"optimizer={optimizer}", f"dtype={dtype}") in pairs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_printed_runs_with_every_value_that_fit_accepts(
+    kind: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process: what fit does but for its planners, and then what it printed."""
+    if kind in LIBRARIES:
+        import_torchvision()
+        pytest.importorskip(kind, reason="the extra models")
+    monkeypatch.chdir(tmp_path)
+    register_resolvers()
+    register_plugins()
+    with initialize_config_module("rematbench.conf", version_base="1.3"):
+        cases = {keys: composed(*keys) for keys in printed_for(kind)}
+    for keys, (config, settings) in cases.items():
+        if settings.optimizer == "adamw8bit" and find_spec("bitsandbytes") is None:
+            continue
+        if not trains(settings):
+            continue
+        # Seeded as when the plan was made: the model is the one that it is of.
+        script = printed(config, settings, tmp_path)
+        losses = io.StringIO()
+        with contextlib.redirect_stdout(losses):
+            runpy.run_path(str(script), run_name="__main__")
+        found = [float(word) for word in losses.getvalue().split()]
+        assert len(found) == 3, keys
+        assert math.isfinite(found[0]), keys  # with float16 AdamW's step is soon none
+
+
+def trains(settings: Settings) -> bool:
+    """Has PyTorch all that the step needs on this CPU, in these types?"""
+    workload = make_workload({**settings.model, "batch_size": 2}, settings.seed)
+    try:
+        workload(*workload.make_batch()).backward()
+    except RuntimeError as error:
+        return not any(
+            words in str(error) for words in ("mixed dtype (CPU)", "not implemented for")
+        )
+    return True
+
+
+def composed(*keys: str) -> tuple[dict[str, Any], Settings]:
+    """The command's configuration, and the settings of its job."""
+    given = ("memory=1GiB", "strategy=linearized_sqrt", "costmodel=flops", "seed=5", *keys)
+    made = compose("fit", list(given), return_hydra_config=True)
+    OmegaConf.set_struct(made, False)
+    del made["hydra"]
+    plain: Any = OmegaConf.to_container(made, resolve=True, throw_on_missing=True)
+    return plain, settings_from(plain, "linearized_sqrt")
+
+
+def printed(config: dict[str, Any], settings: Settings, folder: Path) -> Path:
+    """The code that fit prints, for a plan that recomputes."""
+    graph, captured = load(settings)
+    assert captured is not None
+    solution = LinearizedSqrt().plan(Problem(graph, None))
+    assert solution.plan is not None
+    trace = simulate(graph, solution.plan)
+    assert trace.recomputations
+    write_plan(folder / "plan.json", solution.plan)
+    row = make_row(
+        strategy="linearized_sqrt", batch_size=2, overhead=0.1, peak_bytes=trace.peak_bytes,
+        costmodel="flops", extra={"memory": {"optimizer": held_bytes(settings, captured)}},
+    )  # fmt: skip
+    script = folder / "train.py"
+    asked = fit.request_from(config, settings)
+    script.write_text(fit.code(asked, settings, row, folder / "plan.json"))
+    return script
+
+
 def test_ordinary_training_is_enough(call: Call) -> None:
     _, out, _, folder = call("memory=1GiB", "reserve=1MiB")
     row = json.loads((folder / "row.json").read_text())
@@ -169,7 +330,7 @@ def test_mistakes(key: str, message: str, call: Call) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_device(call: Call) -> None:
+def test_on_a_device(call: Call, place: Path) -> None:
     import torch
 
     if not torch.cuda.is_available():
@@ -180,3 +341,10 @@ def test_on_a_device(call: Call) -> None:
     assert row["status"] == "ok"
     assert row["gradient_bitwise"]
     assert row["measured_peak_bytes"] <= 2**30
+    environment = {**os.environ, "PYTHONPATH": f"{Path(fit.__file__).parents[1]}:{place}"}
+    done = subprocess.run(
+        [sys.executable, folder / "train.py"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == 3  # losses

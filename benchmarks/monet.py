@@ -140,10 +140,7 @@ def gaps(case: Case, graph: Graph) -> Iterator[Figure]:
 
 
 def by_parts(case: Case, plain: Captured) -> Iterator[Figure]:
-    """Cost with implementations by parts, relative to the cost without: 0 if that has no plan.
-
-    Both stop at the case's gap, by which they may differ.
-    """
+    """Cost with implementations by parts, relative to the cost without: 0 if that has no plan."""
     graphs = costed(plain, "full"), costed(plain, "full", without=Kind.PARTS)
     base = simulate(graphs[1], program_order(graphs[1]))
     for fraction in TIGHT:
@@ -152,7 +149,7 @@ def by_parts(case: Case, plain: Captured) -> Iterator[Figure]:
         ]
         with_parts, without = (_cost_found(problem, case.stop) for problem in problems)
         title = f"{case.name} at {fraction:g}: cost with ops by parts / without"
-        yield Figure(title, with_parts / without, 1 + case.stop, "ratio")
+        yield Figure(title, with_parts / without, 1, "ratio")
 
 
 def _cost_found(problem: Problem, gap: float) -> float:

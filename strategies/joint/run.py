@@ -43,9 +43,9 @@ FINER: tuple[Grain, ...] = ("medium", "double", "fine")
 """Models after the coarse one, while the gap is open."""
 ROUGHLY, FINELY = 0.25, 0.05
 """Shares of the gap at which programs are solved: the coarse one, and the finer."""
-RESERVED, PATIENCE = 0.05, 2.0
-"""Share of the time that is kept to plan with fewer implementations; and how much longer than the
-search took that may take, where the search ended before its time."""
+RESERVED, LATER = 0.05, 0.25
+"""Shares of the time to plan with fewer implementations: kept for it, and at least left to it where
+the search ended before its time."""
 ALONE = 0.3
 """Share of the time that is left for a program, where nothing may run beside it."""
 BUILDING = 6e-7
@@ -103,20 +103,20 @@ class PlanningRun:
         self._search()
         self._deadline = end
         now = planning_seconds()
-        until = min(end, now + max(PATIENCE * (now - began), 2 * RESERVED * (end - began)))
-        for each in contained:
+        until = min(end, now + max(now - began, LATER * (end - began)))
+        for number, each in enumerate(contained):
             if (
                 make
                 and self.problem.budget is not None
                 and self.progress.bound < self.progress.cost
             ):
-                self._look_into(each, until, make)
+                share = (until - planning_seconds()) / (len(contained) - number)
+                self._look_into(each, share, make)
         if contained:
             self._search_until(end)
 
-    def _look_into(self, fewer: Narrower, until: float, make: Make) -> None:
+    def _look_into(self, fewer: Narrower, seconds: float, make: Make) -> None:
         """Plan with fewer implementations, as if there were no others, for a cheaper plan."""
-        seconds = until - planning_seconds()
         if seconds <= 0:
             return
         graph = narrowed(self.problem.graph, fewer.kinds)

@@ -21,7 +21,17 @@ from time import process_time
 import numpy as np
 
 from benchmarks.figures import RECORDS, Figure, publish
-from benchmarks.large import OURS, SECONDS as LIMIT, blocks, by_size, odd, quality, transformer
+from benchmarks.large import (
+    OURS,
+    SECONDS as LIMIT,
+    blocks,
+    by_size,
+    encodable,
+    odd,
+    quality,
+    stopped,
+    transformer,
+)
 from benchmarks.report import row
 from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.errors import Infeasible
@@ -44,10 +54,12 @@ STRATEGIES = (
 )
 PRACTICES = ("every_layer", "every_n_layers", "selective_ops", "selective_attention", "save_dots")
 LAYERS = (12, 48, 192)
-"""Of the transformer that the practices plan for: 640, 2,512 and 10,000 ops."""
+"""Of the transformer that Gist and the practices plan for: 640, 2,512 and 10,000 ops."""
 OPTIONS = {"hierarchical": {"polish": False}}
 """Anytime search would take all the time there is."""
 SHARE, SECONDS = 0.5, 60.0
+SHARES = {"gist": 0.95}
+"""It encodes, which saves little of a Transformer; nothing runs again."""
 ENOUGH = 8.0
 """CPU seconds after which no larger size is tried."""
 SHORT = 1.0
@@ -73,7 +85,7 @@ def planner(name: str, graph: Graph) -> Callable[[], object]:
     strategy = make(name, **OPTIONS.get(name, {}))
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
-    budget = int(SHARE * simulate(graph, program_order(graph)).peak_bytes)
+    budget = int(SHARES.get(name, SHARE) * simulate(graph, program_order(graph)).peak_bytes)
     limit = budget if strategy.traits.budgeted or name not in PRACTICES else None
     return lambda: strategy.plan(Problem(graph, limit, time_limit=SECONDS))
 
@@ -109,8 +121,8 @@ def page(graph: Graph) -> Callable[[], object]:
             write_graph(folder / "graph.json.gz", graph)
             write_plan(folder / "plan.json", plan)
             (folder / "trace.csv").write_text(trace_csv(plan, trace))
-            facts = {"peak_bytes": trace.peak_bytes, "budget_bytes": None, "status": "ok"}
-            write_row(folder / "row.json", row(1) | facts)
+            sizes = dict.fromkeys(("peak_bytes", "budget_bytes"), trace.peak_bytes)
+            write_row(folder / "row.json", row(1) | sizes | {"status": "ok"})
             written = write_pages(collect([folder.parent]), Path(name, "report"))
             assert not written.problems, written.problems[0]
 
@@ -177,8 +189,9 @@ def measured(name: str, refused: dict[str, str]) -> tuple[list[int], list[float]
 
 def _graphs(name: str) -> Iterator[tuple[bool, Graph]]:
     """Of growing sizes; the first is to warm up."""
-    if name in PRACTICES:
-        yield from ((i == 0, transformer(layers)) for i, layers in enumerate((2, *LAYERS)))
+    if name in (*PRACTICES, "gist"):
+        of = encodable if name == "gist" else transformer
+        yield from ((i == 0, of(layers)) for i, layers in enumerate((2, *LAYERS)))
     else:
         yield from ((i == 0, blocks(size)) for i, size in enumerate((60, *SIZES)))
 
@@ -256,7 +269,7 @@ def main() -> None:
     curves = {name: curve for name in chosen if (curve := measured(name, refused))[0]}
     figures = [each for name, curve in curves.items() for each in figures_of(name, *curve)]
     if not sys.argv[1:]:
-        figures += [*quality(), *by_size(refused), *odd(refused)]
+        figures += [*quality(), *by_size(refused), *odd(refused), *stopped(refused)]
         draw(curves, figures)
     reasons = {name: why for name, why in REASONS.items() if name in curves}
     publish("scale", figures, reasons=reasons, without_a_plan=refused)

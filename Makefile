@@ -84,16 +84,14 @@ leaderboard: $(TOOLS)
 	gzip -9nc $(WORK)/report/leaderboard.csv > $(BOARD)/full-$$(printf %02d $(firstword $(subst /, ,$(PART)))).csv.gz
 	$(MAKE) leaderboard-page
 
+# Of the rows that are there: both pages of docs/, their pictures, and README's table. The rows of the
+# full profile are older than what a row must say, and are asked for (--lacking): see the page's head.
+QUOTE = $(BIN)/python -m rematbench.report.leaderboard.quote
 leaderboard-page: $(READY)
-	$(BIN)/rematbench-report $(BOARD)/full-*.csv.gz --leaderboard --out $(WORK)/report
-	cp $(WORK)/report/leaderboard/profile.png $(BOARD)/full.png
-	cp $(WORK)/report/leaderboard/time.png $(BOARD)/full-time.png
-	$(BIN)/python -m rematbench.report.leaderboard.quote '$(BOARD)/full-*.csv.gz' \
-	  $(BOARD)/measured.csv.gz > docs/leaderboard.md
-	$(BIN)/python -m rematbench.report.leaderboard.quote $(BOARD)/quick.csv.gz \
-	  "The leaderboard's quick profile" > docs/leaderboard-quick.md
-	@echo "README's table:"
-	@$(BIN)/python -m rematbench.report.leaderboard.quote '$(BOARD)/full-*.csv.gz' --table
+	$(QUOTE) '$(BOARD)/full-*.csv.gz' --lacking --executed $(BOARD)/measured.csv.gz --pictures \
+	  --readme README.md --out docs/leaderboard.md
+	$(QUOTE) $(BOARD)/quick.csv.gz --title "The leaderboard's quick profile" --pictures \
+	  --out docs/leaderboard-quick.md
 
 benchmark-%: $(TOOLS)
 	$(BIN)/python -m benchmarks --again $*

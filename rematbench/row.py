@@ -165,6 +165,7 @@ COLUMNS = tuple(Row.__annotations__)
 
 RENAMED = "2026-11-24T04:00:00Z"
 """When ``checkmate_ilp`` became what the paper has, and our own search ``anytime``."""
+_WITH_THE_SEARCH = ("moccasin", "rockmate")
 _OF_THE_PAPER = ("9", "rows", "unpartitioned")
 _OF_THE_SEARCH = ("full", "noop", "conv", "output", "intermediate")
 
@@ -302,11 +303,15 @@ def as_named_today(row: Row) -> Row:
     """A row of before a strategy was named anew, under its name of today.
 
     What was ``checkmate_ilp`` before :data:`RENAMED` is ``anytime``, and ``monet`` with a variant
-    ``anytime_joint``: MONeT's own program has none.
+    ``anytime_joint``: MONeT's own program has none. ``moccasin`` and ``rockmate`` took their start
+    and their blocks from our search then: they are ``moccasin+anytime`` and ``rockmate+anytime``,
+    so that nothing published is credited with it.
     """
     if row["strategy"] == "monet" and row["variant"] in _OF_THE_SEARCH:
         return row | {"strategy": "anytime_joint"}
     before = str(row["utc"] or RENAMED) < RENAMED
+    if row["strategy"] in _WITH_THE_SEARCH and before:
+        return row | {"strategy": f"{row['strategy']}+anytime"}
     if row["strategy"] != "checkmate_ilp" or row["variant"] in _OF_THE_PAPER or not before:
         return row
     variant = None if row["variant"] == "fast" else row["variant"]

@@ -43,6 +43,8 @@ _ORDER = (
     "hierarchical",
     "coop",
     "anytime_joint",
+    "moccasin+anytime",
+    "rockmate+anytime",
 )
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
@@ -73,6 +75,7 @@ _OWN = {
     **{"rockmate": "#e6194b", "kusumoto": "#469990", "chain_dp": "#000075"},
     **{"xla_remat": "#9a6324", "coop": "#dcae96", "torch_knapsack": "#3cb44b"},
     **{"sac_ilp": "#f58231", "feng_huang": "#6a3d9a"},
+    **{"moccasin+anytime": "#4f6f00", "rockmate+anytime": "#8c1d40"},
 }
 
 OURS = ("anytime", "anytime_joint", "hierarchical")

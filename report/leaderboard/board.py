@@ -13,6 +13,10 @@ import pandas as pd
 
 from rematbench.graphs.errors import ConfigError
 from rematbench.report.leaderboard.families import family
+from rematbench.report.leaderboard.held import HELD, held, history, limit, took
+from rematbench.report.leaderboard.names import OLD, WITH_OURS
+from rematbench.report.leaderboard.reading import Reading, read
+from rematbench.report.style import OURS
 from rematbench.row import Row, cells, costs_of, sure
 
 TIE = 1e-4
@@ -22,16 +26,10 @@ ROUNDING = 1e-9
 """Costs are sums of up to a million numbers: no plan may be cheaper than a bound by more."""
 SAME = 1e-6
 """Sums of costs in two orders differ by less."""
-HELD = (1, 10, 60)
-"""Seconds after which it is asked what plan a planner had."""
 PROVEN = 1e-4
 """A best plan within this of a bound is called optimal: the solvers' own tolerance."""
-PROVENANCE = ("machine", "time_limit", "in_program_order")
-"""Keys of ``extra`` without which a row's time, or its plan, is not quite comparable."""
 CLOSE = 0.01
 """A plan that costs at most so much more than the best known one is close to it."""
-LIMITED = 0.9
-"""Share of its limit that a planner took which would have gone on."""
 OTHER_GAMES = ("anytime_joint", "monet", "gist", "checkmate_o")
 """They may run other implementations than the captured ops; Gist's are lossy."""
 PREPARED = ("torch_budget", "torch_knapsack")
@@ -40,7 +38,7 @@ _BOUNDS = {"any": ("any",), "9": ("any", "9"), "F": ("any", "9", "F")}
 _GIVEN = ("length", "lengths", "optimizer", "master_weights")
 _COLUMNS = (
     *("problem", "network", "brief", "model", "family", "fraction", "strategy", "status"),
-    *("base", "cost", "overhead", "seconds", "moved", "below"),
+    *("base", "cost", "overhead", "seconds", "limit", "moved", "below"),
     *(*(f"held_{at}" for at in HELD), "history", *_BOUNDS),
 )
 
@@ -53,37 +51,44 @@ class Board:
         entries: ``problem`` (``network`` and budget), ``network`` (model, batch, size, costs),
             ``model`` (with what tells it apart where it stands there more than once), ``family``,
             ``fraction`` (of checkpoint-all's peak), ``strategy``, ``status``; ``overhead`` (ratio;
-            infinite where there is no plan), ``seconds`` of planning (of :data:`PREPARED` the
-            network's slowest, which prepared the others), ``ratio`` (cost / best known cost of the
-            problem; infinite where there is no plan), ``ratio_1``, ``ratio_10``, ``ratio_60`` (of
-            the plan that it had after so many seconds; missing: it was not given them), ``best``
-            (is it one of the best?), ``soon`` (seconds until its plan was within :data:`CLOSE` of
-            the best known cost; infinite: never), ``applies`` (could the strategy be asked at
-            all?), ``gap`` (of the problem: how far the best known plan may be from optimal;
-            missing: nothing is proven), ``gap_in_F`` (the same, from the best plan that computes
-            again in the backward pass alone), ``optimal`` (is the problem's best plan proven
-            optimal?), ``below`` (does no plan within its budget compute each backward op once?
-            Missing: not known) and ``other`` (does it run other ops than the captured ones?).
+            infinite where there is no plan), ``seconds`` of planning (:func:`.held.took`; of
+            :data:`PREPARED` the network's slowest, which prepared the others), ``limit`` (seconds;
+            :func:`.held.limit`), ``ratio`` (cost / best known cost of the problem; infinite where
+            there is no plan), ``ratio_1``, ``ratio_10``, ``ratio_60`` (of the plan that it had
+            after so many seconds; missing: :func:`.held.held`), ``best`` (is it one of the best?),
+            ``soon`` (seconds until its plan was within :data:`CLOSE` of the best known cost;
+            infinite: never), ``applies`` (could the strategy be asked at all?), ``gap`` (of the
+            problem: how far the best known plan may be from optimal; missing: nothing is proven),
+            ``gap_in_F`` (the same, from the best plan that computes again in the backward pass
+            alone), ``optimal`` (is the problem's best plan proven optimal?), ``below`` (does no
+            plan within its budget compute each backward op once? Missing: not known), ``other``
+            (does it run other ops than the captured ones?) and ``ours`` (does our own search make
+            its plans?).
         notes: rows that were left out or that lack, by name.
+        reading: the rows, and what they lack.
     """
 
     entries: pd.DataFrame
     notes: tuple[str, ...]
+    reading: Reading
 
     @cached_property
     def problems(self) -> pd.DataFrame:
-        """A line per problem: model, family, fraction, gap, gap_in_F, optimal, below."""
-        columns = ["problem", "model", "family", "fraction", "gap", "gap_in_F", "optimal", "below"]
+        """A line per problem: network, model, family, fraction, gap, gap_in_F, optimal, below."""
+        columns = ["problem", "network", "model", "family", "fraction"]
+        columns += ["gap", "gap_in_F", "optimal", "below"]
         return self.entries[columns].drop_duplicates("problem").reset_index(drop=True)
 
     @cached_property
     def strategies(self) -> list[str]:
-        """The strategies, the one with most best plans first; ties in the order of the rows."""
-        wins = self.entries.groupby("strategy", sort=False)["best"].sum()
-        return list(wins.sort_values(ascending=False, kind="stable").index)
+        """By most best plans, then by most plans, then by the alphabet."""
+        found = self.entries.assign(has=np.isfinite(self.entries["cost"]))
+        counts = found.groupby("strategy")[["best", "has"]].sum()  # by the alphabet
+        order = counts.sort_values(["best", "has"], ascending=False, kind="stable")
+        return list(order.index)
 
 
-def board(rows: Iterable[Row]) -> Board:
+def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
     """Set rows side by side, problem by problem.
 
     Budgets that ordinary training meets are no problem, and left out. A network at one batch, size,
@@ -96,13 +101,18 @@ def board(rows: Iterable[Row]) -> Board:
     counts where the best plan does not cost less: there are plans that are no schedules of
     Checkmate's problem (9), and XLA's pass may put an op off, which is in no program order.
 
+    Args:
+        lacking: read rows, too, that do not say what they were made with.
+
     Raises:
-        ConfigError: no row has a budget that is a fraction below 1.
+        ConfigError: no row has a budget that is a fraction below 1, or none of those says what it
+            was made with.
     """
     below = [row for row in rows if (row["budget_fraction"] or 1.0) < 1.0]
-    asked = _with_machines([row for row in below if row["costmodel"]])
+    reading = read((row for row in below if row["costmodel"]), lacking=lacking)
+    asked = _with_machines(reading.rows)
     if not asked:
-        raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
+        raise ConfigError(_nothing(reading))
     notes = [
         f"{row['strategy']} on {row['model']} at {sure(row['budget_fraction']):g}: never ran "
         f"({row['reason']})"
@@ -110,14 +120,16 @@ def board(rows: Iterable[Row]) -> Board:
         if not row["costmodel"]
     ]
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
-    notes += [*_lacking(entries), *_unequal(entries), *_commits(asked), *_unknown(asked)]
+    notes += [*_lacking(entries), *_unequal(entries), *_commits(asked), *_old(asked)]
+    notes += [reading.sentence] if reading.lacking else []
     entries["other"] = entries["strategy"].isin(OTHER_GAMES)
+    entries["ours"] = entries["strategy"].isin([*OURS, *WITH_OURS])
     entries["model"] = _labels(entries)
     slowest = entries.groupby(["network", "strategy"])["seconds"].transform("max")
     prepared = entries["strategy"].isin(PREPARED)
     entries["seconds"] = slowest.where(prepared, entries["seconds"])
     for at in HELD:
-        late = prepared & (entries["seconds"] > at)
+        late = prepared & (entries["seconds"] > at) & entries[f"held_{at}"].notna()
         entries[f"held_{at}"] = entries[f"held_{at}"].mask(late, np.inf)
     undercut = _undercutting(entries) & ~entries["moved"].astype(bool)
     notes += [
@@ -126,7 +138,17 @@ def board(rows: Iterable[Row]) -> Board:
         for each in entries[undercut].itertuples()
     ]
     entries["other"] |= undercut
-    return Board(_compared(entries), tuple(notes))
+    return Board(_compared(entries), tuple(notes), reading)
+
+
+def _nothing(reading: Reading) -> str:
+    """Why there is no field."""
+    if not reading.lacking:
+        return "leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,..."
+    return (
+        f"leaderboard: {reading.sentence}, and none is left; run their jobs again, or ask for "
+        "them: python -m rematbench.report.leaderboard.quote PLACE --lacking --html FOLDER"
+    )
 
 
 def problem(row: Row) -> str:
@@ -193,16 +215,14 @@ def _commits(rows: Sequence[Row]) -> list[str]:
     return [f"rows are of {len(found)} commits: {told}"] if len(found) > 1 else []
 
 
-def _unknown(rows: Sequence[Row]) -> list[str]:
-    """Rows that lack what makes their times and plans comparable, as older ones do."""
-    lacking = Counter(
-        key
-        for row in rows
-        for key in PROVENANCE
-        if key not in row["extra"] and (row["status"] == "ok" or key != "in_program_order")
-    )
-    told = ", ".join(f"{key} ({count})" for key, count in lacking.items())
-    return [f"rows do not say what they were made with: {told}"] if told else []
+def _old(rows: Sequence[Row]) -> list[str]:
+    """That rows of two published methods are of the time when our search was their default."""
+    found = Counter(str(row["strategy"]) for row in rows if row["strategy"] in OLD)
+    return [
+        f"rows of `{name.partition('+')[0]}`, {count} of them, were made when our search was its "
+        f"default: they are not the published method, and stand as `{name}`"
+        for name, count in sorted(found.items())
+    ]
 
 
 def _lacking(entries: pd.DataFrame) -> list[str]:
@@ -254,35 +274,14 @@ def _entry(row: Row) -> tuple[object, ...]:
         row["checkpoint_all_cost"],
         sure(row["cost"]) if ok else np.inf,
         sure(row["overhead"]) if ok else np.inf,
-        row["plan_seconds"],
+        took(row),
+        limit(row),
         not row["extra"].get("in_program_order", False),
         np.nan if floor is None else float(sure(row["budget_bytes"]) < floor),
-        *_held(row),
-        _history(row),
+        *held(row),
+        history(row),
         *_proven(row),
     )
-
-
-def _held(row: Row) -> Iterator[float]:
-    """Cost of the plan that the planner had after :data:`HELD` seconds.
-
-    Infinite: none; missing: its limit ended it before.
-    """
-    if row["status"] != "ok":
-        yield from [np.inf] * len(HELD)
-        return
-    took, limit = row["plan_seconds"] or 0.0, row["extra"].get("time_limit", np.inf)
-    for at in HELD:
-        if took > at:
-            yield min((cost for seconds, cost in _history(row) if seconds <= at), default=np.inf)
-        else:
-            yield np.nan if limit < at and took >= LIMITED * limit else sure(row["cost"])
-
-
-def _history(row: Row) -> tuple[tuple[float, float], ...]:
-    """(seconds, cost) of each better plan that the planner told of on the way."""
-    told = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
-    return tuple((seconds, cost) for seconds, cost, _ in told if cost is not None)
 
 
 def _proven(row: Row) -> Iterator[float]:
@@ -312,12 +311,12 @@ def _compared(entries: pd.DataFrame) -> pd.DataFrame:
         for each in (bound, _highest(entries, "F"))
     )
     ratio = (entries["cost"] / least).where(np.isfinite(entries["cost"]), np.inf)
-    held = {at: (entries[f"held_{at}"] / least).fillna(np.inf) for at in HELD}
+    by_then = {at: (entries[f"held_{at}"] / least).fillna(np.inf) for at in HELD}
     unknown = {at: entries[f"held_{at}"].isna() for at in HELD}
     dropped = [*_BOUNDS, "base", "brief", "moved", "history", *(f"held_{at}" for at in HELD)]
     return entries.drop(columns=dropped).assign(
         ratio=ratio,
-        **{f"ratio_{at}": held[at].mask(unknown[at]) for at in HELD},
+        **{f"ratio_{at}": by_then[at].mask(unknown[at]) for at in HELD},
         soon=_soon(entries, least),
         overhead_1=entries["held_1"] / entries["base"].astype(float) - 1,
         applies=entries["status"] != "not_applicable",
@@ -333,6 +332,9 @@ def _soon(entries: pd.DataFrame, least: pd.Series) -> list[float]:
     """Seconds until a planner had a plan within :data:`CLOSE` of the best known cost."""
     found = []
     for line, goal in zip(entries.itertuples(), (1 + CLOSE) * least, strict=True):
+        if np.isinf(goal):  # nobody has a plan
+            found.append(np.inf)
+            continue
         last = float(line.seconds) if line.cost <= goal else np.inf
         told = (seconds for seconds, cost in line.history if cost <= goal)
         found.append(min([last, *told]))

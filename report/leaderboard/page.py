@@ -17,22 +17,26 @@ from pandas.api.types import is_numeric_dtype
 from rematbench.graphs.files import write_bytes
 from rematbench.provenance import now
 from rematbench.report.leaderboard import tables
-from rematbench.report.leaderboard.board import HELD, Board, board
+from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
 from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.names import label, labels
 from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
+from rematbench.report.leaderboard.reading import read
+from rematbench.report.leaderboard.shares import Share, few, plain
 from rematbench.report.pages import templates
 from rematbench.row import Row
 
 FOLDER = "leaderboard"
-_AFTER = tuple(f"within_1_at_{at}" for at in HELD)
 _RATIOS = (
     *("overhead", "median", "worst", "median_in_F", "worst_in_F"),
     *("best_overhead", "quick_overhead", "joint_overhead", "modelled_best_overhead"),
     "half_width",
 )
-_SHARES = ("solved", "best", "alone", "within_1", "within_5", "proven", "bounded", *_AFTER)
+
+
+_KEYS = ("strategy", "problems", "applicable")
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,9 @@ class Table:
     @property
     def head(self) -> list[tuple[str, bool]]:
         """Names of columns, in words; and are there numbers below?"""
-        kinds = {str(name): is_numeric_dtype(kind) for name, kind in self.frame.dtypes.items()}
+        kinds = {str(name): _is_number(self.frame[name]) for name in self.frame}
         return [
-            (name if name in self.strategies else name.replace("_", " "), number)
+            (label(name) if name in self.strategies else name.replace("_", " "), number)
             for name, number in kinds.items()
         ]
 
@@ -72,17 +76,20 @@ class Table:
         ]
 
 
-def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list[Path]:
+def write_leaderboard_pages(
+    rows: Iterable[Row], out: Path, source: str, *, lacking: bool = False
+) -> list[Path]:
     """Write ``leaderboard.html`` and ``leaderboard/``: figures and tables.
 
     Args:
         source: what the rows were read from, in words.
+        lacking: read rows, too, that do not say what they were made with.
 
     Raises:
-        ConfigError: no row has a fractional budget.
+        ConfigError: no row that is read has a fractional budget.
     """
     rows = list(rows)
-    field = board(rows)
+    field = board(rows, lacking=lacking)
     folder = out / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {"profile": profile_picture(field), "time": time_picture(field)}
@@ -92,10 +99,10 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
         figure.savefig(folder / f"{name}.png", dpi=160)
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
         data.to_csv(folder / f"{name}.csv", float_format="%.6g")
-    shown = [*_tables(field), *_measured(rows)]
+    shown = [*_tables(field), *_measured(read(rows, lacking=lacking).rows)]
     for table in shown:
         written.append(folder / f"{table.name}.csv")
-        table.frame.to_csv(written[-1], index=False, float_format="%.6g")
+        plain(table.frame).to_csv(written[-1], index=False, float_format="%.6g")
     text = (
         templates()
         .get_template("leaderboard.html")
@@ -105,7 +112,8 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
             utc=now(),
             findings=[(_words(text), query) for text, query in sentences(field)],
             pictures={name: _svg(figure) for name, (figure, _) in pictures.items()},
-            tables=shown,
+            answer=shown[0],
+            tables=shown[1:],
             folder=FOLDER,
         )
     )
@@ -114,6 +122,11 @@ def write_leaderboard_pages(rows: Iterable[Row], out: Path, source: str) -> list
 
 
 def _tables(field: Board) -> Sequence[Table]:
+    return (*_of_strategies(field), *_of_problems(field))
+
+
+def _of_strategies(field: Board) -> Sequence[Table]:
+    summary = _named(tables.summary(field).reset_index())
     return (
         Table(
             "winners",
@@ -121,29 +134,46 @@ def _tables(field: Board) -> Sequence[Table]:
             "By kind of network and budget (a fraction of the peak of training that recomputes "
             "nothing): the strategies with the lowest median overhead (no plan counts as "
             "infinite), at the end of their time and after a second. Names within 0.1 points "
-            "share the place; a line on fewer than four problems says little of other networks. "
-            "Beside them anytime_joint, which may choose other implementations of ops, and so be "
-            "cheaper; checkmate_d, which is anytime blind to workspaces, is left out.",
-            tables.winners(field),
+            "share the place; who is best on fewer than four networks says little of others. "
+            "Ours: our own search, which no paper published; our search: a published method whose "
+            "plans our search makes. "
+            "Beside them anytime_joint (ours), which may choose other implementations of ops, and "
+            "so be cheaper; checkmate_d (our search), which is anytime blind to workspaces, is "
+            "left out.",
+            _named(tables.winners(field)),
         ),
         Table(
             "strategies",
             "Strategies",
-            "Solved: of the problems that it applies to; other shares are of all. Best: no known "
-            "plan of the captured ops is cheaper; alone: every other is dearer; within: of the "
-            "best known cost, per cent, at the end or after so many seconds. Overheads are "
-            "medians over the problems that all solve who have one; seconds of planning of what "
-            "it solved.",
-            tables.summary(field).reset_index(),
+            "Shares of the problems that a strategy applies to. Solved: it has a plan. Best: no "
+            "known plan of the captured ops is cheaper; alone: every other is dearer; within: of "
+            "the best known cost, per cent, at the end or after so many seconds (of problems on "
+            "which it had them, or was always done before). Who runs other ops than the captured "
+            "ones has no such share. Overheads are medians over the same "
+            f"{len(tables.common(field))} problems, which all solve who have one; seconds of "
+            "planning (of the processor, where rows have them) of what it solved.",
+            summary.loc[:, [name for name in summary if not name.endswith("_all")]],
+        ),
+        Table(
+            "strategies_all",
+            "Strategies, of all problems",
+            "The same shares, where a problem that a strategy does not apply to counts as one that "
+            "it does not solve.",
+            summary.loc[:, [n for n in summary if n in _KEYS or n.endswith("_all")]],
         ),
         Table(
             "paired",
-            f"Beside {reference(field)}, on what both solve",
+            f"Beside {label(reference(field))}, on what both solve",
             "How often a strategy's plan is cheaper, equal (within 0.01 %) or dearer; its cost "
             "over the other's (geometric mean), and the ends of that mean's 95 % interval, by "
             "drawing networks with replacement.",
-            paired(field),
+            _named(paired(field)),
         ),
+    )
+
+
+def _of_problems(field: Board) -> Sequence[Table]:
+    return (
         Table(
             "budgets",
             "The smallest budget met",
@@ -155,7 +185,7 @@ def _tables(field: Board) -> Sequence[Table]:
             "overheads",
             "Overheads by kind of network",
             "At the budgets that networks share; of the problems that a strategy solved.",
-            tables.overheads(field),
+            _named(tables.overheads(field)),
         ),
         Table(
             "gaps",
@@ -187,21 +217,39 @@ def _measured(rows: Sequence[Row]) -> Sequence[Table]:
             "by the model beside the quickest plan. Peak error: the largest, simulated against "
             "measured. Half width: of the 95 % interval of the measured overhead, at the median of "
             "the plans. Over budget: plans whose measured peak is above it.",
-            found,
+            _named(found),
         ),
     )
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose strategies say whose they are; and on how few networks they are best."""
+    named = {
+        column: frame[column].map(labels)
+        for column in ("strategy", "best", "quick", "modelled_best")
+        if column in frame and not _is_number(frame[column])
+    }
+    if "quick" in named:
+        for column in ("best", "quick"):
+            few_of = frame["networks"].map(few).where(frame[column] != "", "")
+            named[column] = named[column] + few_of
+    return frame.assign(**named)
+
+
+def _is_number(column: pd.Series) -> bool:
+    return is_numeric_dtype(column.dtype) or any(isinstance(each, Share) for each in column)
 
 
 def _cell(column: str, value: object) -> tuple[str, str | None]:
     if isinstance(value, str):
         return value, None
+    if isinstance(value, Share):
+        return str(value), repr(value.value) if value.of else "Infinity"
     if value is None or pd.isna(value):
         return "–", "Infinity"
     number = float(value)  # type: ignore[arg-type]
     if column in _RATIOS:
         return f"{100 * number:+.1f} %", repr(number)
-    if column in _SHARES:
-        return f"{100 * number:.0f} %", repr(number)
     if column in ("gap", "peak_error"):
         return f"{100 * number:.1f} %", repr(number)
     return f"{number:.3g}", repr(number)

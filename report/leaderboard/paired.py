@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 
 from rematbench.report.leaderboard.board import TIE, Board
+from rematbench.report.leaderboard.shares import FEW
 from rematbench.report.leaderboard.tables import BLIND
 
 RESAMPLES = 2_000
-LEAST = 4
-"""Networks from which on an interval says something."""
 
 
 def paired(board: Board) -> pd.DataFrame:
@@ -22,7 +21,7 @@ def paired(board: Board) -> pd.DataFrame:
         A line per strategy: ``problems`` and ``networks`` that both solve, on how many of them it
         is ``cheaper``, ``equal`` (within :data:`~.board.TIE`) and ``dearer``, the geometric mean of
         its ``cost`` over the first one's, and the ends of that mean's 95 % interval, ``low`` and
-        ``high`` (missing below :data:`LEAST` networks).
+        ``high`` (missing below :data:`.FEW` networks).
     """
     first = reference(board)
     others = [n for n in board.strategies if n != first and not _plays_otherwise(board, n)]
@@ -69,7 +68,7 @@ def _plays_otherwise(board: Board, name: str) -> bool:
 def _interval(ratio: pd.Series) -> tuple[float, float]:
     """Of the geometric mean, by drawing networks with replacement."""
     groups = [mine.to_numpy() for _, mine in ratio.groupby(level="network")]
-    if len(groups) < LEAST:
+    if len(groups) < FEW:
         return np.nan, np.nan
     sums = np.array([group.sum() for group in groups])
     sizes = np.array([len(group) for group in groups])

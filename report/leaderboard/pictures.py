@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from rematbench.report.leaderboard.board import Board
+from rematbench.report.leaderboard.names import label
 from rematbench.report.leaderboard.tables import profile
 from rematbench.report.style import colour, dashes, marker
 
@@ -31,7 +32,7 @@ def profile_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
     width = np.diff(np.log10(FACTORS - 1 + 0.001), append=np.nan)[:-1]
     area = (data.iloc[:-1].mul(width, axis=0)).sum().sort_values(ascending=False, kind="stable")
     figure, axes = _curves(FACTORS - 1 + 0.001, data[area.index[:_NAMED]], every=30)
-    ticks = (0, 0.01, 0.05, 0.2, 0.5, 1.0)
+    ticks = (0, 0.01, 0.05, 0.2, 1.0)
     axes.set_xticks(
         [tick + 0.001 for tick in ticks], [f"+{tick:.0%}" for tick in ticks], minor=False
     )
@@ -50,8 +51,10 @@ def time_picture(board: Board) -> tuple[Figure, pd.DataFrame]:
         },
         index=pd.Index(TIMES, name="seconds"),
     )
+    spent = board.entries["seconds"].astype(float).max()
+    data = data[data.index <= max(spent * 1.1, TIMES[1])]  # of later, nobody knows
     order = data.mean().sort_values(ascending=False, kind="stable")
-    figure, axes = _curves(TIMES, data[order.index[order > 0][:_NAMED]], every=12)
+    figure, axes = _curves(data.index.to_numpy(), data[order.index[order > 0][:_NAMED]], every=12)
     axes.set_xlabel("planning time (seconds)")
     axes.set_ylabel(f"share of {len(board.problems)} problems")
     axes.set_title("With a plan within 1 % of the best known cost", fontsize=9, loc="left")
@@ -68,7 +71,9 @@ def _curves(x: np.ndarray, data: pd.DataFrame, every: int) -> tuple[Figure, Axes
             "linestyle": dashes(name),
             "marker": marker(name),
         }
-        axes.step(x, data[name], where="post", markevery=every, markersize=4, label=name, **look)
+        axes.step(
+            x, data[name], where="post", markevery=every, markersize=4, label=label(name), **look
+        )
     axes.set_xscale("log")
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylim(-0.02, 1.02)

@@ -1,53 +1,64 @@
 """What README and docs quote from committed rows; a test makes it again.
 
-``python -m rematbench.report.leaderboard.quote 'FOLDER/full-*.csv.gz' MEASURED.csv.gz`` prints
-docs/leaderboard.md, and with ``--table`` README's table; ``FOLDER/quick.csv.gz "A title"`` makes
-another page.
+``python -m rematbench.report.leaderboard.quote 'FOLDER/full-*.csv.gz' --executed MEASURED.csv.gz``
+prints docs/leaderboard.md. Options write the page's pictures beside the rows, README's table into
+README.md, and the whole field as an HTML page. Rows that do not say what they were made with are
+read only by ``--lacking``.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from glob import glob
-from math import nan
 from pathlib import Path
 
-import pandas as pd
-
+from rematbench.arguments import Arguments
+from rematbench.graphs.blame import one_line
+from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.graphs.files import write_bytes
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
-from rematbench.report.leaderboard.measured import survival
-from rematbench.report.leaderboard.paired import paired, reference
-from rematbench.report.leaderboard.tables import (
-    AT,
-    common,
-    gaps,
-    gaps_by_budget,
-    summary,
-    winners,
+from rematbench.report.leaderboard.markdown import (
+    front_table,
+    gaps_table,
+    of_all_table,
+    paired_table,
+    shortened,
+    small_table,
+    summary_table,
+    survival_table,
 )
+from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.page import write_leaderboard_pages
+from rematbench.report.leaderboard.paired import reference
+from rematbench.report.leaderboard.pictures import profile_picture, time_picture
+from rematbench.report.leaderboard.reading import Reading, read
+from rematbench.report.leaderboard.tables import common, gaps, gaps_by_budget
 from rematbench.row import Row, costs_of
 
-_KINDS = {"CNN": "convolutional", "joins": "several towers"}
-_MOST = 3  # names in a cell
-FEW = 4
-"""Networks below which a cell says how many it rests on."""
-_SHARES = ("solved", "best", "within_5", "within_1", "within_1_at_1", "within_1_at_10")
-_OF = ("best", "quick")
 _HEAD = """# {title}
 
-What the committed rows say. Costs are **modelled** ({costs}); nothing in the first three tables
-was measured. A planner was given 20 s (`profile=quick`: 3 s); its row says what it took. Overheads
-are over *checkpoint-all*, ordinary training that recomputes nothing, and budgets are fractions of
-its peak. Costs within 0.01 % of each other are equal: planners that prove stop at such a gap, and
-which of two is lower by less says nothing.{warning}
+Who finds the cheapest plans, by kind of network and budget, at **modelled** costs ({costs}).{care}
+
+## Which strategy should I use?
+
+{answer}
+
+{beside}
+
+## The rows
+
+{limits} Overheads are over *checkpoint-all*, ordinary training that recomputes nothing, and budgets
+are fractions of its peak. Costs within 0.01 % of each other are equal: planners that prove stop at
+such a gap, and which of two is lower by less says nothing. {measured}{warning}
 
 This page is made from the rows by `python -m rematbench.report.leaderboard.quote`, and a test holds
 it against them; the page with figures, filters and every strategy's curves is
-`rematbench-report {places} --leaderboard`. Rows name the commit that made them: {commits}.
+`{command}`.{commits}
 
 Networks, {count} of them: {networks}.
 
@@ -57,12 +68,32 @@ What counts how is in [the rules](rules.md).
 
 ![Share of problems with a plan within 1 % of the best, by when](../{picture}-time.png)"""
 _BESIDE = (
-    "Each cell: the strategy with the lowest median overhead; no plan counts as infinite, and "
-    "names within 0.1 points share the place. After a second: of the plans that each planner had "
-    "by then. A line on fewer than four networks says little of other networks. "
+    "Each cell: the strategy with the lowest median overhead over the networks of its line; where "
+    "it has no plan, its overhead counts as infinite, and names within 0.1 points share the "
+    "place. After a second: of the plans that each planner had by then. A cell on fewer than four "
+    "networks says on how many, and little of other networks. *Ours*: our own search, which no "
+    "paper published; *our search*: a published method whose plans our search makes. "
     "`anytime_joint` may choose other, faster implementations of ops than those that PyTorch "
     "takes, with rounding of its own: a negative overhead is faster than ordinary training. "
-    "`checkmate_d` is left out: it is `anytime`, blind to workspaces."
+    "`checkmate_d` (our search) is left out: it is `anytime`, blind to workspaces."
+)
+_STRATEGIES = (
+    "Shares are of the problems that a strategy applies to, with their counts; a share on fewer "
+    "than four networks says on how many. Solved: it has a plan within the budget. Best: no known "
+    "plan of the captured ops is cheaper. Within: its plan costs at most so much more than the "
+    "best known one. After 1, 10 and 60 s: within 1 %, by the plan that it had by then, of the "
+    "problems on which it was given so many seconds, or, where it always was, done before; –: it "
+    "was not given so long, and would have gone on. Rows that do not say what they were given "
+    "count after 1 s only. Who runs other ops than the captured ones is cheaper by those, and has "
+    "no such share. Overheads are medians over the same {count} problems, for each of which all "
+    "strategies with a number here have a plan; seconds of planning, of the processor where the "
+    "row has them, are medians of what a strategy solved."
+)
+_GAPS = (
+    "By the highest bound of any strategy on every plan in program order, or on every schedule "
+    "of Checkmate's problem (9), in no stage of which an op is computed twice; within F: on "
+    "the plans that compute again in the backward pass alone, whose bounds are tighter. Medians "
+    "and worst gaps are of the problems that have such a bound."
 )
 _MEASURED = (
     "Executed on a CPU with eager training's gradients, planned by modelled costs; equal plans "
@@ -73,54 +104,18 @@ _MEASURED = (
     "convolutions take, and why plans were measured above their budget; with profiled costs they "
     "are in the graph, and in the budget. Steps are timed in turns with eager steps; ± is half of "
     "the 95 % interval of the measured overhead, in points, at the median of the plans. Whatever "
-    "is nearer than that was not told apart."
+    "is nearer than that was not told apart.{care}"
 )
-
-
-def small_table(field: Board) -> str:
-    """README's: a line per family; per budget the cheapest plans, and those made in a second."""
-    found = winners(field).set_index(["family", "fraction"])
-    lines = []
-    for kind in found.index.unique("family"):
-        line = [_KINDS.get(kind, kind)]
-        for fraction in AT:
-            known = (kind, fraction) in found.index
-            row = found.loc[(kind, fraction)].to_dict() if known else {}
-            of = row.get("problems", 0)
-            line += [_first(row.get(e, ""), row.get(f"{e}_overhead", nan), of) for e in _OF]
-        lines.append(line)
-    head = ["network", *(name for at in AT for name in (f"at {at:g}", "after a second"))]
-    return _table(head, lines)
-
-
-def _first(names: str, overhead: float, networks: int) -> str:
-    """A cell: who is best, how dear, and on how many networks, where they are few."""
-    few = f" (of {networks})" if networks < FEW else ""
-    return "–" if not names else f"{_percent(overhead)} {_names(names, 1)}{few}"
-
-
-def front_table(field: Board) -> str:
-    """Which strategy to use, in Markdown."""
-    lines = [
-        [
-            _KINDS.get(row["family"], row["family"]),
-            f"{row['fraction']:g}",
-            row["problems"],
-            _names(row["best"]),
-            _percent(row["best_overhead"]),
-            _names(row["quick"]),
-            _percent(row["quick_overhead"]),
-            _percent(row["joint_overhead"]),
-        ]
-        for row in winners(field).to_dict("records")
-    ]
-    head = ["kind of network", "budget", "networks", "cheapest plans", "overhead"]
-    head += ["after a second", "overhead", "`anytime_joint`'s"]
-    return _table(head, lines)
+_README = re.compile(r"^\| network \| at .*(?:\n\|.*)*", re.M)
 
 
 def document(
-    rows: Sequence[Row], executed: Sequence[Row], places: str, title: str = "The leaderboard"
+    rows: Sequence[Row],
+    executed: Sequence[Row],
+    places: str,
+    title: str = "The leaderboard",
+    *,
+    lacking: bool = False,
 ) -> str:
     """``docs/leaderboard.md``, or a page like it of other rows.
 
@@ -128,194 +123,157 @@ def document(
         executed: rows of plans that ran; may be empty.
         places: where the modelled rows are: ``FOLDER/NAME.csv.gz``, whose profiles are drawn in
             ``FOLDER/NAME.png``, or parts of them, ``FOLDER/NAME-*.csv.gz``.
+        lacking: read rows, too, that do not say what they were made with.
     """
-    field = board(rows)
-    models = list(dict.fromkeys(field.problems["model"]))
-    commits = sorted({str(row["commit"])[:7] for row in rows})
+    field = board(rows, lacking=lacking)
+    ran = read(executed, lacking=lacking)
     parts = [
-        _HEAD.format(
-            title=title,
-            places=places,
-            count=len(models),
-            commits=", ".join(commits),
-            costs=" or ".join(sorted({costs_of(row) or "unknown" for row in rows})),
-            networks=", ".join(f"`{name}`" for name in models),
-            warning=_warning(field),
-            picture=re.sub(r"(-\*)?\.csv\.gz$", "", places),
-        ),
-        "## Which strategy should I use?",
-        front_table(field),
-        _BESIDE,
+        _head(field, places, title, bool(ran.rows)),
         "## What it says",
         "\n".join(f"- {text}  \n  `{query}`" for text, query in sentences(field)),
         "## Strategies",
-        "Solved: of the problems that it applies to; other shares are of all. Best: no known plan "
-        "of the captured ops is cheaper. Within 1 % after 1 and 10 seconds: by the plan that it "
-        f"had by then. Overheads are medians over the same {len(common(field))} problems, for "
-        "each of which all strategies with a number here have a plan; seconds of planning are "
-        "medians of what a strategy solved.",
-        _summary(field),
+        _STRATEGIES.format(count=len(common(field))),
+        summary_table(field, len(common(field))),
+    ]
+    if table := of_all_table(field):
+        parts += [
+            "Of all problems, for those strategies that do not apply to all of them:",
+            table,
+        ]
+    parts += [
         f"## Beside `{reference(field)}`, on what both solve",
         "How often a strategy's plan is cheaper, equal or dearer; its cost over the other's "
         "(geometric mean), and the 95 % interval of that mean, by drawing networks with "
         "replacement.",
-        _paired(field),
+        paired_table(field),
         "## How far from optimal may the best known plans be?",
-        "By the highest bound of any strategy on every plan in program order, or on every schedule "
-        "of Checkmate's problem (9), in no stage of which an op is computed twice; within F: on "
-        "the plans that compute again in the backward pass alone, whose bounds are tighter.",
-        _gaps(gaps(field), "family", "networks"),
-        _gaps(gaps_by_budget(field), "budget", "budget"),
+        _GAPS,
+        gaps_table(gaps(field), "family", "networks"),
+        gaps_table(gaps_by_budget(field), "budget", "budget"),
     ]
-    if executed:
+    if ran.rows:
         parts += [
             "## Does the modelled ranking survive?",
-            _MEASURED.format(**_summed(executed)),
-            _survival(executed),
+            _MEASURED.format(**_summed(ran)),
+            survival_table(ran.rows),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _head(field: Board, places: str, title: str, measured: bool) -> str:
+    """The answer, and what it rests on."""
+    rows = field.reading.rows
+    models = list(dict.fromkeys(field.problems["model"]))
+    commits = {str(row["commit"])[:7] for row in rows}  # several are in the warning
+    asks = field.reading.kept and field.reading.lacking
+    return _HEAD.format(
+        title=title,
+        costs=" or ".join(sorted({costs_of(row) or "unknown" for row in rows})),
+        care=f" **{field.reading.head}**" if field.reading.lacking else "",
+        answer=front_table(field),
+        beside=_BESIDE,
+        limits=_limits(rows),
+        measured=(
+            "Only the last table has measured times, of a CPU."
+            if measured
+            else "Nothing here was measured."
+        ),
+        warning=_warning(field),
+        command=(
+            f"python -m rematbench.report.leaderboard.quote '{places}' --lacking --html FOLDER"
+            if asks
+            else f"rematbench-report {places} --leaderboard"
+        ),
+        commits=f" All rows are of commit {commits.pop()}." if len(commits) == 1 else "",
+        count=len(models),
+        networks=", ".join(f"`{name}`" for name in models),
+        picture=_pictured(places),
+    )
+
+
+def _pictured(places: str) -> str:
+    return re.sub(r"(-\*)?\.csv\.gz$", "", places)
+
+
+def _limits(rows: Sequence[Row]) -> str:
+    """What planners were given, as the rows have it."""
+    found = Counter(row["extra"].get("time_limit") for row in rows if "time_limit" in row["extra"])
+    given = [f"{each:g} s" if each is not None else "no limit" for each in sorted(found, key=str)]
+    unknown = len(rows) - found.total()
+    told = f"A planner was given {' or '.join(given)}." if given else ""
+    doubt = f"{unknown} of {len(rows)} rows do not say what their planner was given."
+    return " ".join(each for each in (told, doubt if unknown else "") if each)
 
 
 def _warning(field: Board) -> str:
     """That rows do not compare as they should."""
     doubts = [note for note in field.notes if note.startswith("rows ")]
+    doubts += [field.reading.sentence] if field.reading.lacking else []
     return f"\n\n**Read with care:** {'; '.join(doubts)}." if doubts else ""
 
 
-def _summed(executed: Sequence[Row]) -> dict[str, object]:
-    found = survival(executed)
-    low = _shortened(found["problem"])[found["rank_correlation"] < 0.5]
+def _summed(executed: Reading) -> dict[str, object]:
+    found = survival(executed.rows)
+    low = shortened(found["problem"])[found["rank_correlation"] < 0.5]
     return {
         "problems": len(found),
         "median": found["rank_correlation"].median(),
         "near": found["near_correlation"].median(),
         "low": ", ".join(low) or "none",
+        "care": f" **Read with care:** {executed.sentence}." if executed.lacking else "",
     }
 
 
-def _shortened(problems: pd.Series) -> pd.Series:
-    """Names without sizes and options, where that tells them apart."""
-    short = problems.str.replace(r", .* at", " at", regex=True)
-    return short.where(~short.duplicated(keep=False), problems)
+def with_table(readme: str, table: str) -> str:
+    """README's text, with another table in the place of its own.
 
-
-def _summary(field: Board) -> str:
-    lines = [
-        [
-            f"`{name}`",
-            line["problems"],
-            line["applicable"],
-            *(_whole(line[key]) for key in _SHARES),
-            _percent(line["overhead"]),
-            "–" if pd.isna(line["seconds"]) else f"{line['seconds']:.2g}",
-        ]
-        for name, line in summary(field).to_dict("index").items()
-    ]
-    head = ["strategy", "problems", "applies to", "solved", "best", "within 5 %", "within 1 %"]
-    head += ["after 1 s", "after 10 s", "overhead", "seconds"]
-    return _table(head, lines)
-
-
-def _paired(field: Board) -> str:
-    lines = [
-        [
-            f"`{row['strategy']}`",
-            f"{row['problems']} of {row['networks']}",
-            row["cheaper"],
-            row["equal"],
-            row["dearer"],
-            f"{row['cost']:.3f}",
-            "–" if pd.isna(row["low"]) else f"{row['low']:.3f} to {row['high']:.3f}",
-        ]
-        for row in paired(field).to_dict("records")
-    ]
-    head = ["strategy", "problems of networks", "cheaper", "equal", "dearer", "cost", "95 %"]
-    return _table(head, lines)
-
-
-def _gaps(found: pd.DataFrame, by: str, title: str) -> str:
-    lines = [
-        [
-            _KINDS.get(row[by], row[by]),
-            row["problems"],
-            f"{100 * row['proven']:.0f} %",
-            *(_share(row[key]) for key in ("median", "worst", "median_in_F", "worst_in_F")),
-        ]
-        for row in found.to_dict("records")
-    ]
-    head = [title, "problems", "proven optimal", "gap, median", "gap, worst"]
-    return _table([*head, "within F, median", "within F, worst"], lines)
-
-
-def _survival(executed: Sequence[Row]) -> str:
-    found = survival(executed)
-    lines = [
-        [
-            name,
-            row["plans"],
-            f"{row['rank_correlation']:.2f}",
-            "–" if pd.isna(row["near_correlation"]) else f"{row['near_correlation']:.2f}",
-            _names(row["modelled_best"]),
-            f"{100 * row['modelled_best_overhead']:+.0f} %",
-            f"{100 * row['best_overhead']:+.0f} %",
-            "–" if pd.isna(row["half_width"]) else f"± {100 * row['half_width']:.1f}",
-            _share(row["peak_error"]),
-            row["over_budget"],
-        ]
-        for name, row in zip(_shortened(found["problem"]), found.to_dict("records"), strict=True)
-    ]
-    head = ["problem", "plans", "rank correlation", "within 5 points", "cheapest by the model"]
-    return _table(
-        [
-            *head,
-            "measured overhead",
-            "of the quickest plan",
-            "points, 95 %",
-            "peak error",
-            "measured above the budget",
-        ],
-        lines,
-    )
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    rule = ["---"] * len(head)
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (head, rule, *lines))
-
-
-def _names(text: str, most: int = _MOST) -> str:
-    names = text.split(", ") if text else []
-    shown = ", ".join(f"`{name}`" for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
-
-
-def _percent(overhead: float) -> str:
-    return "–" if pd.isna(overhead) else f"{100 * overhead:+.1f} %"
-
-
-def _whole(value: float) -> str:
-    return "–" if pd.isna(value) else f"{100 * value:.0f} %"
-
-
-def _share(value: float) -> str:
-    return "–" if pd.isna(value) else f"{100 * value:.1f} %"
+    Raises:
+        ConfigError: it has none, or several.
+    """
+    text, count = _README.subn(lambda _: table, readme)
+    if count != 1:
+        raise ConfigError(f"README: {count} tables begin with '| network | at', not one")
+    return text
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the page of a leaderboard, or of all parts of one.
+    """The command. Exits 2 for a bad argument, with one line that says what."""
+    parser = Arguments(prog="rematbench.report.leaderboard.quote", description=__doc__)
+    parser.add_argument("place", help="of the rows; * stands for what tells parts apart")
+    parser.add_argument("--executed", type=Path, help="rows of plans that ran (.csv.gz)")
+    parser.add_argument("--title", default="The leaderboard")
+    parser.add_argument("--lacking", action="store_true", help="read rows that lack provenance")
+    parser.add_argument("--out", type=Path, help="the page; without: on the screen")
+    parser.add_argument("--pictures", action="store_true", help="draw them beside the rows")
+    parser.add_argument("--readme", type=Path, help="a README, whose table is made again")
+    parser.add_argument("--html", type=Path, help="a folder, for the page with everything")
+    given = parser.parse_args(arguments)
+    try:
+        rows = collect(map(Path, sorted(glob(given.place)))).rows
+        executed = collect([given.executed]).rows if given.executed else []
+        text = document(rows, executed, given.place, given.title, lacking=given.lacking)
+        field = board(rows, lacking=given.lacking)
+        if given.pictures:
+            _draw(field, _pictured(given.place))
+        if given.readme:
+            readme = with_table(given.readme.read_text(), small_table(field))
+            write_bytes(given.readme, readme.encode())
+        if given.html:
+            source = f"modelled ({', '.join(sorted({str(costs_of(row)) for row in rows}))})"
+            write_leaderboard_pages(rows, given.html, source, lacking=given.lacking)
+    except RematbenchError as error:
+        print(f"{parser.prog}: {one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    if given.out:
+        write_bytes(given.out, text.encode())
+    elif not (given.html or given.readme):
+        print(text, end="")
 
-    Args:
-        arguments: the rows' place, in which ``*`` stands for what tells parts apart; then that of
-            executed rows (``.csv.gz``), a title, or both; ``--table`` is README's table.
-    """
-    place, *others = (each for each in arguments if each != "--table")
-    ran = [Path(each) for each in others if each.endswith(".csv.gz")]
-    title = [each for each in others if not each.endswith(".csv.gz")]
-    rows = collect(map(Path, sorted(glob(place)))).rows
-    if "--table" in arguments:
-        print(small_table(board(rows)))
-        return
-    print(document(rows, collect(ran).rows if ran else (), place, *title), end="")
+
+def _draw(field: Board, name: str) -> None:
+    for picture, ending in ((profile_picture, ""), (time_picture, "-time")):
+        figure, _ = picture(field)
+        figure.savefig(f"{name}{ending}.png", dpi=160)
 
 
 if __name__ == "__main__":

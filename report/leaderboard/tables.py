@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rematbench.report.leaderboard.board import HELD, TIE, Board
+from rematbench.report.leaderboard.board import TIE, Board
+from rematbench.report.leaderboard.held import HELD
+from rematbench.report.leaderboard.shares import Share, share
 
 AT = (0.7, 0.5, 0.35)
 """Budgets at which overheads are compared, as fractions of checkpoint-all's peak."""
@@ -17,6 +19,8 @@ _BUDGETS = ("below 0.3", "0.3 to 0.45", "0.45 to 0.65", "0.65 to 0.85", "0.85 an
 MOST = 0.8
 """Share of the problems that anybody solves, from which on a strategy takes part in medians."""
 BLIND = "checkmate_d"  # to workspaces; where there are none, anytime
+QUALITY = ("best", "alone", "within_5", "within_1", *(f"within_1_at_{at}" for at in HELD))
+"""Shares of plans that are nearly the best of the captured ops."""
 
 
 def profile(board: Board, factors: np.ndarray) -> pd.DataFrame:
@@ -27,26 +31,31 @@ def profile(board: Board, factors: np.ndarray) -> pd.DataFrame:
 
     Returns:
         A line per factor, a column per strategy: the share of problems on which its plan costs at
-        most ``factor`` times the best known one. Where it has no plan, its cost is infinite.
+        most ``factor`` times the best known one. Where it has no plan, its cost is infinite. Who
+        runs other ops than the captured ones has no column: their plans are not of this measure.
     """
     columns = {
         name: [(mine["ratio"] <= factor * (1 + TIE)).mean() for factor in factors]
         for name, mine in board.entries.groupby("strategy", sort=False)
+        if not mine["other"].all()
     }
-    return pd.DataFrame(columns, index=pd.Index(factors, name="factor"))[board.strategies]
+    shown = [name for name in board.strategies if name in columns]
+    return pd.DataFrame(columns, index=pd.Index(factors, name="factor"))[shown]
 
 
 def summary(board: Board) -> pd.DataFrame:
     """A line per strategy: where it has a plan, how good, how soon.
 
     Returns:
-        ``problems`` asked, ``applicable`` (of them it could be asked), ``solved`` (share of those),
-        ``best`` (share of all problems on which no plan is cheaper), ``alone`` (share on which
-        every other plan is dearer), ``within_1`` and ``within_5`` (shares of all within 1 and 5 per
-        cent of the best cost), ``within_1_at_1`` and so on (within 1 per cent after 1, 10 and 60
-        seconds; missing: of no problem is it known), ``overhead`` (median of the problems of
+        ``problems`` asked, ``applicable`` (of them it could be asked); shares (:class:`.Share`) of
+        those: ``solved``, ``best`` (no plan is cheaper), ``alone`` (every other is dearer),
+        ``within_1`` and ``within_5`` (per cent of the best cost), ``within_1_at_1`` and so on
+        (within 1 per cent after 1, 10 and 60 seconds, of those of which it is known: of none, where
+        none was given so long, and some would have gone on); the same of
+        all problems, ``solved_all`` and so on; ``overhead`` (median of the problems of
         :func:`common`; missing: it has no plan for one) and ``seconds`` of planning (median of
-        solved problems).
+        solved problems). Who runs other ops than the captured ones is cheaper by those, and has no
+        share of :data:`QUALITY`: None.
     """
     shared_problems = common(board)
     shared = board.entries.groupby("problem")["best"].transform("sum")
@@ -55,17 +64,14 @@ def summary(board: Board) -> pd.DataFrame:
         solved = np.isfinite(mine["cost"])
         alike = mine[mine["problem"].isin(shared_problems)]
         has_all = len(alike) and np.isfinite(alike["cost"]).sum() == len(shared_problems)
+        alone = mine["best"] & (shared[mine.index] == 1)
         lines.append(
             {
                 "strategy": name,
                 "problems": len(mine),
-                "applicable": int(mine["applies"].sum()),
-                "solved": solved[mine["applies"]].mean(),
-                "best": mine["best"].mean(),
-                "alone": (mine["best"] & (shared[mine.index] == 1)).mean(),
-                "within_1": (mine["ratio"] <= 1.01).mean(),
-                "within_5": (mine["ratio"] <= 1.05).mean(),
-                **{f"within_1_at_{at}": _share_within(mine[f"ratio_{at}"]) for at in HELD},
+                "applicable": share(mine["applies"], mine),
+                **_shares(mine[mine["applies"]], alone, ""),
+                **_shares(mine, alone, "_all"),
                 "overhead": alike["overhead"].median() if has_all else np.nan,
                 "seconds": mine.loc[solved, "seconds"].median(),
             }
@@ -73,9 +79,34 @@ def summary(board: Board) -> pd.DataFrame:
     return pd.DataFrame(lines).set_index("strategy").loc[board.strategies]
 
 
-def _share_within(ratios: pd.Series) -> float:
-    known = ratios.dropna()
-    return float((known <= 1.01).mean()) if len(known) else np.nan
+def _shares(mine: pd.DataFrame, alone: pd.Series, ending: str) -> dict[str, Share | None]:
+    """Of the problems of some lines of one strategy."""
+    found = {
+        "solved": share(np.isfinite(mine["cost"]), mine),
+        "best": share(mine["best"], mine),
+        "alone": share(alone[mine.index], mine),
+        "within_5": share(mine["ratio"] <= 1.05, mine),
+        "within_1": share(mine["ratio"] <= 1.01, mine),
+    }
+    for at in HELD:
+        known = _known(mine, at)
+        found[f"within_1_at_{at}"] = share(known[f"ratio_{at}"] <= 1.01, known)
+    otherwise = len(mine) > 0 and bool(mine["other"].all())
+    return {
+        f"{key}{ending}": None if otherwise and key in QUALITY else each
+        for key, each in found.items()
+    }
+
+
+def _known(mine: pd.DataFrame, at: float) -> pd.DataFrame:
+    """Lines of a strategy that say what it had after so many seconds.
+
+    Where some runs were cut short before, only those count that were given so long: those that
+    were done before are the easy problems, and a share of them alone says nothing.
+    """
+    known = mine[f"ratio_{at}"].notna()
+    cut = ~known & mine["limit"].notna()
+    return mine[known & (mine["limit"] >= at)] if cut.any() else mine[known]
 
 
 def common(board: Board) -> list[str]:
@@ -103,19 +134,21 @@ def overheads(board: Board) -> pd.DataFrame:
     """By family, fraction of :data:`AT` and strategy.
 
     Returns:
-        ``problems``, ``solved`` (share), ``median`` and ``worst`` overhead of the solved ones.
+        ``problems``, ``solved`` (:class:`.Share` of those that the strategy applies to), ``median``
+        and ``worst`` overhead of the solved ones.
     """
     near = board.entries[board.entries["fraction"].isin(AT)]
     lines = []
     for (kind, fraction, name), mine in near.groupby(["family", "fraction", "strategy"]):
         found = mine.loc[np.isfinite(mine["cost"]), "overhead"]
+        asked = mine[mine["applies"]]
         lines.append(
             {
                 "family": kind,
                 "fraction": fraction,
                 "strategy": name,
                 "problems": len(mine),
-                "solved": len(found) / len(mine),
+                "solved": share(np.isfinite(asked["cost"]), asked),
                 "median": found.median(),
                 "worst": found.max(),
             }
@@ -134,7 +167,7 @@ def winners(board: Board) -> pd.DataFrame:
     (Checkmate-D) is set beside, not among them.
 
     Returns:
-        ``family``, ``fraction``, ``problems`` (and as many networks), ``best`` and ``quick``
+        ``family``, ``fraction``, ``problems`` and their ``networks``, ``best`` and ``quick``
         (names, the one that solves most first; quick: by the plan that each had after a second),
         the first one's median, ``best_overhead`` and ``quick_overhead``, and ``joint_overhead``.
     """
@@ -144,6 +177,7 @@ def winners(board: Board) -> pd.DataFrame:
             continue
         asked = near["problem"].unique()
         line = {"family": kind, "fraction": fraction, "problems": len(asked)}
+        line["networks"] = near["network"].nunique()
         plain = near[~near["other"] & (near["strategy"] != BLIND)]
         for label, column in (("best", "overhead"), ("quick", "overhead_1")):
             names, overhead = _winner(plain, asked, column)
@@ -152,7 +186,7 @@ def winners(board: Board) -> pd.DataFrame:
         line["joint_overhead"] = _winner(joint, asked, "overhead")[1]
         lines.append(line)
     columns = [
-        *("family", "fraction", "problems"),
+        *("family", "fraction", "problems", "networks"),
         *("best", "best_overhead", "quick", "quick_overhead", "joint_overhead"),
     ]
     frame = pd.DataFrame(lines, columns=columns)
@@ -174,9 +208,9 @@ def gaps(board: Board) -> pd.DataFrame:
     """By family: how far the best known plans may be from optimal.
 
     Returns:
-        ``problems``, ``proven`` (share whose best plan is optimal), ``bounded`` (share with any
-        bound), ``median`` and ``worst`` gap of those, from any plan and, ``_in_F``, from those that
-        compute again in the backward pass alone.
+        ``problems``, ``proven`` (:class:`.Share` whose best plan is optimal), ``bounded`` (share
+        with any bound), ``median`` and ``worst`` gap of those; the last three from any plan and,
+        ``_in_F``, from those that compute again in the backward pass alone.
     """
     return _gaps(board.problems.groupby("family"), "family")
 
@@ -190,16 +224,10 @@ def gaps_by_budget(board: Board) -> pd.DataFrame:
 def _gaps(groups: Any, name: str) -> pd.DataFrame:
     lines = []
     for kind, mine in groups:
-        lines.append(
-            {
-                name: kind,
-                "problems": len(mine),
-                "proven": mine["optimal"].mean(),
-                "bounded": mine["gap"].notna().mean(),
-                "median": mine["gap"].median(),
-                "worst": mine["gap"].max(),
-                "median_in_F": mine["gap_in_F"].median(),
-                "worst_in_F": mine["gap_in_F"].max(),
-            }
-        )
+        line = {name: kind, "problems": len(mine), "proven": share(mine["optimal"], mine)}
+        for column, ending in (("gap", ""), ("gap_in_F", "_in_F")):
+            line[f"bounded{ending}"] = share(mine[column].notna(), mine)
+            line[f"median{ending}"] = mine[column].median()
+            line[f"worst{ending}"] = mine[column].max()
+        lines.append(line)
     return pd.DataFrame(lines)

@@ -12,7 +12,7 @@ def entry(model: str, fraction: float, strategy: str, cost: float | None, **know
     found: dict[str, Any] = {"status": "infeasible"}
     if cost is not None:
         found = {"status": "ok", "cost": cost, "overhead": cost / 100 - 1}
-    same = {"batch_size": 4, "costmodel": "roofline", "checkpoint_all_cost": 100.0}
+    same = {"batch_size": 4, "costmodel": "roofline", "checkpoint_all_cost": 100.0, "threads": 1}
     place = {"model": model, "budget_fraction": fraction, "strategy": strategy}
     times = {"plan_seconds": 0.1, "utc": "2026-01-01T00:00:00Z"}
     made = {"machine": "here", "time_limit": 20.0, "in_program_order": True}

@@ -1,0 +1,63 @@
+"""What plan a planner had by when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rematbench.row import Row, sure
+
+HELD = (1, 10, 60)
+"""Seconds after which it is asked what plan a planner had."""
+LIMITED = 0.9
+"""Share of its limit that a planner took which would have gone on."""
+SHORTEST = 1.0
+"""Seconds: no limit is shorter. Of a row that does not tell its limit, no more is known of it."""
+BY_THE_CLOCK = ("moccasin", "moccasin+anytime")
+"""They wait for a process of their own, and always go by the wall clock."""
+
+
+def took(row: Row) -> float | None:
+    """Seconds of planning, by the clock that the planner's limit and incumbents go by.
+
+    With one thread they are the processor's, where the row has them: beside other work on the
+    machine a planner takes longer by the clock on the wall, and no better for it.
+    """
+    if row["threads"] == 1 and row["strategy"] not in BY_THE_CLOCK:
+        return row["extra"].get("plan_cpu_seconds", row["plan_seconds"])
+    return row["plan_seconds"]
+
+
+def limit(row: Row) -> float:
+    """Seconds that the planner was given; infinite: all that it wanted; missing: nobody knows."""
+    if "time_limit" not in row["extra"]:
+        return np.nan
+    given = row["extra"]["time_limit"]
+    return np.inf if given is None else given
+
+
+def held(row: Row) -> Iterator[float]:
+    """Cost of the plan that the planner had after :data:`HELD` seconds.
+
+    Infinite: none; missing: nobody knows, since its limit ended it before, or is not known. (Those
+    of unknown limit that took longer are left out with the others: they are the hard problems.)
+    """
+    final = sure(row["cost"]) if row["status"] == "ok" else np.inf
+    spent, given = took(row) or 0.0, limit(row)
+    for at in HELD:
+        if np.isnan(given) and at > SHORTEST:
+            yield np.nan
+        elif row["status"] == "not_applicable":
+            yield np.inf
+        elif spent > at:
+            yield min((cost for seconds, cost in history(row) if seconds <= at), default=np.inf)
+        else:
+            cut = given < at and spent >= LIMITED * given
+            yield np.nan if cut else final
+
+
+def history(row: Row) -> tuple[tuple[float, float], ...]:
+    """(seconds, cost) of each better plan that the planner told of on the way."""
+    told = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
+    return tuple((seconds, cost) for seconds, cost, _ in told if cost is not None)

@@ -1,0 +1,28 @@
+"""Whose search made a strategy's plans: said wherever its name stands."""
+
+from __future__ import annotations
+
+from rematbench.report.style import OURS
+
+WITH_OURS = ("moccasin+anytime", "rockmate+anytime", "checkmate_d", "checkmate_o")
+"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once (rows of
+before are read so), Checkmate blind to workspaces as it is planned by default."""
+OLD = ("moccasin+anytime", "rockmate+anytime")
+
+
+def label(name: str, code: str = "") -> str:
+    """A strategy's name, and whether it is ours.
+
+    Args:
+        code: what encloses the name.
+
+    >>> label("anytime"), label("checkmate_d", "`"), label("dtr", "`")
+    ('anytime (ours)', '`checkmate_d` (our search)', '`dtr`')
+    """
+    whose = " (ours)" if name in OURS else " (our search)" if name in WITH_OURS else ""
+    return f"{code}{name}{code}{whose}"
+
+
+def labels(names: str, code: str = "") -> str:
+    """The same of several, joined by commas."""
+    return ", ".join(label(name, code) for name in names.split(", ")) if names else ""

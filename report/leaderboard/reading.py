@@ -1,0 +1,76 @@
+"""Which rows a field is made of: those that say what they were made with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rematbench.row import Row
+
+PROVENANCE = ("machine", "time_limit", "threads", "in_program_order")
+"""Without these a row's time, or its plan, does not compare. The last one is of a plan."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Rows, and what others lack.
+
+    Attributes:
+        rows: that are read.
+        given: how many there were.
+        lacking: how many of them lack something.
+        keys: what, and how many lack it.
+        kept: are those read, too?
+    """
+
+    rows: tuple[Row, ...]
+    given: int
+    lacking: int
+    keys: tuple[tuple[str, int], ...]
+    kept: bool
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong with the rows; empty where nothing is."""
+        if not self.lacking:
+            return ""
+        told = ", ".join(f"{key} ({count})" for key, count in self.keys)
+        end = "they are shown all the same" if self.kept else "they are left out"
+        return (
+            f"{self.lacking} of {self.given} rows do not say what they were made with "
+            f"({told}); {end}"
+        )
+
+    @property
+    def head(self) -> str:
+        """The same for the head of a page."""
+        if not self.lacking:
+            return ""
+        if self.kept:
+            return f"Read with care: {self.lacking} of {self.given} rows lack their provenance."
+        return f"{self.lacking} of {self.given} rows are left out: they lack their provenance."
+
+
+def read(rows: Iterable[Row], *, lacking: bool) -> Reading:
+    """Tell rows that say what they were made with from those that do not.
+
+    Args:
+        lacking: read those, too: older rows know neither their machine nor all of their limits.
+    """
+    given = list(rows)
+    missing = [lacks(row) for row in given]
+    keys = Counter(key for each in missing for key in each)
+    found = [row for row, each in zip(given, missing, strict=True) if lacking or not each]
+    told = tuple((key, keys[key]) for key in PROVENANCE if key in keys)
+    return Reading(tuple(found), len(given), sum(map(bool, missing)), told, lacking)
+
+
+def lacks(row: Row) -> Sequence[str]:
+    """Which of :data:`PROVENANCE` a row does not say."""
+    known = {key for key in PROVENANCE if key in row["extra"]}
+    if row["threads"] is not None:
+        known.add("threads")
+    if row["status"] != "ok":  # there is no plan
+        known.add("in_program_order")
+    return [key for key in PROVENANCE if key not in known]

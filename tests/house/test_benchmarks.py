@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,31 @@ def test_a_refusal_is_no_time_of_a_planner(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(seconds) == len(memory) == 2
     assert len(refused) == 3
     assert all("too tight" in why for why in refused.values())
+
+
+def test_limits_are_asked_of_every_planner_that_may_take_long() -> None:
+    from benchmarks import large, scale
+
+    left_out = {"kusumoto", "coop", "dtr", "xla_remat", "chain_dp", "sac_ilp", "monet"}
+    left_out |= {"checkmate_ilp", "checkmate_d", "checkmate_o"}
+    assert left_out <= set(large.STOPPED)
+    assert not set(large.STOPPED) & set(large.LIMITED)
+    asked = {*large.DEEP_OVERHEAD, *large.LAYERED_OVERHEAD}
+    assert asked == {(n, s) for n in (48, 192) for s in (0.4, 0.25)} | {
+        (n, s) for n in (500, 1000) for s in (0.9, 0.8)
+    }
+    assert large.LAYERED[1000] == 60
+    scale.planner("gist", large.encodable(2))()  # it meets its budget, or there is no curve
+
+
+def test_a_planner_that_does_not_end_is_stopped_and_says_so() -> None:
+    from benchmarks import large
+
+    reasons: dict[str, str] = {}
+    (late,) = large._apart("chain_dp", "blocks", partial(large.blocks, 6000), 0.5, reasons)
+    assert late.name == "chain_dp: blocks in 0 s: past the limit"
+    assert late.value > 0
+    assert len(reasons) == 1
 
 
 def test_exponents_are_of_n_log_n() -> None:

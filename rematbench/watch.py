@@ -1,15 +1,18 @@
 """What somebody's own code looks at while a job runs: files, variables, the clock, the outside.
 
 A result depends on it, and Python tells of some of it: by audit events of files, folders, sockets
-and processes; by ``os.environ`` and ``time``, which are listened to here. What counts is what the
-user's own modules ask for, themselves or through a library that they call; variables and the clock
-only themselves. Nobody sees what a compiled library opens, or asks the system, by itself.
+and processes; by ``os.environ``, ``time`` and the sources of random numbers that nobody seeded,
+which are listened to here. What counts is what the user's own modules ask for, themselves or
+through a library that they call; variables, clocks and random numbers only themselves, or through
+what is Python's own or compiled. Nobody sees what a compiled library opens, or asks the system, by
+itself.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,11 +38,19 @@ _OUTSIDE = {
     "os.fork": "another process",
     "ctypes.dlopen": "a library of its own (ctypes)",
 }
-_CLOCKS = ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")
+_CLOCKS = (
+    *("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime"),
+    *("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns"),
+    *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
+    *("clock_gettime", "clock_gettime_ns"),
+)
 _NOW = frozenset(("now", "utcnow", "today"))
 """Methods of ``datetime``, which cannot be listened to: modules that name them count."""
 _NOT_FILES = ("/proc/", "/sys/", "/dev/")
 _READ_SOURCE = frozenset(("linecache.py", "tokenize.py"))
+_NAMING = frozenset(("tempfile.py",))
+"""Of Python's own modules, those that draw random names, on which no result depends."""
+_CLOCK, _CHANCE = "the clock", "the system's random numbers"
 
 
 @dataclass
@@ -105,27 +116,51 @@ class Watch:
             return
         self._listens = True
         sys.addaudithook(self._heard)
-        variables: Any = type(os.environ)
+        variables: Any = type(os.environ)  # that of os.environb, too
         plain = variables.__getitem__
 
         def get(environ: Any, key: Any) -> Any:
-            if self._now is not None and isinstance(key, str) and _asker(sys._getframe(1)):
-                self._now.variables.add(key)
+            if self._now is not None and isinstance(key, str | bytes) and _asker(sys._getframe(1)):
+                self._now.variables.add(os.fsdecode(key))
             return plain(environ, key)
 
         variables.__getitem__ = get
         for name in _CLOCKS:
-            setattr(time, name, self._counted(getattr(time, name), "the clock"))
-        os.urandom = self._counted(os.urandom, "the system's random numbers")
+            self._count(time, name, _CLOCK)
+        self._count(os, "times", _CLOCK)
+        self._listen_to_chance()
 
-    def _counted(self, function: Callable[..., Any], what: str) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def listening(*args: Any, **kwargs: Any) -> Any:
-            if self._now is not None and (frame := _asker(sys._getframe(1))):
-                self._now.outside.add(_told(what, frame))
-            return function(*args, **kwargs)
+    def _listen_to_chance(self) -> None:
+        """Whatever takes the system's entropy: directly, or to seed a generator without a seed."""
+        for module, name in ((os, "urandom"), (os, "getrandom"), (random, "_urandom")):
+            self._count(module, name, _CHANCE)  # the last: SystemRandom, secrets, NumPy's seeds
+        random.seed = self._seeding(random.seed)
+        seed: Any = random.Random.seed
+
+        def seed_one(generator: random.Random, a: Any = None, *rest: Any, **kwargs: Any) -> None:
+            if a is None:
+                self._note(_CHANCE, sys._getframe(1))
+            seed(generator, a, *rest, **kwargs)
+
+        of: Any = random.Random
+        of.seed = seed_one
+
+    def _seeding(self, seed: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(seed)
+        def listening(a: Any = None, *rest: Any, **kwargs: Any) -> None:
+            if a is None:
+                self._note(_CHANCE, sys._getframe(1))
+            seed(a, *rest, **kwargs)
 
         return listening
+
+    def _count(self, module: Any, name: str, what: str) -> None:
+        if hasattr(module, name):
+            setattr(module, name, _Listening(getattr(module, name), self._note, what))
+
+    def _note(self, what: str, frame: FrameType) -> None:
+        if self._now is not None and (asker := _asker(frame, _NAMING)):
+            self._now.outside.add(_told(what, asker))
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
         seen = self._now
@@ -141,6 +176,23 @@ class Watch:
                 seen.files.add(path)
         elif event in _OUTSIDE and (frame := _first_own(sys._getframe(1))):
             seen.outside.add(_told(_OUTSIDE[event], frame))
+
+
+class _Listening:
+    """A function of Python's that is listened to; like one, it binds to no class that holds it."""
+
+    def __init__(
+        self, function: Callable[..., Any], note: Callable[[str, FrameType], None], what: str
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._note, self._what = function, note, what
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._note(self._what, sys._getframe(1))
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return str(self._function.__name__)  # by name, as functions are pickled
 
 
 def _path(given: Any) -> str | None:
@@ -174,9 +226,15 @@ def _first_own(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _asker(frame: FrameType | None) -> FrameType | None:
-    """The frame that asks, apart from Python's own, if it is the user's; else None."""
+def _asker(frame: FrameType | None, unless: frozenset[str] = frozenset()) -> FrameType | None:
+    """The frame that asks, apart from Python's own, if it is the user's; else None.
+
+    Args:
+        unless: names of files of Python's own through which nothing counts that is asked.
+    """
     while frame is not None and _is_pythons(frame.f_code.co_filename):
+        if Path(frame.f_code.co_filename).name in unless:
+            return None
         frame = frame.f_back
     return frame if frame is not None and own(frame.f_code.co_filename) else None
 

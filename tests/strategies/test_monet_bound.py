@@ -540,7 +540,7 @@ def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
 ) -> None:
     monkeypatch.setattr(planner, "LARGE", 0)
     graph = repeated(60)
-    problem = Problem(graph, 10 * (40 + 5), time_limit=1)
+    problem = Problem(graph, 10 * (40 + 5), time_limit=2)
     chosen = AnytimeJoint(gap=0.0).plan(problem)
     assert chosen.details["build_seconds"] > 0
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops) - 1)

@@ -15,7 +15,7 @@ from rematbench.graphs.errors import ConfigError
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.held import HELD, held, history, limit, took
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
-from rematbench.report.leaderboard.reading import Reading, read
+from rematbench.report.leaderboard.reading import NothingRead, Reading, read
 from rematbench.report.style import OURS
 from rematbench.row import Row, cells, costs_of, sure
 
@@ -105,14 +105,16 @@ def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
         lacking: read rows, too, that do not say what they were made with.
 
     Raises:
-        ConfigError: no row has a budget that is a fraction below 1, or none of those says what it
-            was made with.
+        ConfigError: no row has a budget that is a fraction below 1.
+        NothingRead: none of those says what it was made with.
     """
     below = [row for row in rows if (row["budget_fraction"] or 1.0) < 1.0]
     reading = read((row for row in below if row["costmodel"]), lacking=lacking)
     asked = _with_machines(reading.rows)
+    if not asked and reading.lacking:
+        raise NothingRead(reading)
     if not asked:
-        raise ConfigError(_nothing(reading))
+        raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
     notes = [
         f"{row['strategy']} on {row['model']} at {sure(row['budget_fraction']):g}: never ran "
         f"({row['reason']})"
@@ -139,16 +141,6 @@ def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
     ]
     entries["other"] |= undercut
     return Board(_compared(entries), tuple(notes), reading)
-
-
-def _nothing(reading: Reading) -> str:
-    """Why there is no field."""
-    if not reading.lacking:
-        return "leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,..."
-    return (
-        f"leaderboard: {reading.sentence}, and none is left; run their jobs again, or ask for "
-        "them: python -m rematbench.report.leaderboard.quote PLACE --lacking --html FOLDER"
-    )
 
 
 def problem(row: Row) -> str:

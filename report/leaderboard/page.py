@@ -23,7 +23,7 @@ from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.names import label, labels
 from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
-from rematbench.report.leaderboard.reading import read
+from rematbench.report.leaderboard.reading import ASK, NothingRead, read
 from rematbench.report.leaderboard.shares import Share, few, plain
 from rematbench.report.pages import templates
 from rematbench.row import Row
@@ -85,11 +85,16 @@ def write_leaderboard_pages(
         source: what the rows were read from, in words.
         lacking: read rows, too, that do not say what they were made with.
 
+    Where every row lacks, the page says so, and no more.
+
     Raises:
-        ConfigError: no row that is read has a fractional budget.
+        ConfigError: no row has a fractional budget.
     """
     rows = list(rows)
-    field = board(rows, lacking=lacking)
+    try:
+        field = board(rows, lacking=lacking)
+    except NothingRead as nothing:
+        return [_write(out, field=None, reading=nothing.reading, ask=ASK)]
     folder = out / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {"profile": profile_picture(field), "time": time_picture(field)}
@@ -103,22 +108,26 @@ def write_leaderboard_pages(
     for table in shown:
         written.append(folder / f"{table.name}.csv")
         plain(table.frame).to_csv(written[-1], index=False, float_format="%.6g")
-    text = (
-        templates()
-        .get_template("leaderboard.html")
-        .render(
-            field=field,
-            source=source,
-            utc=now(),
-            findings=[(_words(text), query) for text, query in sentences(field)],
-            pictures={name: _svg(figure) for name, (figure, _) in pictures.items()},
-            answer=shown[0],
-            tables=shown[1:],
-            folder=FOLDER,
-        )
+    _write(
+        out,
+        field=field,
+        reading=field.reading,
+        source=source,
+        utc=now(),
+        findings=[(_words(text), query) for text, query in sentences(field)],
+        pictures={name: _svg(figure) for name, (figure, _) in pictures.items()},
+        answer=shown[0],
+        tables=shown[1:],
+        folder=FOLDER,
     )
-    write_bytes(written[0], text.encode(errors="backslashreplace"))
     return written
+
+
+def _write(out: Path, **known: object) -> Path:
+    text = templates().get_template("leaderboard.html").render(**known)
+    path = out / "leaderboard.html"
+    write_bytes(path, text.encode(errors="backslashreplace"))
+    return path
 
 
 def _tables(field: Board) -> Sequence[Table]:

@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rematbench.graphs.errors import ConfigError
 from rematbench.row import Row
 
 PROVENANCE = ("machine", "time_limit", "threads", "in_program_order")
 """Without these a row's time, or its plan, does not compare. The last one is of a plan."""
+
+ASK = "python -m rematbench.report.leaderboard.quote PLACE --lacking --html FOLDER"
+"""What reads rows without."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,17 @@ class Reading:
         if self.kept:
             return f"Read with care: {self.lacking} of {self.given} rows lack their provenance."
         return f"{self.lacking} of {self.given} rows are left out: they lack their provenance."
+
+
+class NothingRead(ConfigError):
+    """No row says what it was made with."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(
+            f"leaderboard: {reading.sentence}, and none is left; run their jobs again, or ask for "
+            f"them: {ASK}"
+        )
+        self.reading = reading
 
 
 def read(rows: Iterable[Row], *, lacking: bool) -> Reading:

@@ -573,10 +573,15 @@ def test_rows_that_lack_provenance_are_not_read(key: str) -> None:
     assert "Read with care" not in document([whole, other], (), "rows.csv.gz")
 
 
-def test_rows_that_all_lack_provenance_make_no_page() -> None:
+def test_rows_that_all_lack_provenance_make_a_page_that_says_so(tmp_path: Path) -> None:
     bare = entry("a", 0.7, "one", None) | {"extra": {}}
     with pytest.raises(ConfigError, match=r"machine \(1\), time_limit \(1\)\).*--lacking"):
         board([bare])
+    written = write_leaderboard_pages([bare], tmp_path, "modelled")
+    assert written == [tmp_path / "leaderboard.html"]
+    text = written[0].read_text()
+    assert "<strong>1 of 1 rows are left out: they lack their provenance.</strong>" in text
+    assert "<table" not in text
     assert board([bare], lacking=True).strategies == ["one"]  # without a plan it has no order
 
 

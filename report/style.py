@@ -73,7 +73,7 @@ _OWN = {
     **{"anytime": "#121212", "anytime_joint": "#2f4bd8", "hierarchical": "#f032e6"},
     **{"checkmate_ilp": "#b15928", "checkmate_rounding": "#801014", "moccasin": "#7cae00"},
     **{"rockmate": "#e6194b", "kusumoto": "#469990", "chain_dp": "#000075"},
-    **{"xla_remat": "#9a6324", "coop": "#dcae96", "torch_knapsack": "#3cb44b"},
+    **{"xla_remat": "#6b4f1d", "coop": "#dcae96", "torch_knapsack": "#3cb44b"},
     **{"sac_ilp": "#f58231", "feng_huang": "#6a3d9a"},
     **{"moccasin+anytime": "#4f6f00", "rockmate+anytime": "#8c1d40"},
 }

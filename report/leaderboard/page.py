@@ -36,6 +36,13 @@ _RATIOS = (
 )
 
 
+_ANSWER = {
+    **{"family": "kind of network", "fraction": "budget"},
+    **{"best": "cheapest plans", "best_overhead": "overhead"},
+    **{"quick": "after a second", "quick_overhead": "overhead then"},
+    **{"joint_overhead": "anytime_joint's (ours)", "networks": "networks"},
+}
+"""Columns of the first table, in their order, in words."""
 _KEYS = ("strategy", "problems", "applicable")
 
 
@@ -62,9 +69,13 @@ class Table:
         """Names of columns, in words; and are there numbers below?"""
         kinds = {str(name): _is_number(self.frame[name]) for name in self.frame}
         return [
-            (label(name) if name in self.strategies else name.replace("_", " "), number)
+            (label(name) if name in self.strategies else self._word(name), number)
             for name, number in kinds.items()
         ]
+
+    def _word(self, name: str) -> str:
+        words = _ANSWER if self.name == "winners" else {}
+        return words.get(name, name.replace("_", " "))
 
     @property
     def lines(self) -> list[list[tuple[str, str | None]]]:
@@ -72,7 +83,7 @@ class Table:
         columns = [str(column) for column in self.frame.columns]
         return [
             [_cell(column, value) for column, value in zip(columns, line, strict=True)]
-            for line in self.frame.itertuples(index=False, name=None)
+            for line in _named(self.frame).itertuples(index=False, name=None)
         ]
 
 
@@ -135,7 +146,7 @@ def _tables(field: Board) -> Sequence[Table]:
 
 
 def _of_strategies(field: Board) -> Sequence[Table]:
-    summary = _named(tables.summary(field).reset_index())
+    summary = tables.summary(field).reset_index()
     return (
         Table(
             "winners",
@@ -149,7 +160,7 @@ def _of_strategies(field: Board) -> Sequence[Table]:
             "Beside them anytime_joint (ours), which may choose other implementations of ops, and "
             "so be cheaper; checkmate_d (our search), which is anytime blind to workspaces, is "
             "left out.",
-            _named(tables.winners(field)),
+            tables.winners(field)[list(_ANSWER)],
         ),
         Table(
             "strategies",
@@ -176,7 +187,7 @@ def _of_strategies(field: Board) -> Sequence[Table]:
             "How often a strategy's plan is cheaper, equal (within 0.01 %) or dearer; its cost "
             "over the other's (geometric mean), and the ends of that mean's 95 % interval, by "
             "drawing networks with replacement.",
-            _named(paired(field)),
+            paired(field),
         ),
     )
 
@@ -194,7 +205,7 @@ def _of_problems(field: Board) -> Sequence[Table]:
             "overheads",
             "Overheads by kind of network",
             "At the budgets that networks share; of the problems that a strategy solved.",
-            _named(tables.overheads(field)),
+            tables.overheads(field),
         ),
         Table(
             "gaps",
@@ -226,7 +237,7 @@ def _measured(rows: Sequence[Row]) -> Sequence[Table]:
             "by the model beside the quickest plan. Peak error: the largest, simulated against "
             "measured. Half width: of the 95 % interval of the measured overhead, at the median of "
             "the plans. Over budget: plans whose measured peak is above it.",
-            _named(found),
+            found,
         ),
     )
 

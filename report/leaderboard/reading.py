@@ -51,9 +51,10 @@ class Reading:
         """The same for the head of a page."""
         if not self.lacking:
             return ""
+        of = f"{self.lacking} of {self.given}"
         if self.kept:
-            return f"Read with care: {self.lacking} of {self.given} rows lack their provenance."
-        return f"{self.lacking} of {self.given} rows are left out: they lack their provenance."
+            return f"Read with care: {of} rows do not say what they were made with."
+        return f"{of} rows are left out: they do not say what they were made with."
 
 
 class NothingRead(ConfigError):

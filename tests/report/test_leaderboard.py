@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from field_rows import ROWS, entry
 from matplotlib.colors import to_rgb
@@ -296,9 +297,12 @@ def test_the_page_and_its_files(tmp_path: Path) -> None:
     order += ["things to know of the rows", "What the field says", "<svg", 'id="strategies"']
     places = [page.index(each) for each in order]
     assert places == sorted(places)
-    assert page[: places[3]].count("<p") == 2  # a sentence, and what the table is of
+    assert page[: places[3]].count("<p") == 1  # a sentence
     assert "moccasin+anytime (our search)" in page
     assert "checkmate_d (our search)" in page
+    csv = pd.read_csv(tmp_path / "leaderboard/strategies.csv").set_index("strategy")
+    found = csv.loc["anytime", ["best", "best_count", "best_of"]].tolist()  # names as they are
+    assert found == [pytest.approx(found[1] / 230), found[1], 230]
     assert "costs are modelled by a roofline" in page
     assert "<script src" not in page
     assert 'href="http' not in page
@@ -567,8 +571,8 @@ def test_rows_that_lack_provenance_are_not_read(key: str) -> None:
     assert board([whole, bare], lacking=True).strategies == ["one", "two"]
     texts = [document([whole, bare], (), "rows.csv.gz", lacking=each) for each in (False, True)]
     heads = [text[: text.index("| kind of network")] for text in texts]
-    assert "**1 of 2 rows are left out: they lack their provenance.**" in heads[0]
-    assert "**Read with care: 1 of 2 rows lack their provenance.**" in heads[1]
+    assert "**1 of 2 rows are left out: they do not say what they were made with.**" in heads[0]
+    assert "**Read with care: 1 of 2 rows do not say what they were made with.**" in heads[1]
     assert ["--lacking --html" in text for text in texts] == [False, True]
     assert "Read with care" not in document([whole, other], (), "rows.csv.gz")
 
@@ -580,7 +584,10 @@ def test_rows_that_all_lack_provenance_make_a_page_that_says_so(tmp_path: Path) 
     written = write_leaderboard_pages([bare], tmp_path, "modelled")
     assert written == [tmp_path / "leaderboard.html"]
     text = written[0].read_text()
-    assert "<strong>1 of 1 rows are left out: they lack their provenance.</strong>" in text
+    assert (
+        "<strong>1 of 1 rows are left out: they do not say what they were made with.</strong>"
+        in text
+    )
     assert "<table" not in text
     assert board([bare], lacking=True).strategies == ["one"]  # without a plan it has no order
 
@@ -718,7 +725,7 @@ def is_in(row: Row, space: str, by: Row) -> bool:
         return row["strategy"] in IN_SPACE[space]
     if not row["extra"]["in_program_order"] or row["strategy"] == "gist":
         return False
-    return row["strategy"] not in OTHER_GAMES or by["strategy"] in ("anytime_joint", "monet")
+    return row["strategy"] not in OTHER_GAMES or by["strategy"] == "anytime_joint"
 
 
 def test_no_plan_of_the_quick_profile_is_below_a_bound() -> None:
@@ -732,8 +739,8 @@ def test_no_plan_of_the_quick_profile_is_below_a_bound() -> None:
                 if problem(row) == problem(by) and is_in(row, space, by):
                     compared[space] += 1
                     assert sure(row["cost"]) >= bound * (1 - ROUNDING), (by, row)
-    assert all(compared[space] > 10 for space in ("any", "9", "F"))
-    assert compared["C"] > 0
+    assert set(compared) == {space for by in rows for space in bounds_of(by)}
+    assert all(compared[space] > 100 for space in ("any", "F"))
 
 
 def test_the_interval_of_what_was_measured_stands_beside_it() -> None:

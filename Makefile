@@ -126,7 +126,7 @@ docs: $(DOCS) links
 gpu: $(TOOLS)
 	began=$$(date +%s); status=0; \
 	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator tests/training || status=$$?; \
-	$(BIN)/python -m rematbench.suite seconds=$$((450 + began - $$(date +%s))) && exit $$status
+	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) && exit $$status
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -20,21 +20,21 @@ import numpy as np
 from benchmarks.figures import Figure, publish
 from benchmarks.graphs import captured
 from rematbench import costmodel
-from rematbench.accounting import account
-from rematbench.graphs.errors import Infeasible
+from rematbench.base.errors import Infeasible
+from rematbench.engines.plans.stages import BoolArray, dependencies, needed, plan_with_checkpoints
+from rematbench.graphs.builders.keras import keras_graph
+from rematbench.graphs.builders.layers import kind_of
+from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.keras import keras_graph
-from rematbench.graphs.layers import kind_of
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.structure import articulation_points, forward_ops
-from rematbench.graphs.synthetic import with_backward
+from rematbench.jobs.accounting import account
 from rematbench.report.tables import geometric_mean
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate.rounding import two_phase
 from rematbench.strategies.chen import every_sqrt, greedy, segment_sizes
-from rematbench.strategies.stages import BoolArray, dependencies, needed, plan_with_checkpoints
 
 SECONDS = 6.0
 """Of ``anytime``, as in checkmate_table2's quick profile."""
@@ -95,7 +95,7 @@ def _network(name: str, graph: Graph, shares: tuple[float, ...]) -> Network:
     return Network(name, graph, tuple(int(share * peak) for share in shares))
 
 
-# Checkpoints, as strategies/chen.py chooses them
+# Checkpoints, as strategies/chen/planner.py chooses them
 
 
 def checkpoint_sets(graph: Graph, strategy: str) -> list[tuple[int, ...]]:

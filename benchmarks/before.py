@@ -18,9 +18,9 @@ from benchmarks.graphs import in_flops, layers
 from benchmarks.large import transformer
 from benchmarks.proven import PLAN, without_nodes
 from benchmarks.trees import both, said
+from rematbench.graphs.builders.layered import random_layered
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.layered import random_layered
 
 COMMIT = "4f1d762"
 LIMIT = 15.0

@@ -17,16 +17,16 @@ from typing import Any
 
 from benchmarks.figures import Figure, publish
 from benchmarks.graphs import in_flops, layers
-from rematbench.graphs.errors import Infeasible
+from rematbench.base.errors import Infeasible
+from rematbench.engines.stages.relaxation import Relaxation, single_stages
+from rematbench.engines.stages.space import Space
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution
-from rematbench.strategies.checkmate.paper_model import PaperModel, integrality_gap
-from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
-from rematbench.strategies.scheduling.space import Space
+from rematbench.strategies.checkmate.published.paper_model import PaperModel, integrality_gap
 
 MOST_GB = 4.0
 LATE = 2.0

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from benchmarks.figures import RECORDS, Figure, publish
 from rematbench.costmodel.device import peak_of, steady_allocator
 from rematbench.graphs.files import write_json
-from rematbench.provenance import now
+from rematbench.rows.provenance import now
 from rematbench.tracing.workload import Workload
 from rematbench.training.compiled.backend import MOST_TRIES, regions
 from rematbench.zoo import make_model

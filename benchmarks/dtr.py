@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.figures import Figure, publish
-from rematbench.strategies.dtr.compiled import CompiledStream, compile_stream
-from rematbench.strategies.dtr.reference import play_slowly
-from rematbench.strategies.dtr.rules import Rules, Run
-from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.engines.eviction.compiled import CompiledStream, compile_stream
+from rematbench.engines.eviction.reference import play_slowly
+from rematbench.engines.eviction.rules import Rules, Run
+from rematbench.engines.eviction.runtime import baseline_peak, play, warm_up
 from rematbench.streams.eviction import HEURISTICS
 from rematbench.streams.log import read_log
 

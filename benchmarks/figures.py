@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rematbench.graphs.files import write_json
-from rematbench.provenance import HOUSE, machine, now, versions
+from rematbench.rows.provenance import HOUSE, machine, now, versions
 
 RECORDS = Path("runs/benchmarks")
 NOT_CODE = (":!runs", ":!docs")

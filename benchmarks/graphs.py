@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from rematbench import costmodel
-from rematbench.accounting import account
+from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.ir import Graph, Op, Phase
-from rematbench.graphs.synthetic import with_backward
+from rematbench.jobs.accounting import account
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.costless import costless_parameters
 from rematbench.tracing.trace import capture

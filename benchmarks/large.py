@@ -14,14 +14,14 @@ from time import perf_counter
 from benchmarks.figures import Figure
 from benchmarks.graphs import captured
 from rematbench import costmodel
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.base.clock import OutOfTime, stopped_after
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.graphs.builders.layered import random_layered
+from rematbench.graphs.builders.synthetic import unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
-from rematbench.graphs.layered import random_layered
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain, with_backward
 from rematbench.strategies.base import Problem, Solution, Strategy, SupportsWarmUp
-from rematbench.strategies.clock import OutOfTime, stopped_after
 from rematbench.strategies.registry import make
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured

@@ -19,15 +19,15 @@ import torch
 
 from benchmarks.figures import Figure, publish
 from rematbench import costmodel
-from rematbench.graphs.errors import Infeasible
+from rematbench.base.errors import Infeasible
+from rematbench.engines.joint.ways import VARIANTS
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.anytime.planner import Anytime
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
 from rematbench.strategies.base import Problem, Solution, Strategy
-from rematbench.strategies.joint.planner import AnytimeJoint
-from rematbench.strategies.joint.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture

@@ -32,10 +32,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from benchmarks.figures import Figure, publish
 from rematbench import validator
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order, with_frees
-from rematbench.provenance import HOUSE
+from rematbench.rows.provenance import HOUSE
 from rematbench.tracing.trace import FRONTS, capture
 from rematbench.tracing.workload import Workload
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.figures import Figure, publish
-from rematbench.provenance import HOUSE, now
+from rematbench.rows.provenance import HOUSE, now
 
 
 def put_aside(folder: Path) -> None:

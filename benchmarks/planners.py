@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 
 from benchmarks.figures import Figure, publish
-from rematbench.graphs.synthetic import random_graph
+from rematbench.engines.chain.chain import chain_of
+from rematbench.graphs.builders.synthetic import random_graph
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chain_dp import build
-from rematbench.strategies.chain_dp.chain import chain_of
 from rematbench.strategies.chen import ApGreedy, ChenGreedy, LinearizedGreedy
 from rematbench.strategies.joins.dp import JoinTable
 from rematbench.strategies.revolve import schedule
@@ -63,7 +63,7 @@ def chains() -> list[Figure]:
 
 def sweeps() -> list[Figure]:
     """Greedy sweeps on graphs of a thousand ops."""
-    from rematbench.graphs.synthetic import unit_chain
+    from rematbench.graphs.builders.synthetic import unit_chain
 
     figures = []
     for strategy, graph in (

@@ -10,16 +10,16 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.figures import Figure, publish
+from rematbench.engines.plans.stages import plan_with_checkpoints
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.job import trace_csv
+from rematbench.jobs.job import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_pages
-from rematbench.row import STATUSES, Row, make_row, write_leaderboard, write_row
-from rematbench.strategies.stages import plan_with_checkpoints
+from rematbench.rows.row import STATUSES, Row, make_row, write_leaderboard, write_row
 
 STRATEGIES = (
     *("checkpoint_all", "chen_sqrt", "ap_sqrt", "linearized_greedy", "revolve", "feng_huang"),

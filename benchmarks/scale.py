@@ -33,16 +33,16 @@ from benchmarks.large import (
     transformer,
 )
 from benchmarks.report import row
+from rematbench.base.errors import Infeasible
 from rematbench.graphs.coarsen import coarsen
-from rematbench.graphs.errors import Infeasible
 from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.job import trace_csv
+from rematbench.jobs.job import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_pages
-from rematbench.row import write_row
+from rematbench.rows.row import write_row
 from rematbench.strategies.base import Problem, SupportsWarmUp
 from rematbench.strategies.registry import make
 

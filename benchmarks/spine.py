@@ -15,10 +15,10 @@ import time
 
 from benchmarks.figures import Figure, publish
 from benchmarks.train import ratios
+from rematbench.engines.plans.stages import plan_with_checkpoints
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.stages import plan_with_checkpoints
 from rematbench.tracing.captured import Captured
 
 # Batches where the budgets of a sweep are at least 1.2 times the floor.

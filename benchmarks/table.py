@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import RECORDS, record_of
-from rematbench.provenance import HOUSE
+from rematbench.rows.provenance import HOUSE
 
 # Name: what it measures. The short ones come first, the papers' figures (some 40 minutes) last.
 ALL = {

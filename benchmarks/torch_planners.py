@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.figures import RECORDS, Figure, publish
 from rematbench import costmodel
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate

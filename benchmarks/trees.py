@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rematbench.provenance import HOUSE
+from rematbench.rows.provenance import HOUSE
 
 FIRST = "12162e4"
 """Before retention intervals, equal blocks and captures of published sizes came in."""

@@ -6,9 +6,9 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rematbench.base.errors import ConfigError
 from rematbench.costmodel import plugins
 from rematbench.costmodel.plugins import NAMES as NAMES
-from rematbench.graphs.errors import ConfigError
 
 if TYPE_CHECKING:
     from rematbench.graphs.ir import Graph

@@ -21,7 +21,7 @@ import torch
 from torch._C._profiler import _ExtraFields_Allocation
 from torch.autograd.profiler import profile
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 

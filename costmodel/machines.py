@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rematbench.graphs import dotted
-from rematbench.graphs.blame import accuse
-from rematbench.graphs.errors import ConfigError, RematbenchError, is_out_of_memory
+from rematbench.base import imports
+from rematbench.base.errors import ConfigError, RematbenchError, is_out_of_memory
+from rematbench.base.origin import accuse
 
 if TYPE_CHECKING:
     from rematbench.graphs.ir import Graph, Op
@@ -31,9 +31,9 @@ NAMES = ("given", "unit", "flops", "roofline", "profiled")
 
 
 @functools.cache
-def registered() -> Mapping[str, dotted.Registered]:
+def registered() -> Mapping[str, imports.Registered]:
     """Cost models of other distributions, by name."""
-    found = sorted(dotted.registered_in(GROUP).items())
+    found = sorted(imports.registered_in(GROUP).items())
     return MappingProxyType({name: each for name, each in found if name not in NAMES})
 
 
@@ -66,7 +66,7 @@ def costed(name: str, graph: Graph, captured: Captured | None) -> Graph:
 def _loaded(name: str) -> CostModel:
     theirs = registered()[name]
     try:
-        model: CostModel = dotted.find(theirs.path, f"costmodel={name}")
+        model: CostModel = imports.find(theirs.path, f"costmodel={name}")
     except ConfigError as error:
         raise ConfigError(
             f"costmodel {name!r} of {theirs.source} cannot be loaded ({error}); "

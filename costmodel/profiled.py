@@ -22,6 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rematbench.base.cache_dirs import FOR_THE_USER, code_hashes
+from rematbench.base.errors import ConfigError, UnwritableError
+from rematbench.base.kernels import digest
+from rematbench.base.limits import MOST_BYTES
 from rematbench.costmodel import device as meter
 from rematbench.costmodel.costs import with_costs
 from rematbench.costmodel.device import (
@@ -33,12 +37,8 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
-from rematbench.graphs.errors import ConfigError, UnwritableError
 from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.kernels import digest
-from rematbench.graphs.limits import MOST_BYTES
-from rematbench.graphs.places import FOR_THE_USER, code_hashes
 from rematbench.tracing.captured import (
     Captured,
     Ref,

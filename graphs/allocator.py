@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rematbench.base.kernels import kernel
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan
 
 _KIB, _MIB = 2**10, 2**20

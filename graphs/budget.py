@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from rematbench.graphs.errors import BudgetError, ConfigError
-from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, shown
+from rematbench.base.errors import BudgetError, ConfigError
+from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, shown
 
 _UNITS = {
     **{"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},

@@ -28,14 +28,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rematbench.graphs.errors import GraphError, PlanError, RematbenchError
-from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.graphs.json_files import (
+from rematbench.base.errors import GraphError, PlanError, RematbenchError
+from rematbench.base.json_files import (
     read_json as read_json,
     write_bytes as write_bytes,
     write_json as write_json,
 )
-from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, shown
+from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, shown
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.plan import Compute, Free, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1

@@ -17,8 +17,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from rematbench.graphs.errors import GraphError
-from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, MOST_COST, shown
+from rematbench.base.errors import GraphError
+from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, MOST_COST, shown
 from rematbench.graphs.tables import IntArray as IntArray, Rows as Rows, Tables
 
 

@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import numpy as np
 
-from rematbench.graphs.errors import InvalidPlan
+from rematbench.base.errors import InvalidPlan
+from rematbench.base.kernels import kernel
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.kernels import kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def program_order(graph: Graph) -> Plan:
 def in_program_order(graph: Graph, plan: Plan) -> bool:
     """Do a plan's first computes follow program order?
 
-    >>> from rematbench.graphs.synthetic import unit_chain
+    >>> from rematbench.graphs.builders.synthetic import unit_chain
     >>> graph = unit_chain(2)
     >>> in_program_order(graph, program_order(graph))
     True

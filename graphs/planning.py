@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import plain_number
-from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
@@ -219,8 +219,8 @@ class Solution:
 class Strategy(Protocol):
     """A planner. Implementations are frozen dataclasses whose fields are the options.
 
-    ``plan`` raises :class:`~rematbench.graphs.errors.NotApplicable` or
-    :class:`~rematbench.graphs.errors.Infeasible`; both become rows.
+    ``plan`` raises :class:`~rematbench.base.errors.NotApplicable` or
+    :class:`~rematbench.base.errors.Infeasible`; both become rows.
     """
 
     traits: Traits

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematbench.graphs.errors import InvalidPlan
+from rematbench.base.errors import InvalidPlan
+from rematbench.base.kernels import kernel
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.kernels import kernel
 from rematbench.graphs.plan import Plan
 
 _OK, _DEAD_READ, _FREE_DEAD, _FREE_RESIDENT, _BAD_CODE = range(5)

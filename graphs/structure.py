@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.errors import NotApplicable
 from rematbench.graphs.ir import Graph, IntArray, Phase
 
 _INPUT = -1

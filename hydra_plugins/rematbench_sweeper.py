@@ -1,6 +1,6 @@
 """Rematbench's sweeper as Hydra finds it: every Hydra program imports this, so it loads nothing.
 
-What it does is in :mod:`rematbench.sweeps`.
+What it does is in :mod:`rematbench.cli.sweeps`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExperimentSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Hydra's hook: what there is to run, and by which launcher."""
-        from rematbench.sweeps import Sweep
+        from rematbench.cli.sweeps import Sweep
 
         self._sweep = Sweep.of(self.sweeps, hydra_context, task_function, config)
 

@@ -4,7 +4,7 @@ Names stand in ``__init__.pyi``, and each is imported on first use: PyTorch, num
 by what needs them.
 """
 
-from rematbench._start import demote_current_folder, leave_at_interrupts
+from rematbench.base.start import demote_current_folder, leave_at_interrupts
 
 leave_at_interrupts()
 demote_current_folder()  # before anything that a file of the user's could stand in for

@@ -1,6 +1,6 @@
 """What ``from rematbench import ...`` offers, and where each name is (read at run time, too)."""
 
-from .graphs.errors import (
+from .base.errors import (
     BudgetError as BudgetError,
     CaptureError as CaptureError,
     ConfigError as ConfigError,
@@ -11,6 +11,11 @@ from .graphs.errors import (
     NotApplicable as NotApplicable,
     PlanError as PlanError,
     RematbenchError as RematbenchError,
+)
+from .graphs.builders.synthetic import (
+    random_graph as random_graph,
+    unit_chain as unit_chain,
+    with_backward as with_backward,
 )
 from .graphs.files import (
     read_graph as read_graph,
@@ -41,11 +46,6 @@ from .graphs.planning import (
 from .graphs.simulate import (
     Trace as Trace,
     simulate as simulate,
-)
-from .graphs.synthetic import (
-    random_graph as random_graph,
-    unit_chain as unit_chain,
-    with_backward as with_backward,
 )
 from .report.explained import (
     explain as explain,

@@ -1,6 +1,6 @@
 """``python -m rematbench``: the same as the ``rematbench`` command."""
 
-from rematbench.commands import rematbench
+from rematbench.cli.commands import rematbench
 
 if __name__ == "__main__":
     rematbench()

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rematbench.arguments import Arguments
-from rematbench.graphs.blame import one_line, printable
-from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.base.errors import ConfigError, RematbenchError
+from rematbench.base.origin import one_line, printable
+from rematbench.cli.arguments import Arguments
 from rematbench.report import figures
 from rematbench.report.collect import Collected, Problem, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.pages import write_pages
-from rematbench.row import Row, write_leaderboard
+from rematbench.rows.row import Row, write_leaderboard
 
 # Each of ours is a module of this package with ``draw(rows, out) -> paths``; the papers' figures
 # are in rematbench.report.figures.

@@ -19,7 +19,7 @@ from rematbench.report.checkmate_ratios import draw_ratios
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, marker, order, shown
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 _GB = 1e9
 _ILP = "checkmate_ilp"

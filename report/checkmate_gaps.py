@@ -16,7 +16,7 @@ from rematbench.report import printed
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 _TITLE = "Appendix A: optimal cost over that of the linear relaxation, unit chains in 4 units"
 _PROVEN = 1e-6  # relative gap, within what the solver tolerates

@@ -20,7 +20,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import ARCHITECTURES, paper_name
 from rematbench.report.style import colour, order, shown
 from rematbench.report.tables import table_picture
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 from rematbench.strategies import registry
 
 _GB = 1e9

@@ -11,7 +11,7 @@ from rematbench.report import printed
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import shown
 from rematbench.report.tables import geometric_mean, table_picture
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 _GB = 1e9
 _ILP = "checkmate_ilp"

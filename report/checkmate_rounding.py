@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, shown
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 _GB = 1e9
 _SOLVED = {"checkmate_ilp": "ILP", "anytime": shown("anytime")}

@@ -16,11 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from rematbench import progress
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.cli import progress
 from rematbench.graphs.files import read_json
 from rematbench.report.faults import TEXT, fault_of
-from rematbench.row import COLUMNS, Row, as_named_today, by_number, marked, values_of
+from rematbench.rows.row import COLUMNS, Row, as_named_today, by_number, marked, values_of
 
 _OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
 _OF_A_COPY = ("cached", "experiment", "group", "shared_with")

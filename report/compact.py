@@ -6,10 +6,10 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rematbench.extra import Source
 from rematbench.report.collect import Record
 from rematbench.report.style import hex_colour, order, symbol
-from rematbench.row import COLUMNS, STATUSES, Row, cells, costs_of, means
+from rematbench.rows.extra import Source
+from rematbench.rows.row import COLUMNS, STATUSES, Row, cells, costs_of, means
 
 _MEANS = means()
 _TEXT_LIMIT = 600  # of a cell on the main page; the CSV and the row's own page have all of it

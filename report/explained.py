@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
-from rematbench.job import trace_csv
-from rematbench.provenance import commit, now, versions
+from rematbench.jobs.job import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_row_page
-from rematbench.row import Row, make_row, write_row
+from rematbench.rows.provenance import commit, now, versions
+from rematbench.rows.row import Row, make_row, write_row
 from rematbench.training.compiled.backend import Region, regions
 from rematbench.training.compiled.planning import Planned, recomputed
 

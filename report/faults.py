@@ -9,8 +9,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from rematbench.extra import Extra, Means
-from rematbench.row import COLUMNS, STATUSES, Flag, Number, Text, Whole, columns_of
+from rematbench.rows.extra import Extra, Means
+from rematbench.rows.row import COLUMNS, STATUSES, Flag, Number, Text, Whole, columns_of
 
 TEXT = columns_of(Text)
 _NUMBERS = tuple(c for c in COLUMNS if c in columns_of(Whole, Number))

@@ -11,7 +11,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FENG_HUANG
 from rematbench.report.tables import table_picture
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 _MB = 2**20
 

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report.collect import Record
 from rematbench.report.select import Selection, select
 

@@ -21,7 +21,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.joins_tables import draw_memory, draw_weights
 from rematbench.report.printed import JOINS, shape
 from rematbench.report.style import colour
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 _TOLD = {
     "RNN": "RNN: one branch of 6L",

@@ -9,7 +9,7 @@ import pandas as pd
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import RESNETS
 from rematbench.report.tables import table_picture
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 _MB = 2**20
 # Printed in Table 1 and Table 2, megabytes.

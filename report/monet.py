@@ -20,7 +20,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FIG4_RATIO
 from rematbench.report.select import system
 from rematbench.report.style import hex_colour, marker, shown
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 SHOWN = {
     **{"vgg16": "VGG-16", "resnet50": "ResNet-50", "googlenet": "GoogleNet"},

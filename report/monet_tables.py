@@ -15,7 +15,7 @@ from rematbench.report.printed import MONET_SIZES
 from rematbench.report.select import is_printed, system
 from rematbench.report.style import shown
 from rematbench.report.tables import table_picture
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:

@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report.style import colour, marker, order
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 _KINDS = {"overhead": "simulated", "measured_overhead": "measured"}
 

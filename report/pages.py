@@ -12,11 +12,11 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rematbench.graphs.files import write_bytes
-from rematbench.provenance import now
 from rematbench.report.collect import Collected, Problem, Record
 from rematbench.report.compact import dump, page_data
 from rematbench.report.rowpage import RowPages, filters, has_files
-from rematbench.row import cells
+from rematbench.rows.provenance import now
+from rematbench.rows.row import cells
 
 ROWS = "rows"  # folder of the rows' own pages
 _SHARE = 500  # rows that a process draws at a time

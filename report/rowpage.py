@@ -13,14 +13,14 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from rematbench.graphs.errors import GraphError, PlanError, RematbenchError
+from rematbench.base.errors import GraphError, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan, write_bytes
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Problem, Record
 from rematbench.report.compact import source
 from rematbench.report.picture import COLOURS, Painter, Schedule, data_uri
 from rematbench.report.timeline import HEIGHT, WIDTH, Timeline, read_timeline
-from rematbench.row import COLUMNS, Row, cells
+from rematbench.rows.row import COLUMNS, Row, cells
 
 PLAN, TRACE = "plan.json", "trace.csv"  # of a run folder
 # Lines across the timeline: where from, what they are called, how they look.

@@ -18,7 +18,7 @@ from typing import Any
 
 from rematbench.report import printed
 from rematbench.report.collect import Record
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 FED_BY = {
     **{f"checkmate_fig5{panel}": ("checkmate_fig5",) for panel in "abc"},

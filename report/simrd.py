@@ -16,12 +16,12 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rematbench.extra import Extra
 from rematbench.report.collect import Record
 from rematbench.report.figures import Drawing
 from rematbench.report.simrd_notes import chain_notes, notes
 from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
-from rematbench.row import Row, sure
+from rematbench.rows.extra import Extra
+from rematbench.rows.row import Row, sure
 
 Style = Literal["-", "--", "-.", ":"]
 Look = tuple[str, str, Style]

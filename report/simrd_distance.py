@@ -9,7 +9,7 @@ import pandas as pd
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.tables import table_picture
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 _TITLE = "DTR's distance from the optimum, on logs (overhead; simulated)"
 

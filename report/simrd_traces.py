@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import hex_colour
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 
 WIDTH, HEIGHT = 900, 260  # of the drawing, in pixels
 _STATEMENTS = ["statement", "action", "name", "bytes_during", "bytes_after"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
+from rematbench.base.clock import OutOfTime, available_threads, planning_seconds
+from rematbench.base.errors import ConfigError, Infeasible, Stopped
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import (
@@ -27,7 +28,6 @@ from rematbench.graphs.planning import (
     Verdict,
 )
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.strategies.clock import OutOfTime, available_threads, planning_seconds
 
 __all__ = [
     "BoundOf",

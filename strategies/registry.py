@@ -15,26 +15,26 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from rematbench.graphs import dotted
-from rematbench.graphs.errors import ConfigError
-from rematbench.strategies.options import Option, options_of
+from rematbench.base import imports
+from rematbench.base.errors import ConfigError
+from rematbench.base.options import Option, options_of
 
 GROUP = "rematbench.strategies"
 OURS = MappingProxyType(
     {
         "anytime": "rematbench.strategies.anytime.planner.Anytime",
-        "anytime_joint": "rematbench.strategies.joint.planner.AnytimeJoint",
+        "anytime_joint": "rematbench.strategies.anytime_joint.planner.AnytimeJoint",
         "ap_greedy": "rematbench.strategies.chen.ApGreedy",
         "ap_revolve": "rematbench.strategies.revolve.ApRevolve",
         "ap_sqrt": "rematbench.strategies.chen.ApSqrt",
         "chain_dp": "rematbench.strategies.chain_dp.planner.ChainDp",
-        "checkmate_d": "rematbench.strategies.checkmate_compared.CheckmateCompared",
+        "checkmate_d": "rematbench.strategies.checkmate.compared.CheckmateCompared",
         "checkmate_ilp": "rematbench.strategies.checkmate.ilp.CheckmateIlp",
         "checkmate_rounding": "rematbench.strategies.checkmate.rounding.CheckmateRounding",
         "checkpoint_all": "rematbench.strategies.checkpoint_all.CheckpointAll",
         "chen_greedy": "rematbench.strategies.chen.ChenGreedy",
         "chen_sqrt": "rematbench.strategies.chen.ChenSqrt",
-        "coop": "rematbench.strategies.dtr.coop.Coop",
+        "coop": "rematbench.strategies.coop.planner.Coop",
         "dtr": "rematbench.strategies.dtr.planner.Dtr",
         "equiv_chain": "rematbench.strategies.joins.planner.EquivChain",
         "every_layer": "rematbench.strategies.practice.EveryLayer",
@@ -113,7 +113,7 @@ def registered() -> Mapping[str, Entry]:
     """
     theirs = {
         name: Entry(name, found.path, {}, found.source)
-        for name, found in dotted.registered_in(GROUP).items()
+        for name, found in imports.registered_in(GROUP).items()
     }
     ours = {name: Entry(name, path, {}) for name, path in OURS.items()}
     return MappingProxyType(dict(sorted((theirs | ours).items())))
@@ -157,7 +157,7 @@ def class_of(name: str) -> Any:
     Raises:
         ConfigError: there is none of that name, or it cannot be imported.
     """
-    return dotted.find(entry(name).path, f"strategy={name}")
+    return imports.find(entry(name).path, f"strategy={name}")
 
 
 def make(name: str, **options: Any) -> Any:
@@ -190,9 +190,9 @@ def resolve(given: str, where: str) -> Any:
     """
     if given.isidentifier():
         found = entry(given, where)
-        kind, presets = dotted.find(found.path, where), dict(found.presets)
+        kind, presets = imports.find(found.path, where), dict(found.presets)
     else:
-        kind, presets = dotted.find(given, where), {}
+        kind, presets = imports.find(given, where), {}
     try:
         return kind(**presets)
     except (TypeError, ValueError) as error:

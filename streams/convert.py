@@ -12,7 +12,7 @@ from math import isfinite
 
 import numpy as np
 
-from rematbench.graphs.errors import GraphError
+from rematbench.base.errors import GraphError
 from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import with_frees
 from rematbench.streams.events import Call, Constant, Event, EventStream, Release, Result

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from rematbench.graphs.errors import GraphError
+from rematbench.base.errors import GraphError
 from rematbench.streams.events import (
     Annotate,
     Call,

@@ -25,9 +25,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from rematbench.graphs.errors import GraphError
+from rematbench.base.errors import GraphError
+from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, MOST_TICKS, shown
 from rematbench.graphs.files import write_bytes
-from rematbench.graphs.limits import BYTES_TOLD, MOST_BYTES, MOST_TICKS, shown
 from rematbench.streams.events import (
     Annotate,
     Call,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rematbench.graphs.synthetic import check_length
+from rematbench.graphs.builders.synthetic import check_length
 from rematbench.streams.events import Annotate, Call, Event, EventStream, Release, Result
 
 

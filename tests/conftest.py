@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rematbench.strategies.clock import BACKGROUND
+from rematbench.base.clock import BACKGROUND
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")

@@ -20,8 +20,8 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.functional_export import dynamo_graph_capture_for_export
 from torch._guards import tracing
 
-from rematbench.graphs.blame import one_line, own, shown
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
+from rematbench.base.origin import one_line, own, shown
 from rematbench.tracing.export import export_joint
 
 # How Dynamo tells of an exception that the step raises.

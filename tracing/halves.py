@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Phase
 from rematbench.tracing.captured import Captured, Ref, Resident, TorchCall, call_reads
 from rematbench.tracing.joint import Builder, Draft

@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.fx import Node
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.tracing.captured import Captured, Ref, Resident, TensorSpec, TorchCall, call_reads
 from rematbench.tracing.scopes import scope_of, told

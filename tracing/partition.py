@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.fx import GraphModule
 
-from rematbench.graphs.errors import ExecutionError, NotApplicable
+from rematbench.base.errors import ExecutionError, NotApplicable
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import with_frees
 from rematbench.tracing.halves import JointWorkload

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rematbench.graphs.errors import CaptureError, is_out_of_memory
+from rematbench.base.errors import CaptureError, is_out_of_memory
 from rematbench.streams.events import (
     Annotate,
     Call,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.tracing.nested import tensors_in
 
 aten = torch.ops.aten

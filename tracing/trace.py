@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from rematbench.graphs.blame import own_place
-from rematbench.graphs.errors import CaptureError, ConfigError, is_out_of_memory
+from rematbench.base.errors import CaptureError, ConfigError, is_out_of_memory
+from rematbench.base.origin import own_place
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.costless import mode_of, place
 from rematbench.tracing.export import export_joint

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from rematbench.graphs.blame import accuse, own, shown
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
+from rematbench.base.origin import accuse, own, shown
 from rematbench.tracing.scopes import told
 
 aten = torch.ops.aten

@@ -18,7 +18,7 @@ from torch._subclasses.fake_impls import op_implementations_dict
 from torch.distributions import Distribution
 from torch.fx import Node
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.tracing.ctc import CTC_KERNELS, CTC_RULES
 
 _WHOLE = (

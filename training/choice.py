@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Strategy

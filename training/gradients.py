@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.errors import NotApplicable
 
 
 def deliver(parameter: nn.Parameter, gradient: Tensor, *, shared: bool, hooked: bool) -> None:

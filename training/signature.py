@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.base.errors import ConfigError, ExecutionError
 
 _REMEDY = "call apply() again for it"
 

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from rematbench import costmodel as costs
-from rematbench.costmodel.device import random_state_bytes
-from rematbench.graphs.budget import parse_budget, parse_bytes
-from rematbench.graphs.errors import (
+from rematbench.base.errors import (
     ConfigError,
     ExecutionError,
     Infeasible,
     InvalidPlan,
     PlanError,
 )
+from rematbench.costmodel.device import random_state_bytes
+from rematbench.graphs.budget import parse_budget, parse_bytes
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order

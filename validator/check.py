@@ -11,6 +11,7 @@ from time import monotonic
 
 import torch
 
+from rematbench.base.errors import is_out_of_memory
 from rematbench.costmodel.device import (
     PeakReading,
     device_name,
@@ -22,7 +23,6 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
-from rematbench.graphs.errors import is_out_of_memory
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program, generate

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rematbench.graphs.errors import PlanError
+from rematbench.base.errors import PlanError
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Ref

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
+from rematbench.base.errors import is_out_of_memory
 from rematbench.costmodel.device import peak_of, release
 from rematbench.costmodel.profiled import call_key, stand_in
-from rematbench.graphs.errors import is_out_of_memory
 from rematbench.tracing.captured import Captured, TorchCall
 from rematbench.validator.compare import same
 

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from rematbench.base.errors import is_out_of_memory
 from rematbench.costmodel.device import free_memory, release
-from rematbench.graphs.errors import is_out_of_memory
 from rematbench.graphs.kinds import ImplementationTraits, Kind, Way, kinds_of
 from rematbench.graphs.plan import program_order
 from rematbench.validator.alone import Alone, compare_alone

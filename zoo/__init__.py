@@ -13,8 +13,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from rematbench.base.errors import ConfigError
 from rematbench.conf.published import of_libraries
-from rematbench.graphs.errors import ConfigError
 from rematbench.tracing.workload import Workload
 from rematbench.zoo.libraries import make_library_model, make_named
 from rematbench.zoo.own import call, make_python_model

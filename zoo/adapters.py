@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 
 
 class Adapted(nn.Module):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
 
 # Channel multipliers along the generator, by resolution; the discriminator has them reversed.

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rematbench.base.errors import ConfigError, RematbenchError, is_out_of_memory
+from rematbench.base.origin import accuse
 from rematbench.conf.published import of_libraries, sized
-from rematbench.graphs.blame import accuse
-from rematbench.graphs.errors import ConfigError, RematbenchError, is_out_of_memory
 from rematbench.tracing.workload import Workload, image_size
 from rematbench.zoo.vision import import_torchvision
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch._guards import detect_fake_mode
 from torch.nn.parameter import is_lazy
 
-from rematbench.graphs.blame import accuse, own_place
-from rematbench.graphs.errors import ConfigError, is_out_of_memory
+from rematbench.base.errors import ConfigError, is_out_of_memory
+from rematbench.base.origin import accuse, own_place
 from rematbench.tracing.costless import asked_for
 from rematbench.tracing.workload import Workload
 

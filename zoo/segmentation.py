@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
 
 _CONV: dict[int, type[nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}

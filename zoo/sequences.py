@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload
 
 _MASKED = 0.15  # of the tokens, as BERT and RoBERTa train

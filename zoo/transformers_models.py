@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench.graphs.blame import accuse
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.base.origin import accuse
 from rematbench.tracing.workload import Workload
 from rematbench.zoo.libraries import Asked
 from rematbench.zoo.sequences import masked_loss

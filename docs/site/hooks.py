@@ -17,15 +17,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from source_pages import defined, link, named, place, source_file, styles, with_links
 
-from rematbench.conf_keys import choices_of, group_keys
-from rematbench.helps import HELPS, help_text
+from rematbench.cli.conf_keys import choices_of, group_keys
+from rematbench.cli.helps import HELPS, help_text
 
 HOUSE = Path(__file__).parents[2]
 DOCS = HOUSE / "docs"
 MADE_FROM = {
     "index.md": "README.md",
-    "commands.md": "rematbench/helps.py",
-    "options.md": "rematbench/conf_keys.py",
+    "commands.md": "rematbench/cli/helps.py",
+    "options.md": "rematbench/cli/conf_keys.py",
     "api.md": "rematbench/__init__.pyi",
     "claims.md": "docs/claims.csv",
 }

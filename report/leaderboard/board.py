@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.held import HELD, held, history, limit, took
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
 from rematbench.report.leaderboard.reading import NothingRead, Reading, read
 from rematbench.report.style import OURS
-from rematbench.row import Row, cells, costs_of, sure
+from rematbench.rows.row import Row, cells, costs_of, sure
 
 TIE = 1e-4
 """Costs that differ by less, relatively, are equal: planners that prove stop at such a gap, so that

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rematbench.row import Row, sure
+from rematbench.rows.row import Row, sure
 
 HELD = (1, 10, 60)
 """Seconds after which it is asked what plan a planner had."""

@@ -14,7 +14,7 @@ from rematbench.report.leaderboard.names import WITH_OURS, label
 from rematbench.report.leaderboard.paired import paired
 from rematbench.report.leaderboard.shares import FEW, Share, few
 from rematbench.report.leaderboard.tables import AT, summary, winners
-from rematbench.row import Row
+from rematbench.rows.row import Row
 
 _KINDS = {"CNN": "convolutional", "joins": "several towers"}
 _MOST = 3  # names in a cell

@@ -8,7 +8,7 @@ from math import nan
 import pandas as pd
 
 from rematbench.report.leaderboard.board import problem
-from rematbench.row import Row, is_over_budget, sure
+from rematbench.rows.row import Row, is_over_budget, sure
 
 NEAR = 0.05
 """Overheads so close to the cheapest plan's are what a choice is made among."""

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from pandas.api.types import is_numeric_dtype
 
 from rematbench.graphs.files import write_bytes
-from rematbench.provenance import now
 from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
@@ -26,7 +25,8 @@ from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.reading import ASK, NothingRead, read
 from rematbench.report.leaderboard.shares import Share, few, plain
 from rematbench.report.pages import templates
-from rematbench.row import Row
+from rematbench.rows.provenance import now
+from rematbench.rows.row import Row
 
 FOLDER = "leaderboard"
 _RATIOS = (

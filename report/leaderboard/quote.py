@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
-from rematbench.arguments import Arguments
-from rematbench.graphs.blame import one_line
-from rematbench.graphs.errors import ConfigError, RematbenchError
+from rematbench.base.errors import ConfigError, RematbenchError
+from rematbench.base.origin import one_line
+from rematbench.cli.arguments import Arguments
 from rematbench.graphs.files import write_bytes
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import Board, board
@@ -38,7 +38,7 @@ from rematbench.report.leaderboard.paired import reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.reading import Reading, read
 from rematbench.report.leaderboard.tables import common, gaps, gaps_by_budget
-from rematbench.row import Row, costs_of
+from rematbench.rows.row import Row, costs_of
 
 _HEAD = """# {title}
 

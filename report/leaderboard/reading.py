@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rematbench.graphs.errors import ConfigError
-from rematbench.row import Row
+from rematbench.base.errors import ConfigError
+from rematbench.rows.row import Row
 
 PROVENANCE = ("machine", "time_limit", "threads", "in_program_order")
 """Without these a row's time, or its plan, does not compare. The last one is of a plan."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from rematbench.base.clock import planning_seconds
+from rematbench.engines.intervals import planner as intervals
+from rematbench.engines.intervals.planner import TRIVIAL
+from rematbench.engines.lp.solver import SOLVER
+from rematbench.engines.stages.search import EXACT_TOLERANCE, StageSearch, is_solvable
+from rematbench.engines.stages.space import Space, check
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.anytime.smallest import smallest_peak
-from rematbench.strategies.anytime.stages import EXACT_TOLERANCE, StageSearch, is_solvable
 from rematbench.strategies.base import (
     BoundOf,
     Problem,
@@ -22,11 +27,6 @@ from rematbench.strategies.base import (
     cost_of_once,
     without_plan,
 )
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.intervals import planner as intervals
-from rematbench.strategies.intervals.planner import TRIVIAL
-from rematbench.strategies.scheduling.solver import SOLVER
-from rematbench.strategies.scheduling.space import Space, check
 
 LARGE, WIDE = 1_000, 120
 """Needed ops from which schedules are searched by intervals; the same without a backward pass,

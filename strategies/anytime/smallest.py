@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from rematbench.base.clock import planning_seconds
+from rematbench.engines.lp.solver import SOLVER
+from rematbench.engines.stages.local_search import search
+from rematbench.engines.stages.relaxation import Relaxation, merged_stages
+from rematbench.engines.stages.space import Schedule, Space, check
 from rematbench.strategies.base import Problem, Solution
-from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.scheduling.local_search import search
-from rematbench.strategies.scheduling.solver import SOLVER
-from rematbench.strategies.scheduling.space import Schedule, Space, check
 
 COLUMNS = 10_000
 STEPS = 16

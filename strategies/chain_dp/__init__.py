@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from rematbench.graphs.errors import ConfigError, NotApplicable
-from rematbench.strategies.chain_dp.chain import Chain, chain_of
+from rematbench.base.errors import ConfigError, NotApplicable
+from rematbench.engines.chain.chain import Chain, chain_of
+from rematbench.engines.chain.segments import Segments, segments_of
+from rematbench.engines.chain.table import Table, build
 from rematbench.strategies.chain_dp.planner import ChainDp
-from rematbench.strategies.chain_dp.segments import Segments, segments_of
-from rematbench.strategies.chain_dp.table import Table, build
 
 __all__ = ["Chain", "ChainDp", "Segments", "Table", "build", "segments_of", "solve_chain"]
 

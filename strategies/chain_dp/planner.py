@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.base.errors import ConfigError, Infeasible
+from rematbench.engines.chain.segments import Segments, segments_of
+from rematbench.engines.chain.table import Table, build
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
-from rematbench.strategies.chain_dp.segments import Segments, segments_of
-from rematbench.strategies.chain_dp.table import Table, build
 
 # The simulator frees earlier than the model, so that plans for more than the budget may fit.
 BEYOND = 1.5

@@ -12,14 +12,14 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import Infeasible, NotApplicable, Stopped
+from rematbench.engines.lp.solver import Idle
+from rematbench.engines.plans.stages import FloatArray, dependencies, needed
+from rematbench.engines.stages.relaxation import Relaxation, single_stages
+from rematbench.engines.stages.space import Space, check
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.strategies.base import BoundOf
-from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.scheduling.solver import Idle
-from rematbench.strategies.scheduling.space import Space, check
-from rematbench.strategies.stages import FloatArray, dependencies, needed
 
 RelaxationName = Literal["full", "reduced", "paths", "printed"]
 NAMES = get_args(RelaxationName)
@@ -47,7 +47,7 @@ class Relaxed(Protocol):
 
         Args:
             share: of the budget, at most 1.
-            deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
+            deadline: by :func:`~rematbench.base.clock.planning_seconds`.
 
         Raises:
             Infeasible: the relaxation has no solution.
@@ -82,7 +82,7 @@ def relaxation(
             f"use {' or '.join([*larger, 'anytime'])}, or raise strategy.max_ops"
         )
     if name == "printed":
-        from rematbench.strategies.checkmate.paper_model import PaperRelaxation
+        from rematbench.strategies.checkmate.published.paper_model import PaperRelaxation
 
         return PaperRelaxation(graph, budget, most, threads, seed)
     reduced = name != "full" and graph.loss_index is not None

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
-from rematbench.graphs.errors import Infeasible, Stopped
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import Infeasible, Stopped
+from rematbench.engines.anytime import Progress
+from rematbench.engines.lp.solver import SOLVER, Outcome
+from rematbench.engines.plans.stages import needed
+from rematbench.engines.stages.space import Schedule, Space, check
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import (
@@ -19,14 +24,9 @@ from rematbench.strategies.base import (
     cost_of_once,
 )
 from rematbench.strategies.checkmate.fractional import RowRelaxation
-from rematbench.strategies.checkmate.paper import MOST_OPS
-from rematbench.strategies.checkmate.paper_model import solve_paper, solve_with_gap
+from rematbench.strategies.checkmate.published.paper import MOST_OPS
+from rematbench.strategies.checkmate.published.paper_model import solve_paper, solve_with_gap
 from rematbench.strategies.checkmate.rounding import EPSILONS, THRESHOLDS, round_at, two_phase
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.scheduling.anytime import Progress
-from rematbench.strategies.scheduling.solver import SOLVER, Outcome
-from rematbench.strategies.scheduling.space import Schedule, Space, check
-from rematbench.strategies.stages import needed
 
 VARIANTS = ("rows", "paper", "unpartitioned")
 MOST_COLUMNS = 1_000_000

@@ -10,7 +10,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import ConfigError, Infeasible, Stopped
+from rematbench.engines.lp.solver import SOLVER
+from rematbench.engines.plans.stages import (
+    BoolArray,
+    FloatArray,
+    dependencies,
+    needed,
+    optimal_recomputation,
+    plan_from_stages,
+)
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
@@ -24,16 +34,6 @@ from rematbench.strategies.base import (
     fitted,
 )
 from rematbench.strategies.checkmate.fractional import NAMES, RelaxationName, relaxation
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.scheduling.solver import SOLVER
-from rematbench.strategies.stages import (
-    BoolArray,
-    FloatArray,
-    dependencies,
-    needed,
-    optimal_recomputation,
-    plan_from_stages,
-)
 
 EPSILONS = tuple(k / 20 for k in range(20))
 THRESHOLDS = tuple(k / 20 for k in range(1, 20))

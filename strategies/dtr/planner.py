@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rematbench.graphs.errors import Infeasible, Stopped, Thrashed
-from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import Problem, Solution, Traits, Verdict
-from rematbench.strategies.dtr.compiled import (
+from rematbench.base.errors import Infeasible, Stopped, Thrashed
+from rematbench.engines.eviction.compiled import (
     CompiledStream,
     Semantics,
     compile_stream,
     semantics_named,
 )
-from rematbench.strategies.dtr.rules import (
+from rematbench.engines.eviction.rules import (
     Dealloc,
     Happened,
     Rules,
     Run,
     heuristic_named,
 )
-from rematbench.strategies.dtr.runtime import baseline_peak, play, warm_up
+from rematbench.engines.eviction.runtime import baseline_peak, play, warm_up
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.strategies.base import Problem, Solution, Traits, Verdict
 from rematbench.streams.convert import GraphStream, stream_of_graph
 from rematbench.streams.eviction import Cost
 
@@ -41,7 +41,7 @@ class Dtr:
         cost: of the ablation's score; None is ``estar``.
         dealloc: what happens to dead storages: ``none``, ``eager`` or ``banish``.
         semantics: ``simrd`` (the original program), or ``paper`` with the switches below, each of
-            which None leaves on; :class:`~rematbench.strategies.dtr.compiled.Semantics` says more.
+            which None leaves on; :class:`~rematbench.engines.eviction.compiled.Semantics` says more.
         order_by_id: rematerialize arguments in the order of their creation.
         root_cost: a storage costs what its first op costs, without its views.
         root_dependencies: a storage depends on what its first op reads, not on its views' reads.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.errors import NotApplicable
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.strategies.feng_huang.segments import Edge
 

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import NotApplicable
+from rematbench.engines.plans.stages import plan_keeping
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
-from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.feng_huang.network import forward_network
 from rematbench.strategies.feng_huang.solver import solve
-from rematbench.strategies.stages import plan_keeping
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import ClassVar
 import networkx as nx
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.errors import NotApplicable
+from rematbench.engines.plans.stages import plan_keeping
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, fitted
 from rematbench.strategies.feng_huang.network import Network, forward_network
-from rematbench.strategies.stages import plan_keeping
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rematbench.graphs.errors import NotApplicable
-from rematbench.graphs.kernels import kernel
+from rematbench.base.errors import NotApplicable
+from rematbench.base.kernels import kernel
 
 FloatArray = NDArray[np.float64]
 

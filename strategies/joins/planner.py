@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.engines.plans.steps import (
+    Action,
+    Backward,
+    Forward,
+    Steps,
+    Turn,
+    join_steps,
+    plan_from_actions,
+)
 from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.joins.dp import (
@@ -17,15 +26,6 @@ from rematbench.strategies.joins.dp import (
     chain_table,
     enough_slots,
     smallest_slots,
-)
-from rematbench.strategies.steps import (
-    Action,
-    Backward,
-    Forward,
-    Steps,
-    Turn,
-    join_steps,
-    plan_from_actions,
 )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rematbench.graphs.errors import ConfigError, NotApplicable
+from rematbench.base.errors import ConfigError, NotApplicable
 from rematbench.strategies.kusumoto.family import (
     Dag,
     Family,

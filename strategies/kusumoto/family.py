@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.graphs.ir import IntArray, Rows
 
 FamilyName = Literal["exact", "approximate"]

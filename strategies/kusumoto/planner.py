@@ -9,14 +9,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError, NotApplicable
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import ConfigError, NotApplicable
+from rematbench.engines.plans.stages import plan_keeping
+from rematbench.graphs.builders.synthetic import random_graph
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.structure import forward_graph, forward_ops
-from rematbench.graphs.synthetic import random_graph
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
-from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.kusumoto.family import (
     Dag,
     Family,
@@ -33,7 +34,6 @@ from rematbench.strategies.kusumoto.program import (
     smallest_budget,
     solve,
 )
-from rematbench.strategies.stages import plan_keeping
 
 # Planning budgets: a geometric row, and halvings of the gap where plans stop to fit.
 _ROW = 7

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rematbench.graphs.kernels import kernel
+from rematbench.base.kernels import kernel
 from rematbench.strategies.kusumoto.family import Dag, Family, bits, family_of
 
 Objective = Literal["time", "memory", "least_cached"]

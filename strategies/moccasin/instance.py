@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from rematbench.engines.plans.stages import needed
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.stages import needed
 
 # Costs that are no whole numbers, or larger ones, become multiples of this share of their sum.
 _FINEST = 1e-9

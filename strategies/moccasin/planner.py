@@ -8,7 +8,9 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
-from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.engines.anytime import Progress
+from rematbench.engines.stages.space import check
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import (
@@ -22,8 +24,6 @@ from rematbench.strategies.base import (
 )
 from rematbench.strategies.moccasin.instance import Scaled, instance_of
 from rematbench.strategies.moccasin.process import SolverProcess, solving
-from rematbench.strategies.scheduling.anytime import Progress
-from rematbench.strategies.scheduling.space import check
 
 # Of the time limit, for a start, at most; seconds per op after which there will be none.
 _START_SHARE, _PATIENCE = 0.5, 0.15
@@ -65,7 +65,7 @@ class Moccasin:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        from rematbench.strategies.intervals.planner import warm_up  # not in the solver's process
+        from rematbench.engines.intervals.planner import warm_up  # not in the solver's process
 
         warm_up()
 
@@ -200,7 +200,7 @@ class _Search:
 
 def _intervals() -> ModuleType:
     """The search for a start, imported late: the solver's process has no use for it."""
-    from rematbench.strategies.intervals import improve
+    from rematbench.engines.intervals import improve
 
     return improve
 

@@ -8,7 +8,11 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar, get_args
 
-from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import Infeasible, NotApplicable, Stopped
+from rematbench.engines.joint.ways import VARIANTS, Ways
+from rematbench.engines.lp.solver import SOLVER, Solver
+from rematbench.engines.stages.space import check
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order
@@ -22,12 +26,8 @@ from rematbench.strategies.base import (
     check_choice,
     check_share,
 )
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.joint.ways import VARIANTS, Ways
-from rematbench.strategies.monet.decode import decoded
-from rematbench.strategies.monet.published import Locals, Published
-from rematbench.strategies.scheduling.solver import SOLVER, Solver
-from rematbench.strategies.scheduling.space import check
+from rematbench.strategies.monet.published.decode import decoded
+from rematbench.strategies.monet.published.program import Locals, Published
 
 # Budgets that the program is given, over the real one: it knows neither all ops nor all values.
 _FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)

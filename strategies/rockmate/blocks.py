@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rematbench.engines.chain.segments import Segments
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.strategies.chain_dp.segments import Segments
 
 REST = "the rest"
 """The op that stands for all that follows, and its token."""

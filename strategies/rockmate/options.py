@@ -8,16 +8,16 @@ from typing import Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import Infeasible
+from rematbench.base.clock import available_threads, planning_seconds
+from rematbench.base.errors import Infeasible
+from rematbench.engines.stages.relaxation import Relaxation, single_stages
+from rematbench.engines.stages.search import StageSearch, is_solvable
+from rematbench.engines.stages.space import Space, check
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.anytime.stages import StageSearch, is_solvable
 from rematbench.strategies.base import Problem
-from rematbench.strategies.checkmate.relaxation import Relaxation, single_stages
-from rematbench.strategies.clock import available_threads, planning_seconds
 from rematbench.strategies.rockmate.blocks import Block
-from rematbench.strategies.scheduling.space import Space, check
 
 # Nothing that takes longer is worth it in a block.
 _SECONDS = 10.0
@@ -78,7 +78,7 @@ def options_of(block: Block, effort: Effort, deadline: float) -> tuple[list[Opti
     And did every program come to its end?
 
     Args:
-        deadline: by :func:`~rematbench.strategies.clock.planning_seconds`.
+        deadline: by :func:`~rematbench.base.clock.planning_seconds`.
 
     Raises:
         NotApplicable: an op overwrites what it reads by default.

@@ -9,9 +9,13 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.base.clock import OutOfTime, planning_seconds
+from rematbench.base.errors import ConfigError, Infeasible
+from rematbench.engines.chain.segments import Segments, Writer, segments_of
+from rematbench.engines.chain.table import Table
+from rematbench.engines.lp.solver import SOLVER
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.graphs.synthetic import unit_chain
 from rematbench.strategies.base import (
     Problem,
     Solution,
@@ -21,13 +25,9 @@ from rematbench.strategies.base import (
     check_share,
 )
 from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
-from rematbench.strategies.chain_dp.segments import Segments, Writer, segments_of
-from rematbench.strategies.chain_dp.table import Table
-from rematbench.strategies.clock import OutOfTime, planning_seconds
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
 from rematbench.strategies.rockmate.table import Choices, build
-from rematbench.strategies.scheduling.solver import SOLVER
 
 # Of the time limit, for the blocks' programs.
 _SHARE = 0.8

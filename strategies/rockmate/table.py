@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from rematbench.strategies.chain_dp.chain import Chain
-from rematbench.strategies.chain_dp.program import Ways
-from rematbench.strategies.chain_dp.table import Table, build as build_table
+from rematbench.engines.chain.chain import Chain
+from rematbench.engines.chain.program import Ways
+from rematbench.engines.chain.table import Table, build as build_table
 from rematbench.strategies.rockmate.options import Option
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.errors import NotApplicable
+from rematbench.engines.plans.stages import needed
 from rematbench.graphs.ir import Graph, IntArray, Phase
 from rematbench.graphs.plan import program_order
-from rematbench.strategies.stages import needed
 
 ROOT = "model"
 """The name of the whole model; other modules are ``model.NAME``."""

@@ -11,12 +11,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import Infeasible, NotApplicable, Stopped
+from rematbench.engines.plans.regions import plan_with_regions
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.regions import plan_with_regions
 from rematbench.strategies.sac_ilp.modules import ModuleTree, modules_of
 from rematbench.strategies.sac_ilp.program import Decision, SacProgram, require
 

@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import NotApplicable
 from rematbench.graphs.ir import Graph
-from rematbench.strategies.clock import planning_seconds
 from rematbench.strategies.sac_ilp.modules import Module, ModuleTree
 
 GIB = 2**30
@@ -66,7 +66,7 @@ class SacProgram:
         """The program's choice for a budget in bytes; None where it finds none.
 
         Args:
-            deadline: of its solver, by :func:`~rematbench.strategies.clock.planning_seconds`.
+            deadline: of its solver, by :func:`~rematbench.base.clock.planning_seconds`.
         """
         from torch.distributed._tools import sac_ilp
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from rematbench import costmodel
+from rematbench.base.errors import ConfigError
 from rematbench.costmodel import profiled
 from rematbench.costmodel.device import peak_of, require, seconds_of, spread
 from rematbench.costmodel.machines import MACHINES
-from rematbench.graphs.errors import ConfigError
-from rematbench.graphs.synthetic import unit_chain
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.tracing.alternatives import norms
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture

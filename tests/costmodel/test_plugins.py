@@ -10,12 +10,12 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from rematbench import costmodel
+from rematbench.base import imports
+from rematbench.base.errors import ConfigError, GraphError
 from rematbench.costmodel import plugins
 from rematbench.costmodel.costs import with_costs
-from rematbench.graphs import dotted
-from rematbench.graphs.errors import ConfigError, GraphError
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.synthetic import unit_chain
 from rematbench.training.compiled.options import _READERS
 
 
@@ -56,7 +56,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     names = ("threes", "endless", "renamed", "table", "raising", "NO_FUNCTION", "missing")
     points = [EntryPoint(name, f"{__name__}:{name}", plugins.GROUP) for name in names]
     points.append(EntryPoint("flops", f"{__name__}:threes", plugins.GROUP))
-    monkeypatch.setattr(dotted, "entry_points", lambda group: points)
+    monkeypatch.setattr(imports, "entry_points", lambda group: points)
     plugins.registered.cache_clear()
     yield
     plugins.registered.cache_clear()

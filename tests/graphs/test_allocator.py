@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rematbench.graphs.allocator import Allocation, replay, replay_events
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import ApSqrt
 

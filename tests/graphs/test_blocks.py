@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from rematbench.base.errors import GraphError, InvalidPlan
 from rematbench.graphs.blocks import block_of_ops, blocks_named, repeated_blocks
-from rematbench.graphs.errors import GraphError, InvalidPlan
 from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Plan
 from rematbench.graphs.simulate import simulate

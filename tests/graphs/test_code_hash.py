@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.graphs import code_hash
-from rematbench.graphs.code_hash import CodeHashes, content_hash, locate
+from rematbench.base import code_hash
+from rematbench.base.code_hash import CodeHashes, content_hash, locate
 
 SOURCE = '''"""A module."""
 from __future__ import annotations
@@ -123,4 +123,4 @@ def test_modules_are_found_without_importing_them(
     assert locate("there") == str(tmp_path / "there" / "__init__.py")
     assert locate("there.inner") == str(tmp_path / "there" / "inner.py")
     assert locate("there.nothing") is None
-    assert locate("rematbench.graphs.code_hash") == os.path.abspath(code_hash.__file__)
+    assert locate("rematbench.base.code_hash") == os.path.abspath(code_hash.__file__)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rematbench.graphs.errors import GraphError, PlanError
+from rematbench.base.errors import GraphError, PlanError
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.files import (
     graph_document,
     plan_document,
@@ -22,7 +23,6 @@ from rematbench.graphs.files import (
 )
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.plan import Compute, Free, Plan, program_order
-from rematbench.graphs.synthetic import random_graph, unit_chain
 
 
 @pytest.mark.parametrize("ending", ["json", "json.gz"])

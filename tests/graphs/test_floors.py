@@ -7,11 +7,11 @@ import pytest
 from helpers import weights
 from hypothesis import given, settings, strategies as st
 
+from rematbench.engines.stages.space import Space
+from rematbench.graphs.builders.layered import random_layered
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from rematbench.graphs.layered import random_layered
-from rematbench.graphs.synthetic import random_graph, unit_chain
-from rematbench.strategies.scheduling.space import Space
 
 
 def test_gradients_that_are_there_count() -> None:

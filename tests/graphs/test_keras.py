@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.accounting import account
+from rematbench.base.errors import ConfigError, GraphError
 from rematbench.costmodel import apply
-from rematbench.graphs.errors import ConfigError, GraphError
+from rematbench.graphs.builders.keras import NETWORKS, keras_graph
+from rematbench.graphs.builders.layers import FLOAT, GRADIENTS, IMAGE, WEIGHTS, Layers, kind_of
+from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.keras import NETWORKS, keras_graph
-from rematbench.graphs.layers import FLOAT, GRADIENTS, IMAGE, WEIGHTS, Layers, kind_of
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import with_backward
+from rematbench.jobs.accounting import account
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "training_graphs"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/training_graphs")

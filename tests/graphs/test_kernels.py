@@ -10,12 +10,12 @@ from types import ModuleType
 
 import pytest
 
-from rematbench.graphs import kernels, places
+from rematbench.base import cache_dirs, kernels
 
 HOUSE = Path(__file__).parents[2]
 FACTOR = "FACTOR = {factor}\n"
 CALLEE = """
-from rematbench.graphs.kernels import kernel
+from rematbench.base.kernels import kernel
 from factor_of_a_kernel import FACTOR
 
 @kernel
@@ -23,7 +23,7 @@ def scaled(x):
     return {term} + FACTOR * x
 """
 CALLER = """
-from rematbench.graphs.kernels import kernel
+from rematbench.base.kernels import kernel
 import callee_of_a_kernel
 from callee_of_a_kernel import scaled
 
@@ -57,7 +57,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def forget() -> None:
     """What a process knows of files."""
-    for memo in (places.cache_root, places.code_hashes):
+    for memo in (cache_dirs.cache_root, cache_dirs.code_hashes):
         memo.cache_clear()
     for memo in (kernels._folder, kernels._located, kernels._is_installed):
         memo.cache_clear()
@@ -90,18 +90,18 @@ def test_where_nothing_else_can_be_written_a_temporary_folder_serves(
     file = tmp_path / "file"
     file.write_text("")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr(places, "__file__", str(file / "places.py"))
+    monkeypatch.setattr(cache_dirs, "__file__", str(file / "places.py"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
-    monkeypatch.setattr(places.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cache_dirs.tempfile, "tempdir", str(tmp_path))
     forget()
     try:
         temporary = tmp_path / f"rematbench-{os.getuid()}"
-        assert places.cache_root() == temporary
+        assert cache_dirs.cache_root() == temporary
         assert temporary.stat().st_mode & 0o777 == 0o700
         # Nor does a folder serve that others can write.
         temporary.chmod(0o777)
         forget()
-        assert places.cache_root() is None
+        assert cache_dirs.cache_root() is None
 
         def triple(x: int) -> int:
             return 3 * x

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from naive import Rejected, naive_simulate
 
-from rematbench.graphs.errors import InvalidPlan
+from rematbench.base.errors import InvalidPlan
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
 from rematbench.graphs.planning import Problem, Solution, Traits, planned
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 
 
 @st.composite

@@ -31,7 +31,7 @@ def test_every_benchmark_is_run() -> None:
 
 def test_a_record_says_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "changed_files", lambda: ["strategies/chen.py"])
+    monkeypatch.setattr(figures, "changed_files", lambda: ["strategies/chen/planner.py"])
     made = [Figure("slow", 3, 2, "s"), Figure("free", 9, None, "s"), Figure("many", 3, 2, "", True)]
     figures.publish("tried", made, note="of a test")
     record: dict[str, Any] = json.loads((tmp_path / "runs/benchmarks/tried.json").read_text())
@@ -106,7 +106,7 @@ def test_a_rival_with_other_gradients_is_named_and_not_raced() -> None:
 
 def test_a_refusal_is_no_time_of_a_planner(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import scale
-    from rematbench.graphs.errors import Infeasible
+    from rematbench.base.errors import Infeasible
 
     def refuses(graph: Any) -> Any:
         def run() -> None:

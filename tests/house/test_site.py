@@ -95,7 +95,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(site: Path) -> list[Path]:
     """All pages, but of the source files only two."""
     found = [path for path in site.rglob("*.html") if "source" not in path.relative_to(site).parts]
-    names = ("strategies/chen.py", "docs/claims.csv")
+    names = ("strategies/chen/planner.py", "docs/claims.csv")
     return sorted(found) + [site / "source" / f"{name}.html" for name in names]
 
 

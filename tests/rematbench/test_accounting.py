@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from rematbench.accounting import account
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
+from rematbench.jobs.accounting import account
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 

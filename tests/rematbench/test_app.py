@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from helpers import diamond, weights
 
-from rematbench import terminal
-from rematbench.app import main
+from rematbench.cli import terminal
+from rematbench.cli.app import main
+from rematbench.cli.verify import verify
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import read_graph, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Plan, program_order
-from rematbench.graphs.synthetic import unit_chain
 from rematbench.report.app import main as report
-from rematbench.row import COLUMNS, find_rows
-from rematbench.verify import verify
+from rematbench.rows.row import COLUMNS, find_rows
 
 HOUSE = Path(__file__).parents[2]
 
@@ -225,10 +225,10 @@ class Odd:
     ],
 )
 def test_any_end_of_a_job_is_a_row(call, monkeypatch, what: str, status: str, said: str) -> None:
-    monkeypatch.setattr("rematbench.worker.GRACE", 0.5)
+    monkeypatch.setattr("rematbench.worker.worker.GRACE", 0.5)
     monkeypatch.syspath_prepend(Path.cwd())
     Path("odd_strategy.py").write_text(CRASHING)
-    from rematbench.worker import the_worker
+    from rematbench.worker.worker import the_worker
 
     the_worker().stop()  # a new one sees this folder
     code, _, _ = call(
@@ -251,7 +251,7 @@ def test_unknown_option_of_a_strategy(call) -> None:
 
 def test_planning_never_imports_torch() -> None:
     code = (
-        "import sys, rematbench.app, rematbench.worker, rematbench.report.app; "
+        "import sys, rematbench.cli.app, rematbench.worker.worker, rematbench.report.app; "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run(
@@ -264,7 +264,7 @@ def test_verify(tmp_path: Path) -> None:
     graph = unit_chain(3)
     write_graph(tmp_path / "g.json", graph)
     write_plan(tmp_path / "bad.json", Plan((Compute("layer1"),), graph.name))
-    asked = [sys.executable, "-m", "rematbench.verify", str(tmp_path / "g.json")]
+    asked = [sys.executable, "-m", "rematbench.cli.verify", str(tmp_path / "g.json")]
     done = subprocess.run(
         [*asked, str(tmp_path / "bad.json")],
         cwd=HOUSE,
@@ -296,7 +296,7 @@ def test_verify_refuses_other_random_numbers_than_eager_training_draws(tmp_path:
     assert "random op 'drop0' is first computed out of program order" in row["reason"]
     write_plan(tmp_path / "swapped.json", swapped)
     write_plan(tmp_path / "kept.json", program_order(kept))
-    asked = [sys.executable, "-m", "rematbench.verify", str(tmp_path / "g.json")]
+    asked = [sys.executable, "-m", "rematbench.cli.verify", str(tmp_path / "g.json")]
     for name, code in (("kept", 0), ("swapped", 1)):
         done = subprocess.run(
             [*asked, str(tmp_path / f"{name}.json")], cwd=HOUSE, capture_output=True, text=True

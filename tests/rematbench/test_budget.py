@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rematbench.base.errors import BudgetError, ConfigError
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
-from rematbench.graphs.errors import BudgetError, ConfigError
-from rematbench.graphs.synthetic import unit_chain
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.strategies.base import Problem
 
 

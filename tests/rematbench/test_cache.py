@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from rematbench import cache, fit, terminal
-from rematbench.app import main
+from rematbench.cli import fit, terminal
+from rematbench.cli.app import main
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.row import Row, find_rows
-from rematbench.settings import Settings
-from rematbench.worker import Worker, the_worker
+from rematbench.jobs.settings import Settings
+from rematbench.rows.row import Row, find_rows
+from rematbench.worker import cache
+from rematbench.worker.worker import Worker, the_worker
 
 HOUSE = Path(__file__).parents[2]
 STRATEGY = '''
@@ -168,7 +169,7 @@ def test_another_version_of_a_package_is_another_job(
 ) -> None:
     job(*own)
     assert cached(job(*own))
-    monkeypatch.setattr("rematbench.manifest.installed_version", lambda name: "0.0")
+    monkeypatch.setattr("rematbench.worker.manifest.installed_version", lambda name: "0.0")
     assert not cached(job(*own))
 
 

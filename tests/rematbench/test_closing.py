@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.closing import closing_line
-from rematbench.doubts import judge_peak
-from rematbench.row import make_row
+from rematbench.cli.closing import closing_line
+from rematbench.jobs.doubts import judge_peak
+from rematbench.rows.row import make_row
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from importlib.metadata import version
 
 import pytest
 
-from rematbench import commands
-from rematbench.conf_keys import read_keys
-from rematbench.helps import HELPS, help_text
+from rematbench.cli import commands
+from rematbench.cli.conf_keys import read_keys
+from rematbench.cli.helps import HELPS, help_text
 from rematbench.strategies import registry
 
 NAMES = {name: name.removeprefix("rematbench").strip("-") or "rematbench" for name in HELPS}
@@ -58,7 +58,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
 def test_help_loads_nothing() -> None:
     code = (
         "import sys; sys.argv = ['rematbench', '--help', '--version']\n"
-        "from rematbench.helps import HELPS, help_text, version_text\n"
+        "from rematbench.cli.helps import HELPS, help_text, version_text\n"
         "version_text(), [help_text(name, ['strategy=dtr', 'model=unet']) for name in HELPS]\n"
         "print({'hydra', 'numpy', 'numba', 'torch'} & set(sys.modules))"
     )
@@ -79,7 +79,9 @@ runpy.run_module("rematbench", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["rematbench.app", "omegaconf", "rematbench.row", "antlr4"])
+@pytest.mark.parametrize(
+    "module", ["rematbench.cli.app", "omegaconf", "rematbench.rows.row", "antlr4"]
+)
 def test_an_interrupt_while_it_loads(module: str, tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module], cwd=tmp_path, capture_output=True, text=True

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rematbench.doubts import judge_bound, judge_peak, judge_threads
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, in_program_order, program_order, with_frees
 from rematbench.graphs.planning import BoundOf, Solution
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
-from rematbench.row import Row, make_row
+from rematbench.jobs.doubts import judge_bound, judge_peak, judge_threads
+from rematbench.rows.row import Row, make_row
 
 OURS, THEIRS = "rematbench.strategies.chen.ApSqrt", "somebody.planner.Theirs"
 

@@ -14,17 +14,17 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.cli.plugins import register_plugins
+from rematbench.cli.resolvers import field, register_resolvers
+from rematbench.cli.sweeps import Composer, jobs_of as sweep_jobs
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.plugins import register_plugins
+from rematbench.jobs.settings import settings_from
+from rematbench.jobs.sources import load
 from rematbench.report.collect import collect
 from rematbench.report.figures import NAMES
 from rematbench.report.leaderboard.families import family
-from rematbench.resolvers import field, register_resolvers
-from rematbench.settings import settings_from
-from rematbench.sources import load
-from rematbench.sweeps import Composer, jobs_of as sweep_jobs
 
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml"))

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from rematbench.graphs.files import read_plan
-from rematbench.row import Row, find_rows
+from rematbench.rows.row import Row, find_rows
 
 KILLS = 20
 LENGTHS = range(3, 15)

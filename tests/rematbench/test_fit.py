@@ -19,19 +19,19 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from rematbench import fit
+from rematbench.cli import fit
+from rematbench.cli.plugins import register_plugins
+from rematbench.cli.resolvers import register_resolvers
 from rematbench.conf.published import LIBRARIES
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.simulate import simulate
-from rematbench.optimizer import NAMES as OPTIMIZERS
-from rematbench.plugins import register_plugins
-from rematbench.resolvers import register_resolvers
-from rematbench.row import COLUMNS, make_row
-from rematbench.settings import DTYPES, TORCH_KINDS, Settings, settings_from
-from rematbench.sources import held_bytes, load, make_workload
+from rematbench.jobs.optimizer import NAMES as OPTIMIZERS
+from rematbench.jobs.settings import DTYPES, TORCH_KINDS, Settings, settings_from
+from rematbench.jobs.sources import held_bytes, load, make_workload
+from rematbench.rows.row import COLUMNS, make_row
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import LinearizedSqrt
-from rematbench.worker import the_worker
+from rematbench.worker.worker import the_worker
 from rematbench.zoo.libraries import AUTOCAST
 from rematbench.zoo.vision import import_torchvision
 

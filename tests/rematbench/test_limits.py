@@ -11,24 +11,24 @@ from time import perf_counter, sleep
 
 import pytest
 
-from rematbench.commands import rematbench
-from rematbench.graphs.errors import Infeasible, Stopped
-from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, with_backward
-from rematbench.row import Row, find_rows
-from rematbench.serve import _World
-from rematbench.strategies.base import Problem, SupportsWarmUp, cheapest_within
-from rematbench.strategies.clock import (
+from rematbench.base.clock import (
     BACKGROUND,
     OutOfTime,
     available_threads,
     planning_seconds,
     stopped_after,
 )
+from rematbench.base.errors import Infeasible, Stopped
+from rematbench.cli.commands import rematbench
+from rematbench.graphs.builders.synthetic import random_graph, with_backward
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.rows.row import Row, find_rows
+from rematbench.strategies.base import Problem, SupportsWarmUp, cheapest_within
 from rematbench.strategies.registry import make
-from rematbench.worker import the_worker
+from rematbench.worker.serve import _World
+from rematbench.worker.worker import the_worker
 
 HEEDLESS = """
 import hashlib

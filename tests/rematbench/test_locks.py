@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.locks import alone_in
+from rematbench.worker.locks import alone_in
 
 
 def _hold(folder: Path, pipe: Connection) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rematbench import manifest
-from rematbench.graphs.errors import RematbenchError
-from rematbench.manifest import HOUSE, ROOMS, Loaded, house, house_hash
+from rematbench.base.errors import RematbenchError
+from rematbench.worker import manifest
+from rematbench.worker.manifest import HOUSE, ROOMS, Loaded, house, house_hash
 
 CHECKOUT = Path(__file__).parents[2]
 # What no result depends on: what is drawn of rows, and Hydra's files.
@@ -45,7 +45,7 @@ def test_an_installed_copy_is_hashed_itself(tmp_path: Path) -> None:
     for room in filter(None, ROOMS):
         shutil.copytree(CHECKOUT / room, tmp_path / HOUSE / room)
     code = (
-        "from rematbench.manifest import house, house_hash; "
+        "from rematbench.worker.manifest import house, house_hash; "
         f"here = {str(tmp_path)!r}; "
         "print(len(house()), all(p.startswith(here) for p in house().values()), house_hash())"
     )

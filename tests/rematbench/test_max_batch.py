@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rematbench import terminal
-from rematbench.app import run_job
-from rematbench.graphs.errors import ConfigError
-from rematbench.max_batch import (
+from rematbench.base.errors import ConfigError
+from rematbench.cli import terminal
+from rematbench.cli.app import run_job
+from rematbench.cli.max_batch import (
     Probe,
     Question,
     answer,
@@ -23,9 +23,9 @@ from rematbench.max_batch import (
     probe,
     question,
 )
-from rematbench.row import COLUMNS, find_rows, make_row
-from rematbench.settings import Settings
-from rematbench.worker import the_worker
+from rematbench.jobs.settings import Settings
+from rematbench.rows.row import COLUMNS, find_rows, make_row
+from rematbench.worker.worker import the_worker
 
 NETWORK = """
 import torch
@@ -174,7 +174,7 @@ def test_one_more_forward_pass_is_the_limit(tmp_path: Path, monkeypatch) -> None
     backward = row["checkpoint_all_cost"] - forward
     assert cost_limit(row) == 2 * forward + backward
     assert row["checkpoint_all_cost"] < row["cost"] < cost_limit(row)
-    monkeypatch.setattr("rematbench.max_batch.cost_limit", lambda row: row["cost"] * 0.99)
+    monkeypatch.setattr("rematbench.cli.max_batch.cost_limit", lambda row: row["cost"] * 0.99)
     (tmp_path / "search").mkdir()
     row = answer(Question(MEMORY, "batch_size", 1, 1), settings("chen_sqrt"), tmp_path / "search")
     assert row["status"] == "infeasible"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import program_order
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.row import find_rows
+from rematbench.rows.row import find_rows
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 UTF8 = {"LC_ALL": "C.UTF-8"}

@@ -11,23 +11,23 @@ import torch
 from helpers import recompute_everything
 from torch import nn
 
-from rematbench import provenance
-from rematbench.first_row import first_row
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.graphs.builders.synthetic import join, random_graph, with_backward
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import join, random_graph, with_backward
-from rematbench.job import run
-from rematbench.optimizer import (
+from rematbench.jobs.first_row import first_row
+from rematbench.jobs.job import run
+from rematbench.jobs.optimizer import (
     STATE,
     check_optimizer,
     optimizer_bytes,
     parameter_bytes,
     with_optimizer,
 )
-from rematbench.parts import memory_parts
-from rematbench.row import Row
-from rematbench.settings import Settings
+from rematbench.jobs.settings import Settings
+from rematbench.rows import provenance
+from rematbench.rows.memory_parts import memory_parts
+from rematbench.rows.row import Row
 from rematbench.strategies.base import Problem
 from rematbench.strategies.joins import JoinDp
 from rematbench.tracing.trace import capture

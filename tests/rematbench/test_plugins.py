@@ -13,9 +13,9 @@ import pytest
 import torch
 from hydra.core.config_store import ConfigStore
 
-from rematbench.graphs import dotted
-from rematbench.graphs.errors import ConfigError
-from rematbench.row import find_rows
+from rematbench.base import imports
+from rematbench.base.errors import ConfigError
+from rematbench.rows.row import find_rows
 from rematbench.strategies import registry
 
 PLUGIN = """
@@ -206,7 +206,7 @@ def test_cost_models_that_there_are_not(place: Path) -> None:
 
 
 def test_a_plug_in_fits(place: Path) -> None:
-    code = "import sys; from rematbench.commands import fit; fit()"
+    code = "import sys; from rematbench.cli.commands import fit; fit()"
     done = subprocess.run(
         [
             *(sys.executable, "-c", code, "model=python", "model.target=plugin_network:small"),
@@ -224,7 +224,7 @@ def test_a_plug_in_fits(place: Path) -> None:
 
 def test_plug_ins_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("mine", "rematbench.strategies.chen:ApGreedy", registry.GROUP)
-    monkeypatch.setattr(dotted, "entry_points", lambda group: [point])
+    monkeypatch.setattr(imports, "entry_points", lambda group: [point])
     registry.registered.cache_clear()
     try:
         assert registry.entry("mine").defaults == registry.entry("ap_greedy").defaults
@@ -253,7 +253,7 @@ def test_other_hydra_programs_load_nothing_of_ours(tmp_path: Path) -> None:
 
 
 def test_choices_are_in_the_store() -> None:
-    from rematbench.plugins import register_plugins
+    from rematbench.cli.plugins import register_plugins
 
     register_plugins()
     stored = set(ConfigStore.instance().list("strategy"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rematbench import memory
-from rematbench.postmortem import Witness
+from rematbench.worker import process_memory
+from rematbench.worker.postmortem import Witness
 
 GIB = 2**30
 
@@ -34,7 +34,7 @@ def witness(most: int, left: float) -> Witness:
 def test_killed(
     left: int, kills: int | None, status: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "kills", lambda: kills)
+    monkeypatch.setattr(process_memory, "kills", lambda: kills)
     row = witness(4 * GIB, left).verdict(-signal.SIGKILL, "", "plan")
     assert row["status"] == status
     assert said in row["reason"]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rematbench import reference
-from rematbench.extra import Extra
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.graphs.builders.synthetic import join, unit_chain
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import join, unit_chain
-from rematbench.row import COLUMNS, Row, means
+from rematbench.rows import reference
+from rematbench.rows.extra import Extra
+from rematbench.rows.row import COLUMNS, Row, means
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.registry import class_of, entry, names
 from rematbench.validator.check import Measurement
@@ -39,7 +39,7 @@ SOURCES = [p for room in ("rematbench", "strategies") for p in sorted((HOUSE / r
 
 
 def test_the_reference_is_made_from_the_code() -> None:
-    again = "run `python -m rematbench.reference > docs/rows.md`"
+    again = "run `python -m rematbench.rows.reference > docs/rows.md`"
     assert (HOUSE / "docs/rows.md").read_text() == reference.page(), again
 
 
@@ -80,7 +80,7 @@ def test_every_strategy_tells_documented_facts(name: str) -> None:
                 found = strategy.plan(Problem(graph, budget, time_limit=0.5))
             except (NotApplicable, Infeasible):
                 continue
-            assert set(found.details) <= KNOWN, "document them in rematbench/extra.py"
+            assert set(found.details) <= KNOWN, "document them in rematbench/rows/extra.py"
 
 
 def test_a_measurement_goes_into_the_row_by_name() -> None:
@@ -127,7 +127,7 @@ def test_the_source_writes_no_other_key() -> None:
     found = {p: written(ast.parse(p.read_text()), "strategies" in p.parts) for p in SOURCES}
     assert len(set().union(*found.values())) > 60  # it does see them
     for path, keys in found.items():
-        assert keys <= KNOWN, f"{path}: document them in rematbench/extra.py"
+        assert keys <= KNOWN, f"{path}: document them in rematbench/rows/extra.py"
 
 
 def test_no_key_is_documented_that_nobody_writes() -> None:

@@ -19,19 +19,19 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-import rematbench.suite as suite_module
-from rematbench import environment, suite_measure, suite_plan
-from rematbench.conf_keys import conf_text
-from rematbench.environment import warnings
-from rematbench.graphs.errors import ConfigError
-from rematbench.plugins import register_plugins
-from rematbench.resolvers import register_resolvers
-from rematbench.row import Row, find_rows, make_row
-from rematbench.settings import Settings
+import rematbench.cli.suite as suite_module
+from rematbench.base.errors import ConfigError
+from rematbench.cli.conf_keys import conf_text
+from rematbench.cli.plugins import register_plugins
+from rematbench.cli.resolvers import register_resolvers
+from rematbench.cli.suite import Suite, publish, run, suite_from
+from rematbench.jobs.settings import Settings
+from rematbench.rows.row import Row, find_rows, make_row
 from rematbench.strategies import registry
-from rematbench.suite import Suite, publish, run, suite_from
-from rematbench.suite_plan import Model, Planners
-from rematbench.suite_summary import THEIRS, headlines, summarise, table
+from rematbench.suite import environment, measure, plan
+from rematbench.suite.environment import warnings
+from rematbench.suite.plan import Model, Planners
+from rematbench.suite.summary import THEIRS, headlines, summarise, table
 
 NETWORK = """
 from torch import nn
@@ -104,7 +104,7 @@ def test_a_suite_goes_on_where_it_was_cut_off(
     def cut(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(suite_measure, "_time", cut)
+    monkeypatch.setattr(measure, "_time", cut)
     with pytest.raises(KeyboardInterrupt):
         run(suite)
     rows = by_name(find_rows([suite.folder]))
@@ -131,17 +131,17 @@ def test_no_time_left(tmp_path: Path) -> None:
 
 def test_out_of_memory_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One plan's out-of-memory error is its row; the others are measured."""
-    judge = suite_plan.Validator.judge
+    judge = plan.Validator.judge
     peaks: list[int] = []
 
-    def short(validator: suite_plan.Validator, program: object) -> object:
+    def short(validator: plan.Validator, program: object) -> object:
         found = judge(validator, program)
         peaks.append(found[1].peak_bytes)
         if peaks[-1] < peaks[0]:  # not checkpoint-all
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return found
 
-    monkeypatch.setattr(suite_plan.Validator, "judge", short)
+    monkeypatch.setattr(plan.Validator, "judge", short)
     one = CASES | {"models": [MODEL], "budgets": [0.7], "alone": [], "strategies": ["chen_greedy"]}
     rows = by_name(run(made(tmp_path / "out", cases=one)))
     assert rows["suite_networks:deep", "chen_greedy", 0.7]["status"] == "out_of_memory"
@@ -150,15 +150,15 @@ def test_out_of_memory_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_out_of_memory_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Halves of the plans are timed again, until the one that cannot run is alone."""
-    times, asked = suite_plan.Validator.times, list[list[object]]()
+    times, asked = plan.Validator.times, list[list[object]]()
 
-    def short(validator: suite_plan.Validator, programs: list, *given: object) -> object:
+    def short(validator: plan.Validator, programs: list, *given: object) -> object:
         asked.append(programs)
         if asked[0][-1] in programs:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return times(validator, programs, *given)
 
-    monkeypatch.setattr(suite_plan.Validator, "times", short)
+    monkeypatch.setattr(plan.Validator, "times", short)
     budgets = {"budgets": [0.9, 0.7], "strategies": ["chen_greedy"], "alone": []}
     rows = run(made(tmp_path / "out", cases=CASES | budgets | {"models": [MODEL]}))
     statuses = [row["status"] for row in rows]
@@ -183,10 +183,10 @@ def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def broken(*arguments: object) -> Row:
         raise RuntimeError("CUDA error: no kernel image is available")
 
-    made_by_name = suite_plan.make_strategy
-    monkeypatch.setattr(suite_plan, "run", broken)  # of what plans alone
+    made_by_name = plan.make_strategy
+    monkeypatch.setattr(plan, "run", broken)  # of what plans alone
     monkeypatch.setattr(
-        suite_plan, "make_strategy", lambda s: broken() if s.strategy == "dtr" else made_by_name(s)
+        plan, "make_strategy", lambda s: broken() if s.strategy == "dtr" else made_by_name(s)
     )
     one = CASES | {"models": [MODEL], "budgets": [0.7], "only": {"chen_greedy": ["other"]}}
     rows = by_name(run(made(tmp_path / "out", cases=one)))
@@ -230,7 +230,7 @@ def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_plans_that_find_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are left for another run; checkpoint-all is measured, and few turns are enough."""
-    monkeypatch.setattr(suite_measure, "JUDGING", 0.0)
+    monkeypatch.setattr(measure, "JUDGING", 0.0)
     suite = made(
         tmp_path / "out",
         cases=CASES
@@ -255,7 +255,7 @@ def test_bad_suites(tmp_path: Path) -> None:
 
 
 def test_the_command_without_a_device() -> None:
-    asked, hidden = [sys.executable, "-m", "rematbench.suite"], {"CUDA_VISIBLE_DEVICES": ""}
+    asked, hidden = [sys.executable, "-m", "rematbench.cli.suite"], {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         asked, capture_output=True, text=True, timeout=120, env=os.environ | hidden
     )

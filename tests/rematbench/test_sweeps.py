@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rematbench import progress, terminal
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.cli import progress, terminal
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.plan import program_order
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.row import Row, find_rows
+from rematbench.rows.row import Row, find_rows
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
 from rematbench.strategies.base import Problem
-from rematbench.strategies.joint.planner import AnytimeJoint
 
 HOUSE = Path(__file__).parents[2]
 STRATEGY = """
@@ -187,8 +187,8 @@ def test_launchers_run_jobs_side_by_side_and_resume(place: Path, name: str) -> N
 
 
 def test_a_launcher_that_loses_jobs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rematbench.row import make_row, write_row
-    from rematbench.sweeps import Sweep
+    from rematbench.cli.sweeps import Sweep
+    from rematbench.rows.row import make_row, write_row
 
     class Losing:
         def launch(self, batch: list[list[str]], initial_job_idx: int) -> list[object]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.commands import rematbench
-from rematbench.row import Row, find_rows
-from rematbench.worker import the_worker
+from rematbench.cli.commands import rematbench
+from rematbench.rows.row import Row, find_rows
+from rematbench.worker.worker import the_worker
 
 MODELS = """
 import datetime, os, random, secrets, socket, subprocess, sys, tempfile, time, uuid

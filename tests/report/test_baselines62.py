@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.baselines62 import SCHEDULES, as_planned, kept_by, only_checkpoints, segments
-from rematbench.graphs.keras import keras_graph
+from rematbench.graphs.builders.keras import keras_graph
+from rematbench.graphs.builders.synthetic import unit_chain, with_backward
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.graphs.structure import forward_ops
-from rematbench.graphs.synthetic import unit_chain, with_backward
 
 RECORD = Path(__file__).parents[2] / "runs/benchmarks/baselines62.json"
 

@@ -13,7 +13,7 @@ from benchmarks.report import row, write_runs
 from rematbench.report.collect import Collected, Record, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.pages import write_pages
-from rematbench.row import is_over_budget
+from rematbench.rows.row import is_over_budget
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium: install Debian's, or name a binary in CHROMIUM"

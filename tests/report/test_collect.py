@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.extra import Extra
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report.app import main
 from rematbench.report.collect import collect
-from rematbench.row import Row, make_row, write_leaderboard, write_row
+from rematbench.rows.extra import Extra
+from rematbench.rows.row import Row, make_row, write_leaderboard, write_row
 
 
 def row(**known: object) -> Row:

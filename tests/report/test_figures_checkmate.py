@@ -11,18 +11,18 @@ import pandas as pd
 import pytest
 from golden import expected, records
 
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.job import trace_csv
+from rematbench.jobs.job import trace_csv
 from rematbench.report import checkmate, checkmate_memory, checkmate_rounding, figures
 from rematbench.report.checkmate import above_all, draw, lowest
 from rematbench.report.checkmate_memory import timeline
 from rematbench.report.checkmate_ratios import ratio_table
 from rematbench.report.collect import Record
 from rematbench.report.tables import geometric_mean
-from rematbench.row import make_row
+from rematbench.rows.row import make_row
 
 
 @pytest.mark.parametrize("name", ["checkmate_fig5c", "checkmate_fig7", "checkmate_table2"])

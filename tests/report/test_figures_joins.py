@@ -11,7 +11,7 @@ from rematbench.report import figures
 from rematbench.report.feng_huang import memory_table
 from rematbench.report.joins import shape
 from rematbench.report.joins_tables import resnet_table
-from rematbench.row import make_row
+from rematbench.rows.row import make_row
 
 
 @pytest.mark.parametrize("name", ["joins_fig8", "joins_fig10"])

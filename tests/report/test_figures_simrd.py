@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from golden import DATA, expected, records
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report import figures
 from rematbench.report.collect import Record
 from rematbench.report.simrd_distance import distances
 from rematbench.report.simrd_traces import gaps, intervals
-from rematbench.row import make_row
+from rematbench.rows.row import make_row
 
 
 @pytest.mark.parametrize(

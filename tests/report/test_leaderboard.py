@@ -12,7 +12,7 @@ import pytest
 from field_rows import ROWS, entry
 from matplotlib.colors import to_rgb
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import OTHER_GAMES, ROUNDING, Board, board, problem
@@ -27,7 +27,7 @@ from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, with_table
 from rematbench.report.leaderboard.reading import PROVENANCE
 from rematbench.report.leaderboard.shares import Share
-from rematbench.row import Row, as_named_today, sure
+from rematbench.rows.row import Row, as_named_today, sure
 
 HOUSE = Path(__file__).parents[2]
 FOLDER = "runs/reference/leaderboard"
@@ -281,7 +281,7 @@ def test_budgets_that_need_no_plan_are_no_problems() -> None:
 
 
 def test_families_of_the_zoo() -> None:
-    from rematbench.conf_keys import choices_of
+    from rematbench.cli.conf_keys import choices_of
 
     own = {"graph_file", "python", "simrd_log", "transformers", "timm"}
     assert {name for name in choices_of("model") if family(name) == "other"} <= own

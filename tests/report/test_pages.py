@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 from helpers import diamond, recompute_everything
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
+from rematbench.engines.plans.stages import (
+    needed,
+    optimal_recomputation,
+    plan_from_stages,
+    plan_with_checkpoints,
+)
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.job import trace_csv
+from rematbench.jobs.job import trace_csv
 from rematbench.report import picture
 from rematbench.report.collect import Record, collect
 from rematbench.report.compact import budget_fraction, dump, page_data, problems
@@ -27,13 +33,7 @@ from rematbench.report.pages import write_pages
 from rematbench.report.picture import Painter, png
 from rematbench.report.rowpage import readable
 from rematbench.report.timeline import read_timeline
-from rematbench.row import COLUMNS, Row, make_row, write_row
-from rematbench.strategies.stages import (
-    needed,
-    optimal_recomputation,
-    plan_from_stages,
-    plan_with_checkpoints,
-)
+from rematbench.rows.row import COLUMNS, Row, make_row, write_row
 
 
 def run_folder(folder: Path, graph: Graph, plan: Plan, **known: object) -> Row:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report import overhead
 from rematbench.report.app import FIGURES, main
 from rematbench.report.style import colour, marker
-from rematbench.row import COLUMNS, find_rows, make_row, read_row, write_leaderboard, write_row
+from rematbench.rows.row import COLUMNS, find_rows, make_row, read_row, write_leaderboard, write_row
 
 
 def some_rows() -> list[dict]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from golden import expected, records
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.report import figures
 from rematbench.report.collect import Mark, Record, collect
 from rematbench.report.select import FED_BY, made_by, select
-from rematbench.row import make_row, write_leaderboard, write_row
+from rematbench.rows.row import make_row, write_leaderboard, write_row
 
 GOLDEN = {
     **{"simrd_fig2": "simrd_chain", "simrd_fig3": "simrd_chain", "simrd_fig4": "simrd_fig4"},

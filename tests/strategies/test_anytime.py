@@ -19,22 +19,22 @@ from test_checkmate_paper import (
 )
 
 from benchmarks.graphs import layers
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.engines.stages import search
+from rematbench.engines.stages.local_search import repair
+from rematbench.engines.stages.paths import violated_paths
+from rematbench.engines.stages.relaxation import Relaxation, merged_stages, single_stages
+from rematbench.engines.stages.space import Schedule, Space
+from rematbench.graphs.builders.keras import keras_graph
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from rematbench.graphs.keras import keras_graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
-from rematbench.strategies.anytime import stages
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
-from rematbench.strategies.checkmate.paths import violated_paths
-from rematbench.strategies.checkmate.relaxation import Relaxation, merged_stages, single_stages
 from rematbench.strategies.dtr.planner import Dtr
 from rematbench.strategies.hierarchical import Hierarchical
-from rematbench.strategies.scheduling.local_search import repair
-from rematbench.strategies.scheduling.space import Schedule, Space
 
 EXACT = Anytime(gap=0.0)
 
@@ -109,7 +109,7 @@ def test_brute_force(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(0, 12, 2))
 def test_the_way_of_larger_graphs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """F, the fullest moments, intervals, then (9): where one program cannot hold all stages."""
-    monkeypatch.setattr(stages.StageSearch, "_in_one", lambda *arguments: False)
+    monkeypatch.setattr(search.StageSearch, "_in_one", lambda *arguments: False)
     graph = random_dag(seed, count=5)
     plans = brute_force(graph)
     leanest = min(peak for _, peak in plans)
@@ -169,7 +169,7 @@ def test_a_plan_cheaper_than_every_schedule() -> None:
 def test_a_bound_of_every_plan_is_none_where_ops_have_other_ways(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stages, "COLUMNS", (1, 1, 1))  # so that the fullest moments are looked at
+    monkeypatch.setattr(search, "COLUMNS", (1, 1, 1))  # so that the fullest moments are looked at
     chain = unit_chain(8)
     ops = tuple(
         replace(
@@ -187,8 +187,8 @@ def test_a_bound_of_every_plan_is_none_where_ops_have_other_ways(
 
 def test_memory_has_its_price_at_the_fullest_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound on every plan, where programs of stages say nothing; annealing finds its plan."""
-    monkeypatch.setattr(stages.StageSearch, "_in_one", lambda *arguments: False)
-    monkeypatch.setattr(stages, "search", lambda *arguments: iter(()))
+    monkeypatch.setattr(search.StageSearch, "_in_one", lambda *arguments: False)
+    monkeypatch.setattr(search, "search", lambda *arguments: iter(()))
     monkeypatch.setattr(Relaxation, "linear", lambda *arguments, **options: iter(()))
     monkeypatch.setattr(Relaxation, "integral", lambda *arguments, **options: iter(()))
     graph = with_backward(keras_graph("mobilenet", 4, 224, 224))
@@ -196,7 +196,7 @@ def test_memory_has_its_price_at_the_fullest_moment(monkeypatch: pytest.MonkeyPa
     solution = EXACT.plan(Problem(graph, int(0.5 * peak), time_limit=2))
     assert solution.bound_of == "any"
     assert "moment" in solution.details["bound_by"] or "windows" in solution.details["bound_by"]
-    assert solution.bound > stages.Space.full(graph).base_cost
+    assert solution.bound > search.Space.full(graph).base_cost
     assert solution.bound <= cost_of(graph, solution)
 
 
@@ -266,7 +266,7 @@ def test_every_schedule_satisfies_every_row(
     space = Space.full(graph) if full else Space.reduced(graph)
     schedule = random_schedule(space, random)
     stages = len(space.stages)
-    cuts = sorted({0, *random.integers(0, stages, pieces % 6).tolist()})
+    cuts = sorted({0, *random.integers(0, search, pieces % 6).tolist()})
     for groups in (single_stages(space), list(zip(cuts, [*cuts[1:], stages], strict=True))):
         relaxation = Relaxation(space, schedule.trace.peak_bytes, groups)
         assert_satisfies(relaxation, schedule)
@@ -311,7 +311,7 @@ def test_cheaper_strategies_know_a_plan(monkeypatch: pytest.MonkeyPatch) -> None
     graph = random_graph(30, 3)
     budget = int(0.6 * simulate(graph, program_order(graph)).peak_bytes)
     dtr = Dtr().plan(Problem(graph, budget))
-    monkeypatch.setattr(stages, "search", lambda *arguments: iter(()))
+    monkeypatch.setattr(search, "search", lambda *arguments: iter(()))
     monkeypatch.setattr(Relaxation, "linear", lambda *arguments, **options: iter(()))
     monkeypatch.setattr(Relaxation, "integral", lambda *arguments, **options: iter(()))
     found = Anytime().plan(Problem(graph, budget, time_limit=1.0))

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from rematbench import validator
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.engines.chain.chain import chain_of
+from rematbench.graphs.builders.synthetic import unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain, with_backward
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.chain_dp import ChainDp, build, segments_of, solve_chain
-from rematbench.strategies.chain_dp.chain import chain_of
 from rematbench.strategies.chen import ApGreedy, ApSqrt, ChenGreedy, ChenSqrt
 from rematbench.strategies.revolve import ApRevolve, Revolve
 from rematbench.tracing.trace import capture

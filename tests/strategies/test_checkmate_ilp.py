@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from test_checkmate_paper import cost_or_none, random_dag
 
-from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
+from rematbench.base.errors import ConfigError, Infeasible, Stopped
+from rematbench.engines.intervals.improve import Improver
+from rematbench.engines.lp.solver import Solver
+from rematbench.engines.stages import search
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
-from rematbench.strategies.anytime import stages
 from rematbench.strategies.base import Problem
 from rematbench.strategies.checkmate import ilp
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.dtr.planner import Dtr
-from rematbench.strategies.intervals.improve import Improver
-from rematbench.strategies.scheduling.solver import Solver
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -47,7 +47,7 @@ def test_nothing_of_ours_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*arguments: object, **options: object) -> None:
         pytest.fail("checkmate_ilp uses our own search")
 
-    monkeypatch.setattr(stages, "search", refused)
+    monkeypatch.setattr(search, "search", refused)
     monkeypatch.setattr(Improver, "__init__", refused)
     monkeypatch.setattr(Dtr, "plan", refused)
     graph = unit_chain(12)

@@ -7,21 +7,25 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rematbench.graphs.errors import Infeasible, NotApplicable
-from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.base import Problem
-from rematbench.strategies.checkmate.paper import Nodes, problem_9
-from rematbench.strategies.checkmate.paper_model import PaperModel, integrality_gap, solve_paper
-from rematbench.strategies.registry import make
-from rematbench.strategies.stages import (
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.engines.plans.stages import (
     dependencies,
     needed,
     optimal_recomputation,
     plan_from_stages,
 )
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.checkmate.published.paper import Nodes, problem_9
+from rematbench.strategies.checkmate.published.paper_model import (
+    PaperModel,
+    integrality_gap,
+    solve_paper,
+)
+from rematbench.strategies.registry import make
 
 
 def notes_example(workspace: int = 0) -> Graph:

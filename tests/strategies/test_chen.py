@@ -7,20 +7,20 @@ import pytest
 from helpers import diamond
 from hypothesis import given, settings, strategies as st
 
-from rematbench.graphs.errors import Infeasible, NotApplicable
-from rematbench.graphs.ir import Graph, Phase, Value, simple_op
-from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.graphs.structure import articulation_points, chain, forward_ops, is_linear
-from rematbench.graphs.synthetic import random_graph, unit_chain
-from rematbench.strategies.base import Problem
-from rematbench.strategies.chen import ApSqrt, ChenSqrt, LinearizedSqrt, every_sqrt
-from rematbench.strategies.stages import (
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.engines.plans.stages import (
     needed,
     optimal_recomputation,
     plan_from_stages,
     plan_with_checkpoints,
 )
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.graphs.structure import articulation_points, chain, forward_ops, is_linear
+from rematbench.strategies.base import Problem
+from rematbench.strategies.chen import ApSqrt, ChenSqrt, LinearizedSqrt, every_sqrt
 
 # Length, cost and peak of the published program; its peaks keep gradients and checkpoints that
 # nobody reads any more, ours free them.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from rematbench.engines.intervals import combine
+from rematbench.engines.intervals.combine import Choice, Hull, by_steps, combined
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.intervals import combine
-from rematbench.strategies.intervals.combine import Choice, Hull, by_steps, combined
 
 
 def hull_of(random: np.random.Generator) -> Hull:

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rematbench.graphs.errors import ConfigError, Infeasible, Stopped
+from rematbench.base.errors import ConfigError, Infeasible, Stopped
+from rematbench.engines.eviction.compiled import compile_stream
+from rematbench.engines.eviction.reference import NothingLeft, drive
+from rematbench.engines.eviction.reference_costs import StorageState
+from rematbench.engines.eviction.rules import Rules, heuristic_named
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem, Strategy
-from rematbench.strategies.dtr.addresses import AddressMachine, Arena, Block, machine_for
-from rematbench.strategies.dtr.compiled import compile_stream
-from rematbench.strategies.dtr.coop import Coop
-from rematbench.strategies.dtr.reference import NothingLeft, drive
-from rematbench.strategies.dtr.reference_costs import StorageState
-from rematbench.strategies.dtr.rules import Rules, heuristic_named
+from rematbench.strategies.coop.addresses import AddressMachine, Arena, Block, machine_for
+from rematbench.strategies.coop.planner import Coop
 from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.log import read_log
 

@@ -11,26 +11,26 @@ import pytest
 from event_streams import streams
 from hypothesis import given, settings, strategies as st
 
-from rematbench.graphs.errors import ConfigError, GraphError
-from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
-from rematbench.strategies.dtr.compiled import (
+from rematbench.base.errors import ConfigError, GraphError
+from rematbench.engines.eviction.compiled import (
     SEMANTICS,
     CompiledStream,
     Semantics,
     compile_stream,
     semantics_named,
 )
-from rematbench.strategies.dtr.reference import play_slowly
-from rematbench.strategies.dtr.rules import (
+from rematbench.engines.eviction.reference import play_slowly
+from rematbench.engines.eviction.rules import (
     Happened,
     Rules,
     Run,
     heuristic_named,
 )
-from rematbench.strategies.dtr.runtime import baseline_peak, play
-from rematbench.strategies.dtr.scores import ratio
+from rematbench.engines.eviction.runtime import baseline_peak, play
+from rematbench.engines.eviction.scores import ratio
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.events import Annotate, Call, Constant, EventStream, Release, Result
 from rematbench.streams.eviction import HEURISTICS, Heuristic

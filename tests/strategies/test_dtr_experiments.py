@@ -13,24 +13,24 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from rematbench.graphs.errors import ConfigError, GraphError, Stopped
+from rematbench.base.errors import ConfigError, GraphError, Stopped
+from rematbench.cli.plugins import register_plugins
+from rematbench.cli.resolvers import event_logs, register_resolvers
+from rematbench.cli.sweeps import _as_override
+from rematbench.engines.eviction.compiled import compile_stream
+from rematbench.engines.eviction.rules import Dealloc, Rules
+from rematbench.engines.eviction.runtime import play
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.job import run
-from rematbench.plugins import register_plugins
-from rematbench.resolvers import event_logs, register_resolvers
-from rematbench.settings import Settings, settings_from
+from rematbench.jobs.job import run
+from rematbench.jobs.settings import Settings, settings_from
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import ChenSqrt
 from rematbench.strategies.dtr import Dtr
-from rematbench.strategies.dtr.compiled import compile_stream
-from rematbench.strategies.dtr.rules import Dealloc, Rules
-from rematbench.strategies.dtr.runtime import play
 from rematbench.strategies.revolve import Revolve
 from rematbench.streams.convert import graph_of_stream
 from rematbench.streams.eviction import HEURISTICS
 from rematbench.streams.synthetic import toy_chain
-from rematbench.sweeps import _as_override
 
 HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (HOUSE / "conf/experiment").glob("simrd_fig*.yaml"))

@@ -12,12 +12,12 @@ from event_streams import streams
 from helpers import diamond
 from hypothesis import given, settings
 
-from rematbench.graphs.errors import GraphError, Infeasible, Thrashed
+from rematbench.base.errors import GraphError, Infeasible, Thrashed
+from rematbench.graphs.builders.synthetic import join, random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import join, random_graph, unit_chain
-from rematbench.sources import banishing_peak
+from rematbench.jobs.sources import banishing_peak
 from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.chen import ApSqrt
 from rematbench.strategies.dtr import Dtr

@@ -12,12 +12,12 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.base import Problem
 from rematbench.strategies.feng_huang import (
     FengHuang,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rematbench import costmodel, validator
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.base.errors import ConfigError, Infeasible
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.base import ChoosesImplementations, Problem, Solution

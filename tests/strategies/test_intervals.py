@@ -13,35 +13,35 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_checkmate_paper import brute_force, random_dag
 
-from rematbench.graphs.errors import Infeasible
-from rematbench.graphs.ir import Graph, Phase, Value, simple_op
-from rematbench.graphs.layered import random_layered
-from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
-from rematbench.strategies.base import Problem
-from rematbench.strategies.hierarchical import BlockSearch, Hierarchical
-from rematbench.strategies.intervals import improve
-from rematbench.strategies.intervals.blocks import Blocks
-from rematbench.strategies.intervals.edits import find, insert, prune, remove, resume
-from rematbench.strategies.intervals.improve import Improver
-from rematbench.strategies.intervals.memory import most_between, peak, profile, watch
-from rematbench.strategies.intervals.moments import best_windows, window
-from rematbench.strategies.intervals.moves import scratch, undo
-from rematbench.strategies.intervals.net import (
+from rematbench.base.errors import Infeasible
+from rematbench.engines.intervals import improve
+from rematbench.engines.intervals.blocks import Blocks
+from rematbench.engines.intervals.edits import find, insert, prune, remove, resume
+from rematbench.engines.intervals.improve import Improver
+from rematbench.engines.intervals.memory import most_between, peak, profile, watch
+from rematbench.engines.intervals.moments import best_windows, window
+from rematbench.engines.intervals.moves import scratch, undo
+from rematbench.engines.intervals.net import (
     Net,
     State,
     follow,
     plan_of,
     start,
 )
-from rematbench.strategies.intervals.planner import IntervalSearch, warm_up
-from rematbench.strategies.intervals.repetition import repeats
-from rematbench.strategies.intervals.search import anneal
-from rematbench.strategies.intervals.segments import segmentations
-from rematbench.strategies.intervals.soft import soften
+from rematbench.engines.intervals.planner import IntervalSearch, warm_up
+from rematbench.engines.intervals.repetition import repeats
+from rematbench.engines.intervals.search import anneal
+from rematbench.engines.intervals.segments import segmentations
+from rematbench.engines.intervals.soft import soften
+from rematbench.engines.plans.stages import needed, plan_from_stages, recomputations
+from rematbench.graphs.builders.layered import random_layered
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.hierarchical import BlockSearch, Hierarchical
 from rematbench.strategies.registry import make
-from rematbench.strategies.stages import needed, plan_from_stages, recomputations
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rematbench import validator
-from rematbench.graphs.errors import ConfigError, GraphError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, GraphError, Infeasible, NotApplicable
+from rematbench.engines.plans.steps import join_steps
+from rematbench.graphs.builders.synthetic import join, unit_chain
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import join, unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.joins import EquivChain, JoinDp
 from rematbench.strategies.joins.dp import (
@@ -23,7 +24,6 @@ from rematbench.strategies.joins.dp import (
     enough_slots,
     smallest_slots,
 )
-from rematbench.strategies.steps import join_steps
 from rematbench.tracing.trace import capture
 from rematbench.zoo import make_model
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from executed import check_executed
 
-from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.moccasin import Moccasin, process
 from rematbench.strategies.moccasin.instance import Scaled, instance_of, peak_of

@@ -15,21 +15,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from rematbench import costmodel, validator
-from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, Stopped
+from rematbench.base.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, Stopped
+from rematbench.engines.joint.space import ImplementationSpace
+from rematbench.engines.joint.ways import VARIANTS, Ways
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.kinds import kinds_of, ways_of
 from rematbench.graphs.plan import Compute, Plan, program_order, with_frees
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.graphs.synthetic import unit_chain
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
 from rematbench.strategies.base import ChoosesImplementations, Problem
-from rematbench.strategies.checkmate_compared import CheckmateCompared
+from rematbench.strategies.checkmate.compared import CheckmateCompared
 from rematbench.strategies.gist import Gist
-from rematbench.strategies.joint.planner import AnytimeJoint
-from rematbench.strategies.joint.space import ImplementationSpace
-from rematbench.strategies.joint.ways import VARIANTS, Ways
-from rematbench.strategies.monet.decode import stages_of
 from rematbench.strategies.monet.planner import Monet
-from rematbench.strategies.monet.published import Locals, Published, forward_ops
+from rematbench.strategies.monet.published.decode import stages_of
+from rematbench.strategies.monet.published.program import Locals, Published, forward_ops
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture

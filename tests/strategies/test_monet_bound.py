@@ -19,23 +19,24 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from rematbench.graphs.errors import ConfigError, Infeasible
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import ConfigError, Infeasible
+from rematbench.engines.intervals.moments import best_chain
+from rematbench.engines.joint import large as of_large
+from rematbench.engines.joint.bound import Bound, Grain
+from rematbench.engines.joint.model import BoundModel, linear_minorant
+from rematbench.engines.joint.search import spared, widened
+from rematbench.engines.joint.space import ImplementationSpace
+from rematbench.engines.joint.ways import VARIANTS, Ways
+from rematbench.engines.joint.windows import Windows
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.intervals.moments import best_chain
-from rematbench.strategies.joint import large as of_large, planner
-from rematbench.strategies.joint.bound import Bound, Grain
-from rematbench.strategies.joint.model import BoundModel, linear_minorant
-from rematbench.strategies.joint.planner import AnytimeJoint
-from rematbench.strategies.joint.search import spared, widened
-from rematbench.strategies.joint.space import ImplementationSpace
-from rematbench.strategies.joint.ways import VARIANTS, Ways
-from rematbench.strategies.joint.windows import Windows
+from rematbench.strategies.anytime_joint import planner
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
 
 SEEDS = range(7)
 SECONDS = 0.5

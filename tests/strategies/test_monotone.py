@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rematbench.graphs.errors import Infeasible
+from rematbench.base.errors import Infeasible
+from rematbench.graphs.builders.synthetic import join, random_graph, unit_chain
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import join, random_graph, unit_chain
 from rematbench.strategies import registry
 from rematbench.strategies.base import Problem, SupportsWarmUp
 

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rematbench import costmodel
-from rematbench.graphs.errors import Infeasible
+from rematbench.base.errors import Infeasible
+from rematbench.engines.joint.narrower import narrowed
+from rematbench.engines.joint.ways import VARIANTS
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
 from rematbench.strategies.base import Problem
-from rematbench.strategies.joint.narrower import narrowed
-from rematbench.strategies.joint.planner import AnytimeJoint
-from rematbench.strategies.joint.ways import VARIANTS
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture

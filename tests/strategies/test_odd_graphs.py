@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from rematbench.graphs.errors import Infeasible, NotApplicable, Stopped
+from rematbench.base.errors import Infeasible, NotApplicable, Stopped
+from rematbench.graphs.builders.synthetic import join, unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import join, unit_chain, with_backward
 from rematbench.strategies import registry
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chain_dp import ChainDp

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.builders.synthetic import unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import unit_chain, with_backward
 from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.practice import (
     EveryLayer,

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from rematbench import capture
+from rematbench.engines.plans.regions import plan_with_regions
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.regions import plan_with_regions
 from rematbench.strategies.sac_ilp.modules import modules_of
 from rematbench.zoo import make_model
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from rematbench.graphs import dotted
-from rematbench.graphs.errors import ConfigError
+from rematbench.base import imports
+from rematbench.base.errors import ConfigError
+from rematbench.base.option_types import check_options
+from rematbench.base.options import options_of
 from rematbench.strategies import registry
 from rematbench.strategies.chen import ApGreedy
-from rematbench.strategies.option_types import check_options
-from rematbench.strategies.options import options_of
 
 
 @pytest.mark.parametrize("name", registry.OURS)
@@ -72,9 +72,9 @@ def test_a_module_that_fails_says_where(tmp_path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "broken_syntax.py").write_text("\ndef f(:\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"ModuleNotFoundError at failing_import.py:1: No module"):
-        dotted.find("failing_import:f", "here")
+        imports.find("failing_import:f", "here")
     with pytest.raises(ConfigError, match=r"SyntaxError at broken_syntax.py:2"):
-        dotted.find("broken_syntax:f", "here")
+        imports.find("broken_syntax:f", "here")
 
 
 ODD = """

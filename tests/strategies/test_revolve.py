@@ -11,13 +11,13 @@ import pytest
 from helpers import diamond
 from hypothesis import given, settings, strategies as st
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.engines.plans.steps import Backward, Forward, Turn
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.revolve import ApRevolve, Revolve, advances, schedule
-from rematbench.strategies.steps import Backward, Forward, Turn
 
 TABLE = Path(__file__).parents[1] / "data" / "golden" / "revolve" / "forward_steps_n50.csv"
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from executed import check_executed
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable, Stopped
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable, Stopped
+from rematbench.engines.intervals.improve import Improver
+from rematbench.engines.stages.search import StageSearch
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain, with_backward
 from rematbench.strategies.anytime.planner import Anytime
-from rematbench.strategies.anytime.stages import StageSearch
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chain_dp import build as build_chain, segments_of
-from rematbench.strategies.intervals.improve import Improver
 from rematbench.strategies.rockmate import Rockmate, planner
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import (

@@ -9,16 +9,16 @@ import highspy
 import numpy as np
 import pytest
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable, Stopped
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable, Stopped
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.checkmate import fractional
 from rematbench.strategies.checkmate.fractional import NAMES, RelaxationName, Relaxed
-from rematbench.strategies.checkmate.paper_model import PaperModel
+from rematbench.strategies.checkmate.published.paper_model import PaperModel
 from rematbench.strategies.checkmate.rounding import (
     CheckmateRounding,
     is_correct,

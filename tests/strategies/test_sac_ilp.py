@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from executed import check_executed
 
-from rematbench.graphs.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import with_backward
 from rematbench.strategies.base import Problem
 from rematbench.strategies.sac_ilp import SacIlp
 from rematbench.strategies.sac_ilp.modules import modules_of

@@ -8,12 +8,12 @@ from math import inf
 import numpy as np
 import pytest
 
+from rematbench.base.clock import planning_seconds
+from rematbench.engines.anytime import Progress
+from rematbench.engines.lp.program import LinearProgram
+from rematbench.engines.lp.solver import Solver, presolved
+from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.plan import program_order
-from rematbench.graphs.synthetic import unit_chain
-from rematbench.strategies.clock import planning_seconds
-from rematbench.strategies.scheduling.anytime import Progress
-from rematbench.strategies.scheduling.program import LinearProgram
-from rematbench.strategies.scheduling.solver import Solver, presolved
 
 
 def dense(program: LinearProgram) -> np.ndarray:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.strategies.anytime.planner import Anytime
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
+from rematbench.strategies.checkmate.compared import CheckmateCompared
 from rematbench.strategies.checkmate.ilp import CheckmateIlp
 from rematbench.strategies.checkmate.rounding import CheckmateRounding
-from rematbench.strategies.checkmate_compared import CheckmateCompared
 from rematbench.strategies.feng_huang import FengHuang
 from rematbench.strategies.gist import Gist
-from rematbench.strategies.joint.planner import AnytimeJoint
 from rematbench.strategies.monet.planner import Monet
 
 

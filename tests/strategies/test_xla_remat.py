@@ -9,11 +9,11 @@ import pytest
 from executed import check_executed
 
 from rematbench import capture
-from rematbench.graphs.errors import ConfigError, Infeasible, InvalidPlan, Stopped
+from rematbench.base.errors import ConfigError, Infeasible, InvalidPlan, Stopped
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import check_draws, simulate
-from rematbench.graphs.synthetic import random_graph, unit_chain
 from rematbench.strategies.base import Problem
 from rematbench.strategies.xla_remat import XlaRemat
 from rematbench.zoo import make_model

@@ -9,7 +9,7 @@ import pytest
 from event_streams import streams
 from hypothesis import given, settings
 
-from rematbench.graphs.errors import GraphError
+from rematbench.base.errors import GraphError
 from rematbench.streams.events import EventStream
 from rematbench.streams.ids import resolve
 from rematbench.streams.log import read_log, write_log

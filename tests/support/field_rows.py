@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rematbench.row import Row, make_row
+from rematbench.rows.row import Row, make_row
 
 
 def entry(model: str, fraction: float, strategy: str, cost: float | None, **known: Any) -> Row:

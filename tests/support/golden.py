@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from rematbench.report.collect import Record
-from rematbench.row import COLUMNS, make_row
+from rematbench.rows.row import COLUMNS, make_row
 
 DATA = Path(__file__).parents[1] / "data" / "figures"
 

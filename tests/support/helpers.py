@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.graphs.synthetic import with_backward
 
 
 def diamond() -> Graph:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import tightest
 
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.synthetic import with_backward
 from rematbench.strategies import registry
 from rematbench.tracing.captured import Captured
 

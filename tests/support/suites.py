@@ -7,9 +7,9 @@ from pathlib import Path
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from rematbench.plugins import register_plugins
-from rematbench.resolvers import register_resolvers
-from rematbench.suite import Suite, suite_from
+from rematbench.cli.plugins import register_plugins
+from rematbench.cli.resolvers import register_resolvers
+from rematbench.cli.suite import Suite, suite_from
 
 
 def made(folder: Path, **given: object) -> Suite:

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from rematbench import costmodel, validator
-from rematbench.graphs.errors import Infeasible, NotApplicable
+from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.job import make_strategy
-from rematbench.settings import settings_from
+from rematbench.jobs.job import make_strategy
+from rematbench.jobs.settings import settings_from
 from rematbench.strategies import registry
 from rematbench.strategies.base import ChoosesImplementations, Problem, SupportsWarmUp
 from rematbench.tracing.alternatives import with_alternatives

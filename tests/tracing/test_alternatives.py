@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rematbench import costmodel, validator
-from rematbench.graphs.errors import CaptureError, ExecutionError, GraphError, InvalidPlan
+from rematbench.base.errors import CaptureError, ExecutionError, GraphError, InvalidPlan
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate

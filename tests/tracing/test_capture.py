@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rematbench.base.errors import CaptureError, ConfigError
 from rematbench.graphs.coarsen import coarsen
-from rematbench.graphs.errors import CaptureError, ConfigError
 from rematbench.graphs.ir import Phase
 from rematbench.graphs.plan import program_order
 from rematbench.tracing.trace import capture

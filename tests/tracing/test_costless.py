@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from rematbench.graphs.errors import CaptureError
-from rematbench.graphs.places import FOR_THE_USER
-from rematbench.settings import Settings
-from rematbench.sources import load
-from rematbench.strategies.joint.planner import AnytimeJoint
+from rematbench.base.cache_dirs import FOR_THE_USER
+from rematbench.base.errors import CaptureError
+from rematbench.jobs.settings import Settings
+from rematbench.jobs.sources import load
+from rematbench.strategies.anytime_joint.planner import AnytimeJoint
 from rematbench.strategies.registry import make
 from rematbench.tracing import Captured, Workload, capture
 from rematbench.tracing.alternatives import with_alternatives

@@ -11,7 +11,7 @@ import torch
 from fronts import check_same_graph
 from torch import Tensor, nn
 
-from rematbench.graphs.errors import CaptureError, ConfigError
+from rematbench.base.errors import CaptureError, ConfigError
 from rematbench.graphs.plan import program_order
 from rematbench.tracing import Workload, capture
 from rematbench.validator import measure

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import rematbench.record as command
+import rematbench.cli.record as command
+from rematbench.base.errors import CaptureError
 from rematbench.costmodel.device import peak_of
-from rematbench.graphs.errors import CaptureError
 from rematbench.streams.events import (
     Annotate,
     Call,

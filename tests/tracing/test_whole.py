@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, MultivariateNormal, Normal
 
 from rematbench import validator
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.graphs.plan import program_order
 from rematbench.tracing.captured import Captured, TorchCall
 from rematbench.tracing.trace import FRONTS, capture

@@ -19,8 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import rematbench
 from rematbench import training
-from rematbench.costmodel.device import peak_of, use_numerics
-from rematbench.graphs.errors import (
+from rematbench.base.errors import (
     BudgetError,
     CaptureError,
     ConfigError,
@@ -29,6 +28,7 @@ from rematbench.graphs.errors import (
     NotApplicable,
     PlanError,
 )
+from rematbench.costmodel.device import peak_of, use_numerics
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.plan import Plan
 from rematbench.strategies.checkpoint_all import CheckpointAll

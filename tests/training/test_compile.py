@@ -20,7 +20,7 @@ from torch._inductor import config as inductor_config
 from torch.nn.parallel import DistributedDataParallel
 
 import rematbench
-from rematbench.graphs.errors import (
+from rematbench.base.errors import (
     CaptureError,
     ConfigError,
     ExecutionError,

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import peak_of
-from rematbench.graphs.errors import ConfigError, ExecutionError
 from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.profiles import Profiles

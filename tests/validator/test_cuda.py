@@ -11,14 +11,14 @@ from devices import gpu
 from helpers import recompute_everything
 
 from rematbench import costmodel, validator
+from rematbench.cli.suite import run
 from rematbench.costmodel.device import limit_memory, release, use_numerics
-from rematbench.environment import environment
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
-from rematbench.job import failure
+from rematbench.jobs.job import failure
 from rematbench.strategies.chen import LinearizedGreedy
-from rematbench.suite import run
+from rematbench.suite.environment import environment
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.validator.execute import RandomReplay

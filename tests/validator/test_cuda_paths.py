@@ -16,8 +16,8 @@ import rematbench.costmodel.device
 import rematbench.costmodel.profiled
 import rematbench.validator.check
 import rematbench.validator.replay
+from rematbench.base.errors import ConfigError, is_out_of_memory
 from rematbench.costmodel.device import PeakReading, peak_of, require, use_numerics
-from rematbench.graphs.errors import ConfigError, is_out_of_memory
 from rematbench.graphs.plan import program_order
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured

@@ -12,13 +12,13 @@ from helpers import recompute_everything
 from torch import Tensor, nn
 
 from rematbench import costmodel, validator
+from rematbench.base.errors import CaptureError, InvalidPlan
 from rematbench.costmodel.device import random_state_bytes
-from rematbench.graphs.errors import CaptureError, InvalidPlan
 from rematbench.graphs.files import read_graph, write_graph
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
-from rematbench.parts import memory_parts
+from rematbench.rows.memory_parts import memory_parts
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture

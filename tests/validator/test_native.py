@@ -9,7 +9,7 @@ import pytest
 import torch
 from devices import DEVICES
 
-from rematbench.graphs.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.base.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.planning import CheckpointedRun, CompiledRun
 from rematbench.graphs.simulate import simulate

@@ -11,7 +11,7 @@ from spoiling import Change, judged, larger, missing_term, negative, plan_with, 
 from torch import Tensor, nn
 
 from rematbench import validator
-from rematbench.graphs.errors import InvalidPlan
+from rematbench.base.errors import InvalidPlan
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import with_alternatives

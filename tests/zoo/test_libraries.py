@@ -9,8 +9,8 @@ import torch
 from executed import check_executed
 from fronts import check_same_graph
 
+from rematbench.base.errors import ConfigError
 from rematbench.conf.published import LIBRARIES, of_libraries, sized
-from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.plan import program_order
 from rematbench.strategies.chen import LinearizedSqrt
 from rematbench.tracing import Captured, Workload, capture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.graphs.ir import Phase
 from rematbench.tracing.trace import capture
 from rematbench.zoo import NAMES, make_model

@@ -61,7 +61,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rematbench.graphs.errors import CaptureError
+from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.graphs.kinds import ImplementationTraits, Kind, Refusal, kinds_of
 from rematbench.graphs.plan import program_order

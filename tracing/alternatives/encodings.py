@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rematbench.graphs.errors import ExecutionError
+from rematbench.base.errors import ExecutionError
 from rematbench.tracing.alternatives.bits import pack, planes
 
 ROW = 256

@@ -19,8 +19,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
-from rematbench.graphs.errors import Infeasible, RematbenchError
-from rematbench.graphs.places import FOR_THE_USER
+from rematbench.base.cache_dirs import FOR_THE_USER
+from rematbench.base.errors import Infeasible, RematbenchError
 from rematbench.tracing.halves import Halves, Source, halves_of
 from rematbench.training.compiled import eager, meters
 from rematbench.training.compiled.errors import unwrapped

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
-from rematbench.graphs.errors import ExecutionError
+from rematbench.base.errors import ExecutionError
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.fxhalves import fake_state

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch._dynamo.exc import ShortenTraceback
 
-from rematbench.graphs.errors import RematbenchError
+from rematbench.base.errors import RematbenchError
 
 
 def unwrapped(error: RematbenchError) -> Exception:

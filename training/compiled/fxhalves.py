@@ -17,7 +17,7 @@ from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 
-from rematbench.graphs.errors import NotApplicable
+from rematbench.base.errors import NotApplicable
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.captured import Ref, TorchCall, call_reads
 from rematbench.tracing.halves import Halves

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from rematbench.graphs.errors import ExecutionError
+from rematbench.base.errors import ExecutionError
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.sharing import Share
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel as costs
+from rematbench.base.cache_dirs import cache_root
+from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
-from rematbench.graphs.errors import ConfigError
 from rematbench.graphs.files import plan_document
-from rematbench.graphs.places import cache_root
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Strategy
 from rematbench.training.choice import plan_or_strategy

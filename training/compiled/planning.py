@@ -16,18 +16,18 @@ import numpy as np
 import torch
 
 from rematbench import costmodel as costs
-from rematbench.costmodel.device import random_state_bytes
-from rematbench.graphs.errors import (
+from rematbench.base.cache_dirs import FOR_THE_USER
+from rematbench.base.errors import (
     ConfigError,
     Infeasible,
     NotApplicable,
     PlanError,
     UnwritableError,
 )
+from rematbench.base.kernels import digest
+from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.kernels import digest
-from rematbench.graphs.places import FOR_THE_USER
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, check_draws, simulate

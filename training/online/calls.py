@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rematbench.graphs.errors import ExecutionError
+from rematbench.base.errors import ExecutionError
 from rematbench.tracing.nested import mapped
 from rematbench.tracing.storages import (
     Geometry,

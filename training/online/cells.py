@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rematbench.graphs.errors import ConfigError
+from rematbench.base.errors import ConfigError
 from rematbench.streams.eviction import HEURISTICS, Component
 from rematbench.tracing.storages import Geometry, storage_key
 from rematbench.training.online.profiles import Profile

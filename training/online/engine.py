@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rematbench.graphs.errors import ConfigError, ExecutionError
+from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.profiles import run

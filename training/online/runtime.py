@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import require
-from rematbench.graphs.errors import ConfigError, ExecutionError
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import geometry_of
 from rematbench.training.online.calls import FirstCall, Session

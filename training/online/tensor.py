@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rematbench.graphs.errors import ExecutionError
+from rematbench.base.errors import ExecutionError
 from rematbench.tracing.nested import mapped, tensors_in
 from rematbench.tracing.storages import Geometry
 from rematbench.training.online.cells import Cell

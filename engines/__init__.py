@@ -1,0 +1,1 @@
+"""What planners share and knows no paper."""

@@ -1,0 +1,1 @@
+"""Runtimes that evict and rematerialize while a step runs (DTR, Coop): compiled, and readable."""

@@ -1,0 +1,88 @@
+"""The evicted components of DTR-EqClass: union-find, with simrd's approximation of splits.
+
+An eviction makes a node and joins it with the components of all evicted neighbours. When a
+storage comes back, its cost leaves its component, but the connections that it made stay
+(section 4.2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rematbench.engines.eviction.state import State, kernel
+from rematbench.graphs.ir import IntArray
+
+
+@kernel
+def new_node(s: State, g: int, cost: int) -> None:
+    """Give storage ``g`` a component of its own."""
+    node = s.nodes[s.now.nodes]
+    node.parent, node.cost, node.mark = -1, cost, 0
+    s.storages[g].node = s.now.nodes
+    s.now.nodes += 1
+
+
+@kernel
+def _root(s: State, node: int) -> Any:
+    """The root above ``node``; the whole path points at it afterwards."""
+    root, nodes = node, s.nodes
+    while nodes[root].parent >= 0:
+        s.now.accesses += 1
+        root = nodes[root].parent
+    s.now.accesses += 1
+    while node != root:
+        above = nodes[node].parent
+        nodes[node].parent = root
+        node = above
+    return root
+
+
+@kernel
+def _evicted_neighbours(s: State, g: int) -> int:
+    """Put the evicted neighbours of ``g`` into ``todo``, in order; returns how many."""
+    own = s.storages[g]
+    s.now.accesses += own.reads + own.readers
+    s.now.epoch += 1
+    count = 0
+    for start, length in ((own.parents, own.nparents), (own.children, own.nchildren)):
+        for k in range(start, start + length):
+            other = s.storages[s.flat[k]]
+            if s.resident[s.flat[k]] == 0 and other.mark != s.now.epoch:
+                other.mark = s.now.epoch
+                s.todo[count] = s.flat[k]
+                count += 1
+    return count
+
+
+@kernel
+def component_cost(s: State, g: int) -> Any:
+    """The cost of all evicted components next to ``g``."""
+    cost = 0
+    for i in range(_evicted_neighbours(s, g)):
+        root = s.nodes[_root(s, s.storages[s.todo[i]].node)]
+        if root.mark != s.now.epoch:
+            root.mark = s.now.epoch
+            cost += root.cost
+    return cost
+
+
+@kernel
+def components_evict(s: State, g: int) -> None:
+    """Storage ``g`` was evicted: join it with the components around it."""
+    new_node(s, g, s.storages[g].cost)
+    own = s.storages[g].node
+    for i in range(_evicted_neighbours(s, g)):
+        left, right = _root(s, s.storages[s.todo[i]].node), _root(s, own)
+        if left != right:
+            s.nodes[left].parent = right
+            s.nodes[right].cost += s.nodes[left].cost
+
+
+@kernel
+def components_compute(s: State, fresh: IntArray, count: int) -> None:
+    """The storages ``fresh[:count]`` are resident again."""
+    for i in range(count):
+        storage = s.storages[fresh[i]]
+        _root(s, storage.node)  # simrd walks the path twice, and counts both
+        s.nodes[_root(s, storage.node)].cost -= storage.cost
+        storage.node = -1

@@ -1,0 +1,301 @@
+"""Schedules and bounds for graphs that are too large, or too wide, for programs of all stages.
+
+First a bound: what the budget costs from the fullest moments on (:mod:`moments`). What that
+keeps in memory makes the first schedule; then annealing, local search, until the gap closes or
+time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from rematbench.base.clock import planning_seconds
+from rematbench.engines.eviction import runtime as dtr
+from rematbench.engines.intervals.blocks import Blocks
+from rematbench.engines.intervals.edits import resume
+from rematbench.engines.intervals.improve import LARGE, RESTART, Improver
+from rematbench.engines.intervals.memory import peak, profile
+from rematbench.engines.intervals.moments import (
+    Window,
+    best_windows,
+    crowded_moments,
+    window,
+)
+from rematbench.engines.intervals.net import (
+    State,
+    start,
+)
+from rematbench.engines.intervals.segments import segmentations
+from rematbench.engines.lp.solver import SOLVER
+from rematbench.engines.plans.stages import BoolArray
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.ir import IntArray
+from rematbench.strategies.base import Problem, Solution, without_plan
+
+TRIVIAL = "trivial: every op once"
+ROOMS = (1.0, 0.99, 0.98, 0.96, 0.93, 0.89, 0.84, 0.78, 0.7, 0.6)
+"""Shares of the budget for which the program of one moment is asked what to keep: it does not
+know what recomputing needs near that moment."""
+MOMENTS, FEW = 12, 4
+"""Moments between which windows are looked at; fewer in large graphs."""
+HUGE = 20_000
+"""Ops from which there is no program of the whole graph."""
+HALVINGS = 3
+"""Shares that are tried between one that fits and one that does not."""
+
+
+def warm_up() -> None:
+    """Compile the kernels."""
+    graph = unit_chain(8)
+    search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, planning_seconds(), 0.0)
+    search.deadline = inf
+    empty = start(search.net, search.resident)
+    for _ in search.first(empty):
+        pass
+    search.window = window(search.net, search.resident, 6, 8, len(search.net.cost), inf)
+    search._keeps(1.0, mend=True)
+    search.drop_greedily(empty)
+    dtr.warm_up()
+    for steps in (search.soft(0.0), search.hard(0.0)):
+        for _ in steps:
+            pass
+
+
+class IntervalSearch(Improver):
+    """A search for the cheapest schedule within a budget, at any size.
+
+    Args:
+        problem: any graph whose ops overwrite nothing; warm starts are taken.
+        budget: in bytes.
+        started: by :func:`~rematbench.base.clock.planning_seconds`.
+        gap: relative gap that is good enough.
+
+    Attributes:
+        bound_by: how the bound was found.
+        window: of the best moment, or None.
+        by_blocks: do blocks say what to keep, or a program of the whole graph?
+    """
+
+    def __init__(self, problem: Problem, budget: int, started: float, gap: float) -> None:
+        super().__init__(problem, budget, started, gap)
+        self.progress.bound = self.least
+        self.bound_by = TRIVIAL
+        self.window: Window | None = None
+        self.by_blocks = len(self.net.cost) > LARGE
+        self._closed = False
+
+    def room(self, moment: int) -> int:
+        """Bytes that an op leaves for what earlier ones have written, what it reads included."""
+        fixed = self.net.written[moment] + self.net.workspace[moment]
+        return self.budget - self.resident - int(fixed)
+
+    def run(self, polish: bool = True) -> None:
+        """Bound, first schedules, annealing.
+
+        Args:
+            polish: go on after the first schedules.
+        """
+        self.take_warm_starts()
+        empty = start(self.net, self.resident)
+        levels = np.asarray(profile(empty))
+        self.prove(levels)
+        if self.progress.bound == inf:
+            return
+        for _ in self.first(empty):
+            if self._over():
+                return
+        for _ in self.anneal() if polish else ():
+            if self._over():
+                return
+
+    def solution(self, variant: str | None) -> Solution:
+        """The best plan.
+
+        Raises:
+            Infeasible: it is proven that there is none.
+            Stopped: none was found in time.
+        """
+        progress = self.progress
+        if progress.plan is None:
+            proven = f"graph {self.graph.name!r}" if progress.bound == inf else None
+            raise without_plan(self.problem, proven, progress.leanest)
+        ways = {len(op.implementations) for op in self.graph.ops}
+        return Solution(
+            progress.plan,
+            min(progress.bound, progress.cost),
+            "any" if ways == {1} else "9",
+            variant=variant,
+            solver=SOLVER,
+            seconds=planning_seconds() - progress.started,
+            details=self.details(),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """What goes into the row's ``extra``."""
+        return {**self.progress.details(), "bound_by": self.bound_by}
+
+    def _over(self) -> bool:
+        self.progress.rest()
+        return planning_seconds() > self.deadline or self.progress.closed()
+
+    def prove(self, levels: IntArray) -> None:
+        """A bound: from the fullest moment on, then by windows."""
+        count, net = len(self.net.cost), self.net
+        fullest = int(np.argmax(levels))
+        if self.by_blocks:
+            self.prove_by_blocks(fullest)
+        if count > HUGE:
+            return
+        self.window = window(
+            net, self.resident, self.budget, fullest, count, self.deadline, self.problem.seed
+        )
+        self.proven(self.window.cost, "one moment: its memory's price in recomputation")
+        if self.progress.bound == inf:
+            return
+        now = planning_seconds()
+        until = now + min(0.1 * max(0.0, self.deadline - now), 60.0)
+        many = FEW if count > LARGE else MOMENTS
+        moments = crowded_moments(levels, self.budget, many)
+        total, found = best_windows(
+            net, self.resident, self.budget, moments, until, self.problem.seed
+        )
+        self.proven(total, f"windows of the timeline: {len(found)}")
+        if found and found[0].cost > self.window.cost and not self.by_blocks:
+            self.window = found[0]
+
+    def prove_by_blocks(self, fullest: int) -> None:
+        """A bound: those of the blocks before a moment, added up."""
+        self.window = Window(fullest, len(self.net.cost), 0.0, None)
+        kinds, count = len(self.blocks.kinds), len(self.blocks.kind_of)
+        bound = self.blocks.bound(self.room(fullest))
+        self.proven(bound, f"blocks' bounds added up: {count} blocks of {kinds} kinds")
+
+    def proven(self, cost: float, how: str) -> None:
+        """So much recomputation is unavoidable."""
+        bound = float(self.least + cost)
+        if bound > self.progress.bound:
+            self.progress.raise_bound(bound)
+            self.bound_by = how
+
+    def first(self, empty: State) -> Iterator[None]:
+        """Schedules that keep what the bound's program keeps; else of annealing, or greedy drops.
+
+        The program does not know what recomputing needs near its moment: it is asked for less
+        than the budget until its schedule fits, and then for a little more again.
+        """
+        if len(self.net.cost) <= LARGE:
+            yield from self.soft(min(1.0, 0.05 * self.problem.time_limit))
+        if self.graph.loss_index is None and len(self.net.cost) <= LARGE:
+            return  # without a loss there is no one moment that all must pass: anneal
+        if not self.by_blocks:
+            yield from self._shares()
+        yield from self._shares_of_blocks()
+        yield from self._cut(empty)
+        if not self.found:
+            yield from self.take_known()
+        if not self.found:
+            yield from self.soft(RESTART * self.problem.time_limit, self._leanest)
+        if not self.found and self.window is not None:
+            self._keeps(ROOMS[2], mend=True)
+            yield
+        if not self.found:
+            self.drop_greedily(empty)
+            yield
+
+    def _shares_of_blocks(self) -> Iterator[None]:
+        """The same by blocks, which takes no time; closed ones where open ones do not fit."""
+        by_blocks, self.by_blocks = self.by_blocks, True
+        for self._closed in (False, True):
+            if self._closed and self.found:
+                break
+            yield from self._shares()
+        self.by_blocks = by_blocks
+
+    def _shares(self) -> Iterator[None]:
+        """The largest share of the budget for which what the program keeps fits."""
+        fits, fails = 0.0, 1.0
+        for share in ROOMS if self.window is not None else ():
+            if self._keeps(share):
+                fits = share
+                break
+            fails = share
+            yield
+        for _ in range(HALVINGS if fits else 0):
+            share = (fits + fails) / 2
+            if self._keeps(share):
+                fits = share
+            else:
+                fails = share
+            yield
+        if fits and fails > fits:
+            self._keeps(fails, mend=True)
+            yield
+
+    def _cut(self, empty: State) -> Iterator[None]:
+        """Schedules of segments; the leanest is annealed where none fits."""
+        moment, leanest = int(np.argmax(profile(empty))), empty
+        for kept in segmentations(self.net, moment):
+            state = start(self.net, self.resident)
+            if not resume(self.net, state, moment, kept):
+                continue
+            self.progress.see(int(peak(state)))
+            if peak(state) <= self.budget:
+                self.see(state)
+                self.sweep(state)
+            if peak(state) < peak(leanest):
+                leanest = state
+            yield
+        if not self.found and leanest is not empty:
+            self._leanest = leanest
+            yield from self.soft(RESTART * self.problem.time_limit, leanest)
+
+    def _keeps(self, share: float, mend: bool = False) -> bool:
+        """Does a schedule by the program, with a share of the budget, fit?"""
+        state = self._kept(share)
+        if state is None:
+            return False
+        self.progress.see(int(peak(state)))
+        if peak(state) <= self.budget:
+            self.see(state)
+            self.sweep(state)
+            return True
+        return mend and self.mend(state)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Before the best moment."""
+        assert self.window is not None
+        return Blocks.of(self.net, self.window.first)
+
+    def _kept(self, share: float) -> State | None:
+        """A schedule that keeps at the best moment what a share of the budget has room for."""
+        assert self.window is not None
+        kept = self.keeping(self.window.first, share)
+        if kept is None:
+            return None
+        state = start(self.net, self.resident)
+        done = resume(self.net, state, self.window.first, kept)
+        return state if done else None
+
+    def keeping(self, moment: int, share: float) -> BoolArray | None:
+        """What to keep at a moment, per value; None if nothing fits.
+
+        Large graphs are planned by blocks, whose programs are small.
+        """
+        if self.by_blocks:
+            return self.blocks.keeping(share * self.room(moment), self._closed)
+        found = window(
+            self.net,
+            self.resident,
+            self.resident + share * (self.budget - self.resident),
+            moment,
+            len(self.net.cost),
+            self.deadline,
+            self.problem.seed,
+        )
+        return None if found.kept is None else found.kept >= 0.5

@@ -1,0 +1,1 @@
+"""Computes and implementations chosen together: search and bounds."""

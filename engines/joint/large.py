@@ -1,0 +1,260 @@
+"""Plans of graphs too large for matrices of stages: the interval search, with ways chosen.
+
+A program of one moment (:mod:`rematbench.engines.joint.windows`) says which groups of ways to
+use. With one way per op left, the graph is one for
+:mod:`rematbench.strategies.intervals`; its schedule then runs in the fastest ways that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property, partial
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from rematbench.base.clock import planning_seconds
+from rematbench.engines.intervals.moments import best_chain, crowded_moments
+from rematbench.engines.intervals.planner import TRIVIAL, IntervalSearch
+from rematbench.engines.joint.kernels import Implementations, fastest, leanest
+from rematbench.engines.joint.run import UNLIMITED, PlanningRun
+from rematbench.engines.joint.ways import Ways
+from rematbench.engines.joint.windows import Windows
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.simulate import Trace, simulate
+from rematbench.strategies.base import Problem
+
+LARGE, HUGE = 1_000, 4_000
+"""Ops from which on graphs are planned in this way first, and in this way only."""
+INTERVALS, AGAIN = 0.15, 0.5
+"""Share of the time for this way, where it is not the only one; and of the rest, without a plan."""
+SHARES = (1.0, 0.9, 0.97, 0.8)
+"""Of the room at the loss for which a choice of groups is asked: the program does not know what
+computing again needs."""
+MOMENTS, PROVING = 4, 0.1
+"""Moments between which windows are looked at, and the share of the time for them."""
+FIRST = 0.15
+"""Share of the remaining time for the first schedules of a choice."""
+
+
+def resolved(ways: Ways, choice: IntArray) -> Graph:
+    """The graph with the leanest way of each op's group that overwrites nothing."""
+    tables, ops = ways.graph.tables, list(ways.graph.ops)
+    for number, group in enumerate(choice.tolist()):
+        members = ways.members[group].tolist() if len(ways.groups(number)) else []
+        fair = [way for way in members if not (tables.overwritten_by[way] >= 0).any()]
+        first = int(tables.op_first[number])
+        way = min(fair, key=lambda w: (ways.extra[w], tables.cost[w]), default=first)
+        implementation = ops[number].implementations[way - first]
+        ops[number] = replace(ops[number], implementations=(implementation,))
+    return replace(ways.graph, ops=tuple(ops))
+
+
+def completed(ways: Ways, choice: IntArray, ops: IntArray, limit: int) -> tuple[Plan, Trace]:
+    """The plan that computes some ops in order, in the fastest ways that fit.
+
+    What is computed again is so by its own values, if that fits.
+
+    Args:
+        choice: per op, its group.
+        ops: numbers of ops, each again and again.
+        limit: in bytes.
+    """
+    alone = ways.arrays._replace(recompute_group=np.full_like(ways.recompute_group, -1))
+    plan, trace = _completed(ways, ways.arrays, choice, ops, limit)
+    if trace.peak_bytes > limit:
+        plan, trace = _completed(ways, alone, choice, ops, limit)
+    return plan, trace
+
+
+def _completed(
+    ways: Ways, arrays: Implementations, choice: IntArray, ops: IntArray, limit: int
+) -> tuple[Plan, Trace]:
+    graph, none = ways.graph, np.full_like(choice, -1)
+    lean, legal = leanest(ops, choice, none, arrays)
+    there = lean >= 0
+    codes = with_frees(graph, lean[there])
+    during = simulate(graph, Plan.from_codes(graph, codes)).bytes_during[codes >= 0]
+    fast = fastest(lean[there], legal[there], during, limit, arrays)
+    plan = Plan.from_codes(graph, with_frees(graph, fast))
+    return plan, simulate(graph, plan)
+
+
+def ops_of(graph: Graph, plan: Plan) -> IntArray:
+    """The ops that a plan computes, in order."""
+    codes = plan.codes(graph)
+    return graph.tables.op_of[codes[codes >= 0]]
+
+
+Take = Callable[[IntArray, IntArray], object]
+"""Called with a choice of groups, and the ops of a schedule in order."""
+
+
+class ChoiceSearch:
+    """The interval search of one choice of groups.
+
+    Args:
+        problem: what is asked.
+        ways: the allowed ways.
+        choice: per op, its group.
+        gap: relative gap at which to stop.
+        take: called with each better schedule.
+    """
+
+    def __init__(
+        self, problem: Problem, ways: Ways, choice: IntArray, gap: float, take: Take
+    ) -> None:
+        assert problem.budget is not None
+        self.choice, self._take = choice, take
+        self._graph = resolved(ways, choice)
+        self._told = inf
+        asked = replace(
+            problem,
+            graph=self._graph,
+            captured=None,
+            warm_starts=(),
+            report=self._tell,
+            hand_over=lambda solution: None,  # its plan is of another graph
+        )
+        self.search = IntervalSearch(asked, problem.budget, planning_seconds(), gap)
+
+    def _tell(self, words: str) -> None:
+        progress = self.search.progress
+        if progress.plan is not None and progress.cost < self._told:
+            self._told = progress.cost
+            self._take(self.choice, ops_of(self._graph, progress.plan))
+
+    @property
+    def cost(self) -> float:
+        """Of the best schedule, in the leanest ways."""
+        return self.search.progress.cost
+
+    def begin(self, deadline: float) -> None:
+        """First schedules."""
+        self.search.deadline = deadline
+        self.search.run(polish=False)
+
+    def go_on(self, deadline: float) -> Iterator[None]:
+        """Better ones, a step each, until the gap is closed."""
+        self.search.deadline = deadline
+        for _ in self.search.anneal():
+            yield
+            if planning_seconds() > deadline or self.search.progress.closed():
+                return
+
+
+class LargeRun(PlanningRun):
+    """A planning run of a large graph.
+
+    Of more than :data:`HUGE` ops, no step of it grows with the square of the ops. Where no op has
+    a choice of ways, schedules are all there is to find, and intervals find them faster.
+    """
+
+    _bound_by = TRIVIAL
+
+    def _search(self) -> None:
+        """By intervals; what is left of the time, with matrices, where these are small enough."""
+        ops = len(self.problem.graph.ops)
+        if len(self.ways.members) <= ops or ops > HUGE:
+            self._by_intervals()
+            return
+        end = self._deadline
+        for share in (INTERVALS, AGAIN):
+            if self.progress.plan is None and self.progress.bound < inf:
+                self._deadline = planning_seconds() + share * (end - planning_seconds())
+                self._by_intervals()
+        self._deadline = end
+        if not self.progress.closed():
+            self._by_matrices()
+
+    def _by_intervals(self) -> None:
+        """Each choice's first schedules, then annealing of one after the other, cheapest first."""
+        graph, first = self.problem.graph, self.ways.group_at[:-1].copy()
+        self._complete(first, np.arange(len(graph.ops)))  # what nobody reads is left out
+        if self.problem.budget is None or self.progress.closed():
+            return
+        assert graph.loss_index is not None
+        searches: list[ChoiceSearch] = []
+        for choice in self._choices(graph.loss_index, first):
+            problem = replace(self.problem, time_limit=self._left)
+            search = ChoiceSearch(problem, self.ways, choice, self._gap, self._complete)
+            search.begin(planning_seconds() + FIRST * self._left)
+            self._rest()
+            searches.append(search)
+            if self.progress.closed():
+                return
+        if not searches or self.progress.bound == inf:
+            return
+        self._prove(graph.loss_index)
+        for search in sorted(searches, key=lambda search: search.cost):
+            for _ in search.go_on(self._deadline):
+                self._rest()
+                if self.progress.closed():
+                    return
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.ways, self._limit, self.problem.seed)
+
+    def _rest(self) -> None:
+        self.progress.rest()
+
+    def _complete(self, choice: IntArray, ops: IntArray) -> None:
+        """A schedule: is it the best plan?"""
+        plan, trace = completed(self.ways, choice, ops, self._limit)
+        self.progress.see(trace.peak_bytes)
+        if trace.peak_bytes <= self._limit:
+            self.progress.offer(trace.cost, plan)
+
+    def _choices(self, moment: int, first: IntArray) -> Iterator[IntArray]:
+        """Choices of groups to plan with, each once; the last one is the first groups."""
+        seen: set[bytes] = set()
+        for share in SHARES:
+            if not self._left:
+                break
+            end = len(self.problem.graph.ops)
+            advice = self._windows.solve(moment, end, self._deadline, share)
+            if share == 1.0 and advice is not None:
+                self._proven(advice.cost, "one moment: its memory's price")
+            if advice is None or advice.cost == inf:
+                continue
+            if advice.choice.tobytes() not in seen:
+                seen.add(advice.choice.tobytes())
+                yield advice.choice
+        if first.tobytes() not in seen and self._left and self.progress.bound < inf:
+            yield first
+
+    def _prove(self, loss: int) -> None:
+        """A bound by windows of the timeline."""
+        graph = self.problem.graph
+        plan, _ = _completed(
+            self.ways,
+            self.ways.arrays,
+            self.ways.group_at[:-1],
+            np.arange(len(graph.ops)),
+            UNLIMITED,
+        )
+        trace = simulate(graph, plan)
+        computes = trace.codes >= 0
+        levels = np.zeros(len(graph.ops), dtype=np.int64)
+        levels[graph.tables.op_of[trace.codes[computes]]] = trace.bytes_during[computes]
+        levels[[op for op in range(len(levels)) if not self._windows.is_moment(op)]] = 0
+        moments = sorted({loss, *crowded_moments(levels, self._limit, MOMENTS)})
+        until = planning_seconds() + PROVING * self._left
+        total, found = best_chain(
+            [*moments, len(levels)], partial(self._windows.solve, deadline=until), until
+        )
+        self._proven(total, f"windows of the timeline: {len(found)}")
+
+    def _proven(self, cost: float, how: str) -> None:
+        bound = self.ways.least_cost + cost
+        if bound > self.progress.bound:
+            self.progress.raise_bound(bound)
+            self._bound_by = how
+
+    def details(self) -> dict[str, Any]:
+        """What goes into the row's ``extra``."""
+        return {**super().details(), "bound_by": self._bound_by}

@@ -1,0 +1,1 @@
+"""From what is computed, or kept, to a plan."""

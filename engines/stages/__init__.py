@@ -1,0 +1,1 @@
+"""Schedules by stages, as Checkmate writes them: search, and programs with rows on demand."""

@@ -1,0 +1,1 @@
+"""Graphs that no model was captured for: synthetic, layered, layer by layer."""

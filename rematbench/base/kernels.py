@@ -1,0 +1,112 @@
+"""Kernels: functions that numba compiles, and that stay compiled on disk until they change.
+
+Numba's own cache looks at the file of the compiled function alone, so that it would go on with a
+callee, or a constant, of another file as it was. Here each kernel is kept in a folder named by the
+code of its module and of all that this imports of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+from rematbench.base.cache_dirs import cache_root, code_hashes, is_installed_file
+from rematbench.base.code_hash import locate
+
+Function = Callable[..., Any]
+# Versions of a module's kernels that are kept, the latest ones.
+_KEPT = 5
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function with ``numba.njit``; it may call other kernels, of any module.
+
+    Other threads may run meanwhile: HiGHS asks Python now and then whether to stop, and would wait.
+    """
+    folder = _folder(function.__module__, function.__code__.co_filename)
+    with _numba_folder(folder):
+        compiled: Function = numba.njit(cache=folder is not None, nogil=True)(function)
+    return compiled
+
+
+@contextlib.contextmanager
+def _numba_folder(folder: Path | None) -> Iterator[None]:
+    """Numba chooses a function's folder when it meets the function."""
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = "" if folder is None else str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+@cache
+def _folder(module: str, file: str) -> Path | None:
+    """Where a module's kernels are kept; None where nothing can be written."""
+    root = cache_root()
+    if root is None:
+        return None
+    folder = root / f"{module}-{digest(module, file)}"
+    try:
+        if not folder.exists():
+            folder.mkdir()
+            _prune(root, module)
+    except OSError:
+        return None
+    return folder
+
+
+def _prune(root: Path, module: str) -> None:
+    older = sorted(root.glob(f"{module}-*"), key=lambda place: place.stat().st_mtime)
+    for place in older[:-_KEPT]:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def digest(module: str, file: str) -> str:
+    """A hash of what a module and all that it imports of ours execute.
+
+    Args:
+        module: its full name; others of its top-level package are ours, and so is what is not
+            installed at all.
+        file: its path.
+    """
+    hashes = code_hashes()
+    found: dict[str, str] = {}
+    waiting = [(module, file)]
+    while waiting:
+        name, path = waiting.pop()
+        code = hashes.of(path)
+        found[name] = code.hash
+        package = name if Path(path).stem == "__init__" else name.rpartition(".")[0]
+        for imported in code.imports:
+            if imported.startswith("."):
+                imported = importlib.util.resolve_name(imported, package)
+            own = imported.partition(".")[0] == module.partition(".")[0]
+            place = _located(imported) if own or not _is_installed(imported) else None
+            if place is not None and imported not in found:
+                found[imported] = ""
+                waiting.append((imported, place))
+    hashes.save()
+    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16]
+
+
+@cache
+def _located(module: str) -> str | None:
+    place = locate(module)
+    return place if place is not None and place.endswith(".py") else None
+
+
+@cache
+def _is_installed(module: str) -> bool:
+    top = module.partition(".")[0]
+    place = locate(top)
+    return place is None or is_installed_file(place)

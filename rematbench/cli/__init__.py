@@ -1,0 +1,1 @@
+"""The commands: Hydra, sweeps, help, what a terminal shows."""

@@ -1,0 +1,86 @@
+"""The commands' front doors: what they do before they import anything that takes long.
+
+Each answers ``--help`` and ``--version`` at once, and leaves quietly when it is interrupted while
+it loads.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+
+from rematbench.base.start import INTERRUPTED, catch_interrupts
+
+
+def run(name: str, module: str) -> None:
+    """A command, from its arguments to its exit.
+
+    Args:
+        name: of the command.
+        module: has its ``main``.
+    """
+    given = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):  # names beyond what the terminal can show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if "--version" in given:
+        from rematbench.cli.helps import version_text
+
+        print(version_text())
+        return
+    if {"--help", "-h"} & set(given):
+        from rematbench.cli.helps import help_text
+
+        print(help_text(name, given))
+        return
+    import importlib
+
+    main = importlib.import_module(module).main
+    catch_interrupts()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has gone
+        raise
+    except OSError as error:
+        from rematbench.base.errors import tell_os_error
+
+        print(f"{name}: {tell_os_error(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def rematbench() -> None:
+    """``rematbench`` and ``python -m rematbench``."""
+    run("rematbench", "rematbench.cli.app")
+
+
+def fit() -> None:
+    """``rematbench-fit``."""
+    run("rematbench-fit", "rematbench.cli.fit")
+
+
+def max_batch() -> None:
+    """``rematbench-max-batch``."""
+    run("rematbench-max-batch", "rematbench.cli.max_batch")
+
+
+def record() -> None:
+    """``rematbench-record``."""
+    run("rematbench-record", "rematbench.cli.record")
+
+
+def suite() -> None:
+    """``rematbench-suite``."""
+    run("rematbench-suite", "rematbench.cli.suite")
+
+
+def report() -> None:
+    """``rematbench-report``."""
+    run("rematbench-report", "rematbench.report.app")
+
+
+def verify() -> None:
+    """``rematbench-verify``."""
+    run("rematbench-verify", "rematbench.cli.verify")

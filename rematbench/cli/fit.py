@@ -1,0 +1,240 @@
+"""``rematbench-fit``: "I have this model and 8 GiB": a plan to train with, and the code to paste.
+
+Several strategies plan within the memory, ordinary training first; the cheapest plan wins. With
+``largest_batch=true`` each searches its largest batch, as ``rematbench-max-batch`` does, and the
+largest wins. The run folder gets the winner's row, plan and graph, and ``train.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rematbench.base.errors import ConfigError
+from rematbench.cli.app import command, run_job
+from rematbench.cli.hydra_task import JobTask
+from rematbench.cli.max_batch import Question, answer
+from rematbench.cli.terminal import size
+from rematbench.conf.published import LIBRARIES
+from rematbench.graphs.budget import parse_bytes
+from rematbench.graphs.files import write_bytes
+from rematbench.jobs.settings import Settings, flag, whole
+from rematbench.rows.row import Row, format_row, write_row
+from rematbench.strategies.registry import entry
+from rematbench.worker.cache import copy_files
+
+_ORDINARY = "checkpoint_all"
+_SGD = "torch.optim.SGD(model.parameters(), lr=0.1)"
+# What makes each optimizer: an import, and the call.
+_OPTIMIZERS = {
+    "none": ("import torch\n", _SGD),
+    "sgd": ("import torch\n", _SGD),
+    "momentum": ("import torch\n", "torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)"),
+    "adamw": ("import torch\n", "torch.optim.AdamW(model.parameters(), lr=1e-4)"),
+    "adamw8bit": (
+        "import bitsandbytes\nimport torch\n",
+        "bitsandbytes.optim.AdamW8bit(model.parameters(), lr=1e-4)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What is asked.
+
+    Attributes:
+        memory: bytes of the device.
+        reserve: bytes of it that a step does not see (optimizer state).
+        strategies: names, in the order in which they are asked.
+        largest_batch: the largest batch, rather than the cheapest plan at the given one.
+        least: the smallest batch tried.
+    """
+
+    memory: int
+    reserve: int
+    strategies: tuple[str, ...]
+    largest_batch: bool
+    least: int
+
+    @property
+    def budget(self) -> int:
+        """Bytes that the plan may use."""
+        return self.memory - self.reserve
+
+
+def request_from(config: Mapping[str, Any], settings: Settings) -> FitRequest:
+    """Read the command's own keys.
+
+    Raises:
+        ConfigError: one is bad, or the model is not PyTorch's.
+    """
+    if not settings.captured:
+        raise ConfigError(f"model={settings.model['name']}: only a PyTorch model can be trained")
+    if config["budget"] is not None:
+        raise ConfigError(f"budget={config['budget']}: give memory (and reserve) instead")
+    memory, reserve = (_bytes(key, config[key]) for key in ("memory", "reserve"))
+    if reserve >= memory:
+        raise ConfigError(
+            f"reserve={config['reserve']} leaves nothing of memory={config['memory']}"
+        )
+    largest = flag("largest_batch", config["largest_batch"])
+    names = config["strategies"]
+    if not isinstance(names, list):
+        raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,anytime]")
+    asked = tuple(dict.fromkeys([_ORDINARY, settings.strategy, *map(str, names)]))
+    least = 1 if config["least"] is None else whole("least", config["least"], 1)
+    return FitRequest(memory, reserve, asked, largest, least)
+
+
+def _bytes(key: str, given: Any) -> int:
+    return 0 if str(given).strip().lower() in ("0", "0b") else parse_bytes(key, given)
+
+
+def with_strategy(settings: Settings, name: str) -> Settings:
+    """The same job by another strategy, with its default options.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name == settings.strategy:
+        return settings
+    found = entry(name, f"strategies: {name}")
+    return replace(settings, strategy=name, target=found.path, options=found.defaults)
+
+
+def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False) -> Row:
+    """Ask each strategy and write the winner's files, row and code.
+
+    Returns:
+        The winner's row, with ``fit`` in its ``extra``; the leanest one's where none fits.
+
+    Raises:
+        RematbenchError: the configuration is bad, or the model cannot be captured.
+    """
+    settings = replace(settings, trains_on=_device(settings))
+    jobs = [with_strategy(settings, name) for name in asked.strategies]
+    with TemporaryDirectory() as scratch:
+        rows: list[Row] = []
+        for number, job in enumerate(jobs):
+            place = Path(scratch, str(number))
+            place.mkdir()
+            rows.append(_ask(asked, job, place, force))
+            if rows[0]["status"] == "ok" and not asked.largest_batch:
+                break  # ordinary training fits, and nothing is cheaper
+        best = min(range(len(rows)), key=lambda i: _rank(asked, rows[i]))
+        copy_files(Path(scratch, str(best)), folder)
+    row = rows[best]
+    facts: dict[str, Any] = {
+        "memory_bytes": asked.memory,
+        "reserve_bytes": asked.reserve,
+        "tried": [_told(each) for each in rows],
+    }
+    row["extra"]["fit"] = facts
+    write_row(folder / "row.json", row)
+    (folder / "train.py").unlink(missing_ok=True)  # of an earlier run
+    if row["status"] == "ok":
+        write_bytes(folder / "train.py", code(asked, settings, row, folder / "plan.json").encode())
+    return row
+
+
+def _ask(asked: FitRequest, settings: Settings, folder: Path, force: bool) -> Row:
+    if not asked.largest_batch:
+        return run_job(replace(settings, budget=asked.budget), folder, force)
+    question = Question(asked.budget, "batch_size", asked.least, 1)
+    return answer(question, settings, folder, force)
+
+
+def _rank(asked: FitRequest, row: Row) -> tuple[Any, ...]:
+    """Smallest is best."""
+    infinite = float("inf")
+    overhead = infinite if row["overhead"] is None else row["overhead"]
+    batch = -(row["batch_size"] or 0) if asked.largest_batch else 0
+    return (row["status"] != "ok", batch, overhead, row["peak_bytes"] or infinite)
+
+
+def _device(settings: Settings) -> str:
+    """Where the printed code trains: on the device whose trace the plan is of."""
+    return "cuda" if settings.device == "cuda" else "cpu"
+
+
+def _told(row: Row) -> dict[str, Any]:
+    return {
+        key: row[key]
+        for key in ("strategy", "status", "reason", "batch_size", "overhead", "peak_bytes")
+    }
+
+
+def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
+    """What to paste into a training script."""
+    model = settings.model | {"batch_size": row["batch_size"]}
+    options = dict(model.get("options") or {})
+    options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
+    if model["kind"] in LIBRARIES:
+        own = ("config", "arch", "task", "size", "dtype")
+        options |= {key: model[key] for key in own if model.get(key) is not None}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    cast = model["kind"] not in LIBRARIES and model.get("dtype")  # a library's model is made so
+    python = model["kind"] == "python"
+    make = "make_python_model" if python else "make_model"
+    name = model["target"] if python else model["name"]
+    what = "ordinary training fits" if row["strategy"] == _ORDINARY else row["strategy"]
+    # `apply` sees the step alone.
+    budget = asked.budget - row["extra"].get("memory", {}).get("optimizer", 0)
+    imported, made = _OPTIMIZERS[settings.optimizer]
+    return f"""\
+# {what}: simulated peak {size(row["peak_bytes"])} of {size(asked.budget)}, overhead \
+{row["overhead"]:+.1%}, batch {row["batch_size"]}
+import random
+
+import numpy as np
+{imported}
+from rematbench.zoo import {make}
+from rematbench import apply
+
+device = {_device(settings)!r}  # the plan is of this device's trace
+torch.manual_seed({settings.seed})
+random.seed({settings.seed})
+np.random.seed({settings.seed % 2**32})
+workload = {make}({name!r}{given}){f".cast(torch.{model['dtype']})" if cast else ""}
+model, loss = workload.module.to(device), workload.loss
+with torch.device(device):
+    example = workload.make_batch()
+step = apply(model, loss, example, {str(plan)!r}, {budget}, costmodel={row["costmodel"]!r})
+
+optimizer = {made}
+for _ in range(3):
+    with torch.device(device):
+        batch = workload.make_batch()  # your data here: tensors like those of the example
+    optimizer.zero_grad()
+    value = step(*batch)  # instead of loss(model, *batch).backward()
+    optimizer.step()
+    print(value.item())
+"""
+
+
+def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
+    row = fit(request_from(config, settings), settings, folder, flag("force", config["force"]))
+    row["extra"]["fit"]["code"] = str(folder / "train.py") if row["status"] == "ok" else None
+    write_row(folder / "row.json", row)
+    return row
+
+
+def _show(row: Row) -> None:
+    print(format_row(row, extra=False))
+    if row["extra"].get("memory"):
+        parts = ", ".join(f"{name} {size(held)}" for name, held in row["extra"]["memory"].items())
+        print(f"\nAt the peak: {parts}")
+    if row["extra"].get("fit", {}).get("code"):
+        print(f"\n{Path(row['extra']['fit']['code']).read_text()}", end="")
+
+
+def main() -> None:
+    """The ``rematbench-fit`` command."""
+    command("rematbench-fit", "fit", JobTask(_work, show=_show))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""``rematbench-verify GRAPH PLAN``: replay a plan file in the reference simulator."""
+
+from __future__ import annotations
+
+import sys
+
+from rematbench.base.errors import InvalidPlan, PlanError, RematbenchError
+from rematbench.base.origin import one_line, printable
+from rematbench.cli.arguments import Arguments
+from rematbench.graphs.builders.synthetic import with_backward
+from rematbench.graphs.files import read_graph, read_plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import check_draws, simulate
+from rematbench.rows.memory_parts import memory_parts
+from rematbench.rows.provenance import commit, now, versions
+from rematbench.rows.row import Row, format_row, make_row
+
+
+def verify(graph: Graph, plan: Plan) -> Row:
+    """The row of a plan as simulated; ``failed`` with the reason where it is invalid.
+
+    A plan for a forward-only graph may be for the graph itself, or for ``with_backward`` of it.
+
+    Raises:
+        PlanError: the plan is for another graph.
+    """
+    if plan.graph != graph.name:
+        raise PlanError(
+            f"the plan is for graph {plan.graph!r}, not for {graph.name!r}; give the graph that "
+            "it was made for"
+        )
+    if any(s.op not in graph.op_index for s in plan.statements if hasattr(s, "op")):
+        graph = with_backward(graph)
+    base = simulate(graph, program_order(graph))
+    row = make_row(
+        model=graph.name,
+        graph_hash=graph.hash,
+        ops=len(graph.ops),
+        values=len(graph.values),
+        strategy=plan.strategy or None,
+        budget_bytes=plan.budget_bytes,
+        cost_unit=graph.cost_unit,
+        checkpoint_all_cost=base.cost,
+        checkpoint_all_peak_bytes=base.peak_bytes,
+        costmodel="given",
+        versions=versions(),
+        commit=commit(),
+        utc=now(),
+        extra={"floor_bytes": graph.floor_bytes(), "resident_bytes": graph.resident_bytes},
+    )
+    try:
+        trace = simulate(graph, plan)
+        check_draws(graph, plan)
+    except InvalidPlan as error:
+        return row | {"status": "failed", "reason": one_line(error)}
+    row["extra"]["memory"] = memory_parts(graph, trace, None)
+    fits = plan.budget_bytes is None or trace.peak_bytes <= plan.budget_bytes
+    return row | {
+        "status": "ok" if fits else "infeasible",
+        "reason": None if fits else f"the plan peaks at {trace.peak_bytes} bytes, over its budget",
+        "cost": trace.cost,
+        "overhead": trace.cost / base.cost - 1 if base.cost else None,
+        "recomputations": trace.recomputations,
+        "checkpoints": trace.checkpoints,
+        "peak_bytes": trace.peak_bytes,
+    }
+
+
+def main() -> None:
+    """The command. Exits 1 for an invalid plan, an exceeded budget or an unreadable file."""
+    parser = Arguments(prog="rematbench-verify", description=__doc__)
+    parser.add_argument("graph", help="*.graph.json or *.graph.json.gz")
+    parser.add_argument("plan", help="*.plan.json or *.plan.json.gz")
+    given = parser.parse_args()
+    try:
+        row = verify(read_graph(given.graph), read_plan(given.plan))
+    except RematbenchError as error:
+        sys.exit(f"rematbench-verify: {one_line(error)}")
+    print(format_row(row))
+    if row["status"] != "ok":
+        sys.exit(f"rematbench-verify: {printable(given.plan)}: {row['reason']}")
+
+
+if __name__ == "__main__":
+    main()

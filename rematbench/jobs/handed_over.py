@@ -1,0 +1,78 @@
+"""What a planner has handed over so far: its answer, if it has to be stopped.
+
+It is kept in memory for a planner that a signal stops, and now and then in the run directory for
+one whose process has to be killed, since a kernel or a library does not come back in time.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+from rematbench.base.clock import planning_seconds
+from rematbench.base.json_files import read_json, without_infinities, write_json
+from rematbench.graphs.files import read_plan, write_plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import Solution
+from rematbench.graphs.simulate import simulate
+
+PLAN, FACTS = "handed_over.plan.json", "handed_over.json"
+EVERY = 1.0
+"""Seconds between two writes, which are part of the planner's time."""
+_FACTS = ("bound", "bound_of", "objective", "variant", "solver")
+
+
+class HandedOver:
+    """The last solution that a planner has handed over.
+
+    Args:
+        folder: the job's run directory.
+
+    Attributes:
+        latest: the solution, or None.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._written, self._began = folder, -EVERY, planning_seconds()
+        self._plans: list[tuple[float, Plan]] = []
+        self.latest: Solution | None = None
+
+    def take(self, solution: Solution) -> None:
+        """The planner hands over a solution that is better than those before."""
+        self.latest = solution
+        if solution.plan is not None and "incumbents" not in solution.details:
+            self._plans.append((planning_seconds() - self._began, solution.plan))
+        if solution.plan is None or perf_counter() - self._written < EVERY:
+            return
+        facts = {name: getattr(solution, name) for name in _FACTS}
+        document, _ = without_infinities(facts | {"details": dict(solution.details)})
+        write_json(self._folder / FACTS, document)
+        write_plan(self._folder / PLAN, solution.plan)
+        self._written = perf_counter()
+
+    def incumbents(self, graph: Graph) -> list[tuple[float, float | None, float | None]]:
+        """(seconds, cost, 0 for no bound) of each plan of a planner that keeps no such list."""
+        return [(when, simulate(graph, plan).cost, 0.0) for when, plan in self._plans]
+
+    def remove(self) -> None:
+        """The planner has ended: nothing of this is needed any more."""
+        for name in (FACTS, PLAN):
+            with suppress(OSError):
+                (self._folder / name).unlink(missing_ok=True)
+
+
+def is_there(folder: Path) -> bool:
+    """Has the planner of a job left a plan?"""
+    return (folder / PLAN).exists()
+
+
+def read(folder: Path) -> Solution:
+    """The last solution that was written.
+
+    Raises:
+        PlanError, ConfigError: a file cannot be read.
+    """
+    return replace(Solution(read_plan(folder / PLAN)), **read_json(folder / FACTS))

@@ -1,0 +1,1 @@
+"""What a result says: the row, its extra keys, its provenance."""

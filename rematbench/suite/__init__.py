@@ -1,0 +1,1 @@
+"""Every strategy on many models in the minutes that a device is at hand."""

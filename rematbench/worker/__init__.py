@@ -1,0 +1,1 @@
+"""Processes that run jobs, and the cache of what they made."""

@@ -1,0 +1,116 @@
+"""When the parent stops a worker: its planner is late, its job too long, or too large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import Any
+
+from rematbench.jobs.settings import Settings
+from rematbench.rows.row import Outcome
+from rematbench.worker import process_memory
+from rematbench.worker.serve import PATROL
+
+# A planner that does not stop at its time limit is killed with its worker so much later: a share of
+# the limit, and seconds, of the clock that the limit is of (a signal has asked it to stop before).
+LATE_SHARE, LATE = 0.05, 1.0
+# With one thread the limit is in CPU seconds. A planner that waits uses none: it is killed after
+# so many times as long, and these seconds, by the wall clock. With more threads the seconds count.
+PATIENT, GRACE = 3.0, 5.0
+
+
+class Ended(Exception):
+    """The worker has died, or was stopped: status, reason and extras of the row.
+
+    Attributes:
+        planned: (seconds, CPU seconds) of the planner, where it was stopped at its time limit.
+        is_too_large: was it stopped for its memory?
+    """
+
+    def __init__(
+        self,
+        status: str,
+        reason: str,
+        planned: tuple[float, float] | None = None,
+        is_too_large: bool = False,
+        **extra: Any,
+    ) -> None:
+        super().__init__(reason)
+        self.outcome: Outcome = {"status": status, "reason": reason}
+        self.planned, self.is_too_large, self.extra = planned, is_too_large, extra
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a worker is stopped.
+
+    Attributes:
+        plan: seconds for the planner, by the wall clock.
+        busy: CPU seconds for the planner.
+        job: seconds for all, by the wall clock.
+        memory: resident bytes, or None.
+    """
+
+    plan: float = inf
+    busy: float = inf
+    job: float = inf
+    memory: int | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Those of a job."""
+        limit = settings.time_limit
+        late = limit * (1 + LATE_SHARE) + LATE
+        job = settings.job_time_limit or inf
+        if settings.threads == 1:
+            return cls(PATIENT * limit + GRACE, late, job, settings.job_memory_limit)
+        return cls(late + GRACE, inf, job, settings.job_memory_limit)
+
+
+class Watch:
+    """A worker at one job, and its limits.
+
+    Attributes:
+        is_due: is it time to look again?
+    """
+
+    def __init__(self, pid: int, limits: Limits) -> None:
+        self._pid, self._limits, self._began = pid, limits, monotonic()
+        self._looked = self._began
+        self._planning: tuple[float, float] | None = None  # wall clock, CPU seconds
+
+    def begin_planning(self) -> None:
+        """From now on the planner's limits count."""
+        self._planning = monotonic(), process_memory.cpu_seconds(self._pid)
+
+    def end_planning(self) -> None:
+        """From now on they do not."""
+        self._planning = None
+
+    @property
+    def is_due(self) -> bool:
+        """Where messages come one after the other, it is looked at between them."""
+        return monotonic() - self._looked >= PATROL
+
+    def end(self, resident: int) -> Ended | None:
+        """Why it has to be stopped now, or None.
+
+        Args:
+            resident: bytes that it holds.
+        """
+        self._looked = monotonic()
+        limits = self._limits
+        if limits.memory is not None and resident > limits.memory:
+            reason = f"the job held more than job_memory_limit={limits.memory} bytes"
+            return Ended("out_of_memory", reason, is_too_large=True)
+        if self._planning is not None:
+            seconds = self._looked - self._planning[0]
+            busy = process_memory.cpu_seconds(self._pid) - self._planning[1]
+            if seconds > limits.plan or busy > limits.busy:
+                reason = "the planner ran on past its time limit and was stopped without a plan"
+                return Ended("time_limit", reason, (seconds, busy))
+        if self._looked - self._began > limits.job:
+            reason = f"the job ran longer than job_time_limit={limits.job:g} s"
+            return Ended("time_limit", reason, job_limit=limits.job)
+        return None

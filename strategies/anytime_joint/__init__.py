@@ -1,0 +1,1 @@
+"""Our own search for recomputation and implementations together."""

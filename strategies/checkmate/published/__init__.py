@@ -1,0 +1,1 @@
+"""Checkmate's programs as printed, in Pyomo."""

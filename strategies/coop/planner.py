@@ -1,0 +1,128 @@
+"""Coop (Zhang et al., "Coop: Memory is not a Commodity", NeurIPS 2023): DTR with addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import Infeasible, Stopped, Thrashed
+from rematbench.engines.eviction.compiled import CompiledStream, compile_stream
+from rematbench.engines.eviction.reference import drive
+from rematbench.engines.eviction.rules import Rules, Run, heuristic_named
+from rematbench.engines.eviction.runtime import baseline_peak
+from rematbench.graphs.plan import Plan, with_frees
+from rematbench.strategies.base import Problem, Solution, Traits, Verdict, check_choice
+from rematbench.strategies.coop.addresses import AddressMachine, Policy, machine_for
+from rematbench.strategies.dtr.planner import STATUSES, computes_of, facts_of, trace_of
+from rematbench.streams.convert import stream_of_graph
+
+
+@dataclass(frozen=True)
+class Coop:
+    """DTR on memory with addresses: evicts the contiguous run of storages that costs least.
+
+    Attributes:
+        cost: of a storage, to make it again: ``eqclass``, its own and that of evicted components
+            next to it, or ``local``, its own.
+        ends: put what is dear per byte at one end of the memory, what is cheap at the other.
+        thrash_limit: times the cost of all ops at which it gives up, or None.
+        compare: play DTR on the same addresses, too, and tell how it fared.
+
+    Raises:
+        ConfigError: an unknown option.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", online=True, budgeted=True)
+    cost: Literal["eqclass", "local"] = "eqclass"
+    ends: bool = True
+    thrash_limit: float | None = 3.0
+    compare: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("cost", self.cost, ("eqclass", "local"))
+        self._rules()
+
+    def _rules(self) -> Rules:
+        return Rules(heuristic_named(self.cost, {}), "eager", self.thrash_limit)
+
+    def plan(self, problem: Problem) -> Solution:
+        """On ``problem.stream`` where there is one, else on ``problem.graph``.
+
+        Raises:
+            Infeasible: on a graph, no run of storages can be evicted.
+            Thrashed: on a graph, rematerialization costs more than ``thrash_limit`` allows.
+            Stopped: on a graph, ``problem.time_limit`` is over.
+            GraphError: the stream or graph cannot be played.
+        """
+        deadline = planning_seconds() + problem.time_limit
+        made = None if problem.stream is not None else stream_of_graph(problem.graph)
+        stream = problem.stream if made is None else made.stream
+        assert stream is not None
+        compiled = compile_stream(stream)
+        run, machine = self._play(compiled, problem.budget, "window", deadline)
+        reason = _reason(machine, run, problem)
+        details = {**facts_of(run), **_fragmentation(machine)}
+        if self.compare and problem.budget is not None and run.status != "stopped":
+            other, by_dtr = self._play(compiled, problem.budget, "single", deadline)
+            details["dtr_at_addresses"] = {
+                "status": STATUSES[other.status],
+                "additional_compute": other.remat_compute,
+                "evictions": other.evictions,
+                **_fragmentation(by_dtr),
+            }
+        if made is None:
+            return self._judged(compiled, run, reason, details)
+        if run.status != "ok":
+            kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
+            raise kinds[run.status](reason or "")
+        computes = computes_of(compiled, made, run)
+        plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
+        return Solution(plan, variant=self._variant(), details=details)
+
+    def _play(
+        self, compiled: CompiledStream, budget: int | None, policy: Policy, deadline: float
+    ) -> tuple[Run, AddressMachine]:
+        ends = self.ends and policy == "window"
+        machine = machine_for(compiled, budget, self._rules(), policy, ends, deadline)
+        return drive(machine), machine
+
+    def _judged(
+        self, compiled: CompiledStream, run: Run, reason: str | None, details: dict[str, Any]
+    ) -> Solution:
+        """On a log the runtime is the judge."""
+        verdict = Verdict(
+            status=STATUSES[run.status],
+            reason=reason,
+            cost=run.total_compute - 1,  # the clock starts at 1
+            peak_bytes=run.peak_bytes,
+            recomputations=run.rematerializations,
+            base_cost=compiled.source.cost,
+            base_peak_bytes=baseline_peak(compiled),
+            trace=trace_of(compiled, run),
+        )
+        facts = {"judge": "dtr", **details, **compiled.source.sizes()}
+        return Solution(None, variant=self._variant(), details=facts, verdict=verdict)
+
+    def _variant(self) -> str:
+        return f"{self.cost}-ends" if self.ends else self.cost
+
+
+def _fragmentation(machine: AddressMachine) -> dict[str, Any]:
+    shares = machine.idle_shares
+    return {
+        "fragmentation": sum(shares) / len(shares) if shares else 0.0,
+        "scattered_evictions": machine.scattered,
+    }
+
+
+def _reason(machine: AddressMachine, run: Run, problem: Problem) -> str | None:
+    """Why a run ended early, in one line."""
+    if run.status == "oom":
+        return (
+            f"{machine.wanted} bytes in one piece were wanted, and no run of storages that can "
+            f"be evicted is as large; the budget is {problem.budget}, give a larger one"
+        )
+    if run.status == "thrash":
+        return "rematerialization costs more than strategy.thrash_limit allows; give more budget"
+    return "the time limit is over; give a larger time_limit" if run.status == "stopped" else None

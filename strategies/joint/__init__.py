@@ -1,1 +1,0 @@
-"""Ours: schedule and implementations together, the problem of MONeT (Shah et al., ICLR 2021)."""

@@ -1,0 +1,1 @@
+"""MONeT's program as published."""

@@ -1,1 +1,0 @@
-"""What planners of schedules share: schedules, local search, programs for HiGHS, anytime loops."""

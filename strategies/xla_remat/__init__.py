@@ -1,0 +1,5 @@
+"""XLA's rematerialization pass (``hlo_rematerialization``), on our graphs."""
+
+from rematbench.strategies.xla_remat.planner import XlaRemat
+
+__all__ = ["XlaRemat"]

@@ -61,6 +61,7 @@ class Problem:
             over what it has, and if it overruns its time, the last of them is its answer.
         warm_starts: plans for this graph, of smaller budgets or of a strategy's ablations, say.
             A strategy that takes them never returns a dearer plan than one of them that fits.
+        starts: strategies that plan in no time; a search that finds no plan begins from theirs.
 
     Raises:
         ConfigError: the budget is neither None nor a whole number (Python's, or NumPy's).
@@ -75,6 +76,7 @@ class Problem:
     report: Callable[[str], None] = field(default=lambda words: None, repr=False)
     hand_over: Callable[[Solution], None] = field(default=lambda solution: None, repr=False)
     warm_starts: tuple[Plan, ...] = ()
+    starts: tuple[Strategy, ...] = ()
 
     def __post_init__(self) -> None:
         given = plain_number(self.budget)

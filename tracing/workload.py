@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rematbench.base.resolution import image_size as image_size
+from rematbench.base.sizes import image_size as image_size
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,10 +24,8 @@ from rematbench.engines.intervals.soft import soften
 from rematbench.engines.plans.stages import recomputations
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem
-from rematbench.strategies.chen import ApGreedy, LinearizedGreedy
-from rematbench.strategies.dtr.planner import Dtr
 
 LARGE = 2_000
 """Ops from which fewer moments are looked at, and what to keep is a matter of blocks."""
@@ -41,8 +39,6 @@ PATIENCE = 0.2
 """Share of the time limit that one repair may take."""
 RESTART = 0.12
 """Share of the time limit that the first annealing takes; each next one is half as long again."""
-CHEAPER = (Dtr, ApGreedy, LinearizedGreedy)
-"""Whose plans are known in no time, where memory is so tight that a search finds none."""
 
 
 class Improver:
@@ -97,11 +93,11 @@ class Improver:
         return state
 
     def take_known(self) -> Iterator[None]:
-        """Take what cheaper strategies know, as it is or repaired."""
-        for make in CHEAPER:
+        """Take what quick strategies know, as it is or repaired."""
+        for strategy in self.problem.starts:
             seconds = PATIENCE * (self.deadline - planning_seconds())
             try:
-                plan = make().plan(Problem(self.graph, self.budget, max(0.0, seconds))).plan
+                plan = strategy.plan(Problem(self.graph, self.budget, max(0.0, seconds))).plan
             except RematbenchError:
                 continue
             assert plan is not None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rematbench.base.clock import planning_seconds
-from rematbench.engines.eviction import runtime as dtr
+from rematbench.engines.candidates import without_plan
 from rematbench.engines.intervals.blocks import Blocks
 from rematbench.engines.intervals.edits import resume
 from rematbench.engines.intervals.improve import LARGE, RESTART, Improver
@@ -35,7 +35,7 @@ from rematbench.engines.lp.solver import SOLVER
 from rematbench.engines.plans.stages import BoolArray
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import IntArray
-from rematbench.strategies.base import Problem, Solution, without_plan
+from rematbench.graphs.planning import Problem, Solution, Strategy, SupportsWarmUp
 
 TRIVIAL = "trivial: every op once"
 ROOMS = (1.0, 0.99, 0.98, 0.96, 0.93, 0.89, 0.84, 0.78, 0.7, 0.6)
@@ -49,8 +49,11 @@ HALVINGS = 3
 """Shares that are tried between one that fits and one that does not."""
 
 
-def warm_up() -> None:
-    """Compile the kernels."""
+def warm_up(starts: tuple[Strategy, ...] = ()) -> None:
+    """Compile the kernels, those of the strategies that a search may begin from included."""
+    for strategy in starts:
+        if isinstance(strategy, SupportsWarmUp):
+            strategy.warm_up()
     graph = unit_chain(8)
     search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, planning_seconds(), 0.0)
     search.deadline = inf
@@ -60,7 +63,6 @@ def warm_up() -> None:
     search.window = window(search.net, search.resident, 6, 8, len(search.net.cost), inf)
     search._keeps(1.0, mend=True)
     search.drop_greedily(empty)
-    dtr.warm_up()
     for steps in (search.soft(0.0), search.hard(0.0)):
         for _ in steps:
             pass

@@ -24,8 +24,8 @@ from rematbench.engines.joint.ways import Ways
 from rematbench.engines.joint.windows import Windows
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import Trace, simulate
-from rematbench.strategies.base import Problem
 
 LARGE, HUGE = 1_000, 4_000
 """Ops from which on graphs are planned in this way first, and in this way only."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rematbench.base.clock import planning_seconds
+from rematbench.base.clock import available_threads, planning_seconds
 from rematbench.base.errors import ConfigError, InvalidPlan
 from rematbench.engines.anytime import Progress
 from rematbench.engines.joint.bound import Advice, Bound, Grain
@@ -29,8 +29,8 @@ from rematbench.engines.joint.space import ImplementationSpace
 from rematbench.engines.joint.ways import Ways
 from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, available_threads
 
 SHARES = (1.0, 0.9, 0.8, 0.7)
 """Of the budget, at which the bound model's advice is taken: it knows of fewer bytes than there

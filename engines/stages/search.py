@@ -17,7 +17,7 @@ import numpy as np
 
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.anytime import Progress
-from rematbench.engines.intervals.improve import CHEAPER, Improver
+from rematbench.engines.intervals.improve import Improver
 from rematbench.engines.intervals.memory import profile
 from rematbench.engines.intervals.net import start
 from rematbench.engines.intervals.planner import IntervalSearch
@@ -25,7 +25,7 @@ from rematbench.engines.lp.solver import Outcome
 from rematbench.engines.stages.local_search import give_back, repair, search
 from rematbench.engines.stages.relaxation import Groups, Relaxation, merged_stages
 from rematbench.engines.stages.space import Schedule, Space
-from rematbench.strategies.base import Problem
+from rematbench.graphs.planning import Problem
 
 COLUMNS = (3_000, 10_000, 35_000)
 """Most columns of the programs, from coarse to fine; one is enough where the second is exact."""
@@ -173,7 +173,7 @@ class StageSearch:
                 self._search_on()
         if not self._is_rescued and self.best is None:
             self._take_known()
-            for _ in CHEAPER:
+            for _ in self._problem.starts:
                 self._search_on()
         if self._wants_moments:
             self._wants_moments = False
@@ -198,7 +198,8 @@ class StageSearch:
         """What memory costs at the fullest moments: no plan costs less."""
         now = planning_seconds()
         left = max(0.0, self.deadline - now)
-        problem = Problem(self._graph, self.budget, left, self._seed)
+        starts = self._problem.starts
+        problem = Problem(self._graph, self.budget, left, self._seed, starts=starts)
         inner = self._intervals = IntervalSearch(problem, self.budget, now, self.progress.gap)
         inner.deadline = now + min(MOMENTS_SECONDS, left)
         inner.prove(np.asarray(profile(start(inner.net, inner.resident))))
@@ -234,7 +235,9 @@ class StageSearch:
 
     def _take_known(self) -> None:
         """Where local search finds nothing: what cheaper strategies know, improved by intervals."""
-        problem = Problem(self._graph, self.budget, self.deadline - planning_seconds(), self._seed)
+        left = self.deadline - planning_seconds()
+        starts = self._problem.starts
+        problem = Problem(self._graph, self.budget, left, self._seed, starts=starts)
         inner = Improver(problem, self.budget, planning_seconds(), 0.0)
         steps = inner.take_known()
         if not self._wants_moments:  # after which intervals come anyway

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rematbench.base.origin import printable
-from rematbench.cli.terminal import size
+from rematbench.base.sizes import size
 from rematbench.rows.row import Row
 
 

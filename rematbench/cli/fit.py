@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rematbench.base.errors import ConfigError
+from rematbench.base.sizes import size
 from rematbench.cli.app import command, run_job
 from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.max_batch import Question, answer
-from rematbench.cli.terminal import size
 from rematbench.conf.published import LIBRARIES
 from rematbench.graphs.budget import parse_bytes
 from rematbench.graphs.files import write_bytes

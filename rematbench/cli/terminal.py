@@ -11,6 +11,7 @@ from time import monotonic
 
 from rich.console import Console
 
+from rematbench.base.sizes import size
 from rematbench.cli import progress
 from rematbench.cli.progress import Progress
 from rematbench.rows.row import Row, is_over_budget
@@ -100,22 +101,6 @@ def _budget(row: Row) -> str:
     if row["budget_fraction"] is not None:
         return f"{row['budget_fraction']:g}"
     return size(row["budget_bytes"]) or "none"
-
-
-def size(count: float | None) -> str:
-    """Bytes for people.
-
-    >>> size(3 * 2**29)
-    '1.50 GiB'
-    """
-    if count is None:
-        return ""
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while count >= 1000 and len(units) > 1:
-        count /= 1024
-        del units[0]
-    digits = 0 if units[0] == "B" or count >= 100 else 1 if count >= 10 else 2
-    return f"{count:.{digits}f} {units[0]}"
 
 
 def _percent(ratio: float | None) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.ir import Value
+from rematbench.rows.memory_parts import STATE
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
 
 NAMES = ("none", "sgd", "momentum", "adamw", "adamw8bit")
-STATE = "optimizer_state"
-"""The resident value of the graph that stands for it."""
 _COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adamw": 2}
 _WITH_MASTER = ("adamw",)
 _FULL = 4  # bytes of float32

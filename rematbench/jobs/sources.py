@@ -15,7 +15,7 @@ from rematbench import costmodel
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.base.origin import one_line
-from rematbench.base.resolution import image_size
+from rematbench.base.sizes import image_size
 from rematbench.conf.published import LIBRARIES
 from rematbench.graphs.builders import synthetic
 from rematbench.graphs.builders.keras import keras_graph

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.simulate import Trace, random_states
-from rematbench.jobs.optimizer import STATE
 
+STATE = "optimizer_state"
+"""The name of the value that stands for what the optimizer holds."""
 # Parts of the peak by kind of a resident value.
 _PARTS = {"parameter": "parameters", "input": "batch"}
 _MODEL = ("parameters", "gradients", "optimizer", "batch", "buffers", "activations", "workspace")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from rematbench.base.origin import own, shown
-from rematbench.cli.terminal import size
+from rematbench.base.sizes import size
 from rematbench.rows.row import Outcome
 from rematbench.worker import process_memory
 

@@ -27,6 +27,7 @@ from rematbench.strategies.base import (
     cost_of_once,
     without_plan,
 )
+from rematbench.strategies.registry import quick_planners
 
 LARGE, WIDE = 1_000, 120
 """Needed ops from which schedules are searched by intervals; the same without a backward pass,
@@ -64,7 +65,7 @@ class Anytime:
         """Compile the kernels, however long that takes."""
         beside = replace(self, threads=2)  # with one, search has a share of the time for itself
         beside._by_stages(Problem(unit_chain(6), None, 3600.0), 4, planning_seconds())
-        intervals.warm_up()
+        intervals.warm_up(quick_planners())
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound of the space that ``bound_of`` names.
@@ -83,6 +84,7 @@ class Anytime:
             least = cost_of_once(problem.graph)
             return Solution(order, least, "any", seconds=planning_seconds() - started)
         check(problem.graph, problem.budget)
+        problem = replace(problem, starts=quick_planners())
         if is_large(problem.graph, problem.budget):
             return self._by_intervals(problem, problem.budget, started)
         return self._by_stages(problem, problem.budget, started)

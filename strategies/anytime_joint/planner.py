@@ -28,6 +28,7 @@ from rematbench.strategies.base import (
     check_share,
     without_plan,
 )
+from rematbench.strategies.registry import quick_planners
 
 
 def _run_of(problem: Problem, ways: Ways, joint: bool, gap: float, started: float) -> PlanningRun:
@@ -82,7 +83,7 @@ class AnytimeJoint:
 
     def warm_up(self) -> None:
         """Compile the kernels, however long that takes."""
-        warm_up()
+        warm_up(quick_planners())
         replace(self, known=(), gap=0.5).plan(Problem(unit_chain(6), 4, 3600.0))
 
     def plan(self, problem: Problem) -> Solution:
@@ -97,7 +98,8 @@ class AnytimeJoint:
         loss = graph.loss_index
         if loss is None or any(op.phase is Phase.FORWARD for op in graph.ops[loss:]):
             raise NotApplicable("anytime_joint plans a loss, and only backward ops after it")
-        problem = replace(problem, warm_starts=(*problem.warm_starts, *map(read_plan, self.known)))
+        known = (*problem.warm_starts, *map(read_plan, self.known))
+        problem = replace(problem, warm_starts=known, starts=quick_planners())
         started = planning_seconds()
         check(graph, budget)
         ways = Ways.of(graph, self.kinds, budget)

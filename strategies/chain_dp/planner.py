@@ -6,22 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
 from rematbench.base.errors import ConfigError, Infeasible
 from rematbench.engines.chain.segments import Segments, segments_of
+from rematbench.engines.chain.selection import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.engines.chain.table import Table, build
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
-
-# The simulator frees earlier than the model, so that plans for more than the budget may fit.
-BEYOND = 1.5
-_CANDIDATES = 24
-# Longer chains take seconds to a minute: look less far beyond, and bound with fewer slots.
-LONG = 100
-BEYOND_LONG = 1.1
 
 
 @dataclass(frozen=True)
@@ -95,16 +86,6 @@ class ChainDp:
         if table is None:
             raise Infeasible(f"{self.slots} slots are too many for this chain; give fewer")
         return table, unit
-
-
-def selection(steps: IntArray, room: int) -> list[int]:
-    """Memories to plan for, of a table's steps: some below, most above what is there."""
-    at = int(np.searchsorted(steps, room, side="right"))
-    below = steps[max(0, at - 4) : at]
-    above = steps[at:]
-    if len(above) > _CANDIDATES:
-        above = above[np.linspace(0, len(above) - 1, _CANDIDATES).astype(int)]
-    return [*below[::-1].tolist(), *above.tolist()]
 
 
 def _plan(parts: Segments, table: Table, memory: int) -> Plan:

@@ -15,9 +15,15 @@ import numpy as np
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.anytime.planner import Anytime
-from rematbench.strategies.base import Problem, Solution, Traits, check_choice, check_share
-from rematbench.strategies.checkmate.ilp import CheckmateIlp
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Strategy,
+    Traits,
+    check_choice,
+    check_share,
+)
+from rematbench.strategies.registry import make
 
 CONVOLUTIONS = ("default", "fastest")
 
@@ -61,7 +67,7 @@ class CheckmateCompared:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        Anytime().warm_up()
+        make("anytime").warm_up()
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, whose simulated peak may be over the budget.
@@ -73,9 +79,8 @@ class CheckmateCompared:
             NotApplicable, Infeasible: as Checkmate's blind problem is.
         """
         graph = problem.graph
-        by_search = self.engine == "search"
-        planner: type[Anytime | CheckmateIlp] = Anytime if by_search else CheckmateIlp
-        inner = planner(gap=self.gap, threads=self.threads)
+        name = "anytime" if self.engine == "search" else "checkmate_ilp"
+        inner: Strategy = make(name, gap=self.gap, threads=self.threads)
         blind = replace(
             problem,
             graph=_blind(graph),

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, Stopped, Thrashed
+from rematbench.engines.eviction.answers import STATUSES, computes_of, facts_of, trace_of
 from rematbench.engines.eviction.compiled import CompiledStream, compile_stream
 from rematbench.engines.eviction.reference import drive
 from rematbench.engines.eviction.rules import Rules, Run, heuristic_named
@@ -14,7 +15,6 @@ from rematbench.engines.eviction.runtime import baseline_peak
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict, check_choice
 from rematbench.strategies.coop.addresses import AddressMachine, Policy, machine_for
-from rematbench.strategies.dtr.planner import STATUSES, computes_of, facts_of, trace_of
 from rematbench.streams.convert import stream_of_graph
 
 

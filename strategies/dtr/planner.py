@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rematbench.base.errors import Infeasible, Stopped, Thrashed
+from rematbench.engines.eviction.answers import (
+    LONGEST_TRACE,
+    STATUSES,
+    computes_of,
+    facts_of,
+    trace_of,
+)
 from rematbench.engines.eviction.compiled import (
     CompiledStream,
     Semantics,
@@ -15,7 +21,6 @@ from rematbench.engines.eviction.compiled import (
 )
 from rematbench.engines.eviction.rules import (
     Dealloc,
-    Happened,
     Rules,
     Run,
     heuristic_named,
@@ -23,11 +28,8 @@ from rematbench.engines.eviction.rules import (
 from rematbench.engines.eviction.runtime import baseline_peak, play, warm_up
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict
-from rematbench.streams.convert import GraphStream, stream_of_graph
+from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.eviction import Cost
-
-STATUSES = {"ok": "ok", "oom": "infeasible", "thrash": "thrashed", "stopped": "time_limit"}
-_LONGEST_TRACE = 2_000_000  # events, some 50 MB of CSV; longer ones are left out
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Dtr:
             trace=trace_of(compiled, run),
         )
         details = {"judge": "dtr", **self._labels(), **facts_of(run), **compiled.source.sizes()}
-        details["trace_omitted"] = len(run.records) > _LONGEST_TRACE
+        details["trace_omitted"] = len(run.records) > LONGEST_TRACE
         return Solution(None, variant=self._variant(), details=details, verdict=verdict)
 
     def _plan(self, problem: Problem) -> Solution:
@@ -151,30 +153,6 @@ class Dtr:
         return "-".join([*parts, self.dealloc, *(["paper"] if self.semantics == "paper" else [])])
 
 
-def computes_of(compiled: CompiledStream, made: GraphStream, run: Run) -> Sequence[int]:
-    """Implementations in the order in which DTR ran them.
-
-    The plan frees each value after its last read before the next compute of it, which is never
-    later than DTR evicts it: same cost, and a peak that is no higher.
-    """
-    kinds, tensors = run.records[:, 0], run.records[:, 1]
-    ran = (kinds == Happened.COMPUTED) | (kinds == Happened.RECOMPUTED)
-    ops = [compiled.source.tensors[t].op - made.residents for t in tensors[ran].tolist()]
-    return [made.computes[op] for op in ops if op >= 0]
-
-
-def facts_of(run: Run) -> dict[str, Any]:
-    return {
-        "evictions": run.evictions,
-        "rematerializations": run.rematerializations,
-        "storage_accesses": run.storage_accesses,
-        # Where the clock on the wall stopped it, the events are an accident.
-        "events_crc32": None if run.status == "stopped" else run.events_crc32,
-        "total_compute": run.total_compute,
-        "additional_compute": run.remat_compute,
-    }
-
-
 def _reason(strategy: Dtr, compiled: CompiledStream, run: Run, budget: int | None) -> str | None:
     """Why a run ended early, in one line."""
     if run.stuck is None:
@@ -193,12 +171,3 @@ def _reason(strategy: Dtr, compiled: CompiledStream, run: Run, budget: int | Non
         needs = sum(compiled.source.tensors[op.outputs[0]].bytes for op in constants)
         return f"the constants alone are {needs} bytes, the budget is {budget}"
     return f"{place}: needs {wanted} bytes with nothing left to evict, the budget is {budget}"
-
-
-def trace_of(compiled: CompiledStream, run: Run) -> tuple[tuple[str, str, int], ...]:
-    if len(run.records) > _LONGEST_TRACE:
-        return ()
-    names = compiled.source.names
-    kinds = {kind.value: kind.name.lower() for kind in Happened}
-    rows = run.records.tolist()
-    return tuple((kinds[kind], names[number], clock) for kind, number, clock in rows)

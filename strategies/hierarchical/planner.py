@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share
+from rematbench.strategies.registry import quick_planners
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Hierarchical:
 
     def warm_up(self) -> None:
         """Compile the kernels."""
-        warm_up()
+        warm_up(quick_planners())
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound for every plan in program order.
@@ -56,6 +57,7 @@ class Hierarchical:
         check(problem.graph, budget)
         if budget is None or simulate(problem.graph, order).peak_bytes <= budget:
             return Solution(order, solver=SOLVER, seconds=planning_seconds() - started)
+        problem = replace(problem, starts=quick_planners())
         search = BlockSearch(problem, budget, started, self.gap)
         with search.progress.interruptible():
             search.run(polish=self.polish)

@@ -17,6 +17,7 @@ from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
+from rematbench.strategies.registry import quick_planners
 from rematbench.strategies.rockmate.blocks import Block
 
 # Nothing that takes longer is worth it in a block.
@@ -142,6 +143,7 @@ def _planned(
     if effort.engine == "program":
         found = _solved(Space.reduced(graph), budget, effort, deadline)
     else:
+        problem = replace(problem, starts=quick_planners())
         search = StageSearch(problem, budget, now, effort.gap, min(2, available_threads()))
         search.improve(Space.reduced(graph), deadline)
         found = None if search.best is None else search.best.plan

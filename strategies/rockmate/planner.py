@@ -12,6 +12,7 @@ import numpy as np
 from rematbench.base.clock import OutOfTime, planning_seconds
 from rematbench.base.errors import ConfigError, Infeasible
 from rematbench.engines.chain.segments import Segments, Writer, segments_of
+from rematbench.engines.chain.selection import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.engines.chain.table import Table
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
@@ -24,7 +25,6 @@ from rematbench.strategies.base import (
     check_choice,
     check_share,
 )
-from rematbench.strategies.chain_dp.planner import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
 from rematbench.strategies.rockmate.table import Choices, build

@@ -1,8 +1,24 @@
-"""The size of images, as people give it."""
+"""Sizes for people, and from them: bytes, and pixels of images."""
 
 from __future__ import annotations
 
 from rematbench.base.errors import ConfigError
+
+
+def size(count: float | None) -> str:
+    """Bytes for people.
+
+    >>> size(3 * 2**29)
+    '1.50 GiB'
+    """
+    if count is None:
+        return ""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1000 and len(units) > 1:
+        count /= 1024
+        del units[0]
+    digits = 0 if units[0] == "B" or count >= 100 else 1 if count >= 10 else 2
+    return f"{count:.{digits}f} {units[0]}"
 
 
 def image_size(resolution: int | str | None, default: int | str) -> tuple[int, int]:

@@ -1,0 +1,30 @@
+"""Checks of options, which say what may be given instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from rematbench.base.errors import ConfigError
+
+
+def check_choice(option: str, value: Any, choices: Collection[Any]) -> None:
+    """Refuse an option that is none of ``choices``; None is ``null`` in a configuration.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if value not in choices:
+        *others, last = ("null" if each is None else str(each) for each in choices)
+        one_of = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"strategy.{option} is {value!r}; choose {one_of}")
+
+
+def check_share(option: str, value: float | None) -> None:
+    """Refuse a number that is no share below 1; None is not given.
+
+    Raises:
+        ConfigError: it is not from 0 to below 1.
+    """
+    if value is not None and not 0 <= value < 1:
+        raise ConfigError(f"strategy.{option} is {value}; give a number from 0 to below 1")

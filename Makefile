@@ -106,9 +106,11 @@ check: $(TOOLS) links
 
 # The package as it is installed, in links to the folders: for type checkers and editors.
 ROOMS = $(shell sed -n 's/^"rematbench\.[a-z]*" = "\(.*\)"/\1/p' pyproject.toml)
+# Its sub-packages that lie in its own folder.
+INNER = $(patsubst %/__init__.py,%,$(wildcard rematbench/*/__init__.py))
 links:
 	rm -rf build/links && mkdir -p build/links/rematbench
-	ln -s $(addprefix ../../../,$(wildcard rematbench/*.py*) $(ROOMS)) build/links/rematbench/
+	ln -s $(addprefix ../../../,$(wildcard rematbench/*.py*) $(INNER) $(ROOMS)) build/links/rematbench/
 	ln -s ../../hydra_plugins build/links/
 
 # The site, in build/site: from docs/, docstrings, the configuration and committed results.

@@ -1,4 +1,4 @@
-"""Which memories a table of a chain is asked for, where the simulator frees earlier than the table."""
+"""Which memories a chain's table is asked for: the simulator frees earlier than the table."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.cli import progress
 from rematbench.cli.closing import closing_line
 from rematbench.cli.mistakes import explain, failed_row
-from rematbench.cli.terminal import announce
 from rematbench.jobs.settings import Settings, chosen, settings_from
 from rematbench.rows.row import Row, format_row, marked, write_row
+from rematbench.rows.shown import announce
 
 Config = Mapping[str, Any]
 """A resolved configuration as plain data."""

@@ -26,11 +26,11 @@ from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command
 from rematbench.cli.fit import with_strategy
 from rematbench.cli.hydra_task import Config, Task
-from rematbench.cli.terminal import console
 from rematbench.costmodel.device import device_name, require, use_numerics
 from rematbench.graphs.files import write_json
 from rematbench.jobs.settings import flag, settings_from, whole
 from rematbench.rows.row import Row, find_rows, write_leaderboard
+from rematbench.rows.shown import console
 from rematbench.suite.environment import environment, warnings
 from rematbench.suite.measure import measure_together
 from rematbench.suite.plan import Entry, Model, Planners, Prepared, prepare

@@ -31,6 +31,7 @@ from rematbench.cli.hydra_task import JobTask, plain
 from rematbench.cli.mistakes import MISTAKES, explain, failed_row, one_line
 from rematbench.jobs.settings import chosen
 from rematbench.rows.row import Row, marked, read_row, write_leaderboard, write_row
+from rematbench.rows.shown import announce, summarise
 
 Job = list[str]
 """A job's overrides."""
@@ -97,7 +98,7 @@ class Sweep:
         try:
             write_leaderboard(folder / "leaderboard.csv", ordered)
         finally:
-            terminal.summarise(ordered, f"{folder / 'leaderboard.csv'}: {len(ordered)} rows")
+            summarise(ordered, f"{folder / 'leaderboard.csv'}: {len(ordered)} rows")
 
     def _run_into(self, rows: dict[int, Row], folder: Path, jobs: Sequence[Job]) -> None:
         compose = Composer(self.loader, self.config)
@@ -156,7 +157,7 @@ class Sweep:
             write_row(place, row)
         except OSError as error:  # it has no folder
             row = self._failed(job, explain(error), bad_config=True)
-            terminal.announce(row, None)
+            announce(row)
         return row
 
     def _settled(self, compose: Composer, folder: Path, number: int, job: Job) -> Row | None:
@@ -178,7 +179,7 @@ class Sweep:
             return None  # the job itself says what is wrong
         if row is not None:
             far = progress.advance(folder, str(number), str(row["status"]), True, began)
-            terminal.announce(row, far)
+            announce(row, far)
         return row
 
     def _failed(self, job: Job, reason: str, **extra: Any) -> Row:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import monotonic
 
-from rematbench.cli.terminal import announce
 from rematbench.costmodel.device import PeakReading, device_name, empty_cache, release, spread
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job import failure, record
 from rematbench.rows.memory_parts import memory_parts
 from rematbench.rows.row import Outcome, Row, add_facts, ended, write_row
+from rematbench.rows.shown import announce
 from rematbench.suite.plan import Entry, Prepared, settle
 from rematbench.tracing.captured import Captured
 from rematbench.validator import Judgement, Program, generate
@@ -63,7 +63,7 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
             else:
                 ended(row, TOO_LATE)
             write_row(entry.folder / "row.json", row)
-        announce(row, None)
+        announce(row)
     _time(prepared, list(found.values()), deadline, cuda_graphs)
 
 

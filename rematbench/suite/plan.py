@@ -13,7 +13,6 @@ from time import monotonic
 from types import TracebackType
 
 from rematbench.base.errors import RematbenchError, is_out_of_memory
-from rematbench.cli.terminal import announce
 from rematbench.costmodel.device import device_name, release
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.plan import program_order
@@ -23,6 +22,7 @@ from rematbench.jobs.job import failure, make_strategy, run
 from rematbench.jobs.settings import Settings
 from rematbench.jobs.sources import load
 from rematbench.rows.row import Row, cells, ended, put, read_row, write_row
+from rematbench.rows.shown import announce
 from rematbench.strategies.base import ChoosesImplementations
 from rematbench.tracing.captured import Captured
 from rematbench.validator import Validator, generate, validator_of
@@ -160,14 +160,14 @@ def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | Non
     if prepared is None:
         for entry in (*model.entries, *model.alone):
             row = ended(first_row(entry.settings), failed)
-            announce(settle(entry, row | {"device": device_name(model.base.device)}), None)
+            announce(settle(entry, row | {"device": device_name(model.base.device)}))
         release(model.base.device)
         return None
     for entry in model.entries:
         _start_or_say(prepared, entry, planners, deadline)
     for entry in model.alone:
         if monotonic() < deadline:
-            announce(_alone(prepared, entry), None)
+            announce(_alone(prepared, entry))
     return prepared
 
 
@@ -200,7 +200,7 @@ def _start_or_say(prepared: Prepared, entry: Entry, planners: Planners, deadline
         _start(prepared, entry, planners, deadline)
     except Exception as error:
         row = ended(first_row(entry.settings), failure(error))
-        announce(settle(entry, row, prepared.budget_base), None)
+        announce(settle(entry, row, prepared.budget_base))
 
 
 def _alone(prepared: Prepared, entry: Entry) -> Row:

@@ -2,8 +2,8 @@
 
 A job's place is named by its settings, the contents of its input files and the versions of what
 it plans with (:meth:`Settings.key`): what is known before it runs. There it has an entry for each
-state of the code that it ran (:mod:`rematbench.worker.manifest`): one JSON file, written by atomic rename.
-An entry counts only while that code is still what would run.
+state of the code that it ran (:mod:`rematbench.worker.manifest`): one JSON file, written by atomic
+rename. An entry counts only while that code is still what would run.
 """
 
 from __future__ import annotations

@@ -240,7 +240,8 @@ def _start() -> str:
     """
     here = os.path.realpath(os.getcwd())
     path = [place for place in sys.path if os.path.realpath(place or here) != here]
-    return f"import sys; sys.path[:] = {[*path, here]!r}; from rematbench.worker.serve import main; main()"
+    serve = "from rematbench.worker.serve import main; main()"
+    return f"import sys; sys.path[:] = {[*path, here]!r}; {serve}"
 
 
 _worker: Worker | None = None

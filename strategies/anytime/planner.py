@@ -78,13 +78,13 @@ class Anytime:
         if self.minimise == "peak":
             return smallest_peak(problem)
         started = planning_seconds()
+        problem = replace(problem, starts=quick_planners())
         order = program_order(problem.graph)
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
             return Solution(order, least, "any", seconds=planning_seconds() - started)
         check(problem.graph, problem.budget)
-        problem = replace(problem, starts=quick_planners())
         if is_large(problem.graph, problem.budget):
             return self._by_intervals(problem, problem.budget, started)
         return self._by_stages(problem, problem.budget, started)

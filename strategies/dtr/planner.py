@@ -43,7 +43,7 @@ class Dtr:
         cost: of the ablation's score; None is ``estar``.
         dealloc: what happens to dead storages: ``none``, ``eager`` or ``banish``.
         semantics: ``simrd`` (the original program), or ``paper`` with the switches below, each of
-            which None leaves on; :class:`~rematbench.engines.eviction.compiled.Semantics` says more.
+            which None leaves on: :class:`~rematbench.engines.eviction.compiled.Semantics`.
         order_by_id: rematerialize arguments in the order of their creation.
         root_cost: a storage costs what its first op costs, without its views.
         root_dependencies: a storage depends on what its first op reads, not on its views' reads.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import diamond, weights
+from rich.console import Console
 
 from rematbench.cli import terminal
 from rematbench.cli.app import main
@@ -20,6 +21,7 @@ from rematbench.graphs.files import read_graph, write_graph, write_plan
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.report.app import main as report
+from rematbench.rows import shown
 from rematbench.rows.row import COLUMNS, find_rows
 
 HOUSE = Path(__file__).parents[2]
@@ -32,7 +34,9 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rematbench", *arguments])
-        monkeypatch.setattr(terminal, "console", terminal.Console(stderr=True, highlight=False))
+        console = Console(stderr=True, highlight=False)
+        for module in (shown, terminal):
+            monkeypatch.setattr(module, "console", console)
         code = 0
         try:
             main()

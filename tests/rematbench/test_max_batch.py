@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from rematbench.base.errors import ConfigError
 from rematbench.cli import terminal
@@ -24,6 +25,7 @@ from rematbench.cli.max_batch import (
     question,
 )
 from rematbench.jobs.settings import Settings
+from rematbench.rows import shown
 from rematbench.rows.row import COLUMNS, find_rows, make_row
 from rematbench.worker.worker import the_worker
 
@@ -233,7 +235,9 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rematbench-max-batch", *arguments])
-        monkeypatch.setattr(terminal, "console", terminal.Console(stderr=True, highlight=False))
+        console = Console(stderr=True, highlight=False)
+        for module in (shown, terminal):
+            monkeypatch.setattr(module, "console", console)
         code = 0
         try:
             main()

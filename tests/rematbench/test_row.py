@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rematbench.cli.closing import closing_line
-from rematbench.cli.terminal import summarise
 from rematbench.rows.row import find_rows, finite, format_row, make_row, read_row, write_row
+from rematbench.rows.shown import summarise
 
 
 def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:

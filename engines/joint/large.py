@@ -2,7 +2,7 @@
 
 A program of one moment (:mod:`rematbench.engines.joint.windows`) says which groups of ways to
 use. With one way per op left, the graph is one for
-:mod:`rematbench.strategies.intervals`; its schedule then runs in the fastest ways that fit.
+:mod:`rematbench.engines.intervals`; its schedule then runs in the fastest ways that fit.
 """
 
 from __future__ import annotations

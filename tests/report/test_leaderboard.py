@@ -645,13 +645,13 @@ def test_after_a_minute() -> None:
 
 def test_who_chooses_other_ops_has_no_share_and_its_place_by_its_plans() -> None:
     others = [entry("resnet50", at, "anytime_joint", 90.0) for at in (0.7, 0.5)]
-    others += [entry("unet", 0.7, "anytime_joint", 90.0)]
+    others += [entry("unet", 0.7, "anytime_joint", 90.0), entry("unet", 0.7, "a_few", 150.0)]
     field = board([*ROWS, *others])
     line = tables.summary(field).loc["anytime_joint"]
     assert line["solved"] == Share(3, 3, 2)
     assert all(line[key] is None for key in tables.QUALITY)
-    # most best plans, then most plans: anytime 3, then ap_sqrt and dtr with one best plan each
-    assert field.strategies == ["anytime", "ap_sqrt", "dtr", "anytime_joint"]
+    # Three best plans; one each, and two plans; none, and three plans; none, and one.
+    assert field.strategies == ["anytime", "ap_sqrt", "dtr", "anytime_joint", "a_few"]
     assert "anytime_joint" not in profile_picture(field)[1]
     text = document([*ROWS, *others], (), "rows.csv.gz")
     (shown,) = [x for x in text.splitlines() if x.startswith("| `anytime_joint` (ours) | 3 of 3 |")]

@@ -229,7 +229,7 @@ class Odd:
     ],
 )
 def test_any_end_of_a_job_is_a_row(call, monkeypatch, what: str, status: str, said: str) -> None:
-    monkeypatch.setattr("rematbench.worker.worker.GRACE", 0.5)
+    monkeypatch.setattr("rematbench.worker.time_limits.GRACE", 0.5)
     monkeypatch.syspath_prepend(Path.cwd())
     Path("odd_strategy.py").write_text(CRASHING)
     from rematbench.worker.worker import the_worker

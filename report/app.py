@@ -105,6 +105,9 @@ def main() -> None:
     parser.add_argument(
         "--leaderboard", action="store_true", help="the field: profiles, winners, gaps"
     )
+    parser.add_argument(
+        "--lacking", action="store_true", help="on the leaderboard, rows that lack provenance, too"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/report"), help="output folder")
     given = parser.parse_args()
     try:
@@ -119,7 +122,9 @@ def main() -> None:
         if given.all:
             written += draw_all(collected, given.out)
         if given.leaderboard:
-            written += write_leaderboard_pages(_comparable(rows), given.out, _told_costs(rows))
+            written += write_leaderboard_pages(
+                _comparable(rows), given.out, _told_costs(rows), lacking=given.lacking
+            )
         for name in given.figure:
             written += draw(name, collected, given.out)
     except RematbenchError as error:

@@ -120,7 +120,7 @@ def test_ten_thousand_rows_stay_usable(browser: Browser, tmp_path: Path) -> None
 def test_the_field_sorts_filters_and_fits(browser: Browser, tmp_path: Path, width: int) -> None:
     """Of the committed rows."""
     parts = sorted(HOUSE.glob("runs/reference/leaderboard/full-*.csv.gz"))
-    path = write_leaderboard_pages(collect(parts).rows, tmp_path, "modelled")[0]
+    path = write_leaderboard_pages(collect(parts).rows, tmp_path, "modelled", lacking=True)[0]
     browser.resize(width, 900)
     browser.open(path)
     assert browser.run("document.documentElement.scrollWidth") <= width

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -159,6 +161,20 @@ def test_strategies_share_through_the_engines() -> None:
     """No paper's folder imports another's."""
     pairs = {(paper(each.source), paper(each.target)) for each in ours()}
     assert {(here, there) for here, there in pairs if here and there and here != there} == set()
+
+
+def test_readmes_map_is_the_tree() -> None:
+    """Its folders are those that there are, and the rooms of ``rematbench`` all of them."""
+    table = (HOUSE / "README.md").read_text().partition("| folder | what is in it |")[2]
+    lines = [line for line in table.partition("\n\n")[0].splitlines() if line.startswith("| `")]
+    named = {name for line in lines for name in re.findall(r"`(\w+)/`", line.split(" | ")[0])}
+    tracked = subprocess.run(["git", "ls-files"], cwd=HOUSE, capture_output=True, text=True)
+    files = [Path(line) for line in tracked.stdout.splitlines()]
+    assert named == {file.parts[0] for file in files if len(file.parts) > 1} - {".ci"}
+    rooms = {file.parts[1] for file in files if file.parts[0] == "rematbench" and file.parts[2:]}
+    (own,) = (line for line in lines if line.startswith("| `rematbench/`"))
+    assert {*re.findall(r"`(\w+)/`", own)} - {"rematbench"} == rooms
+    assert rooms <= set(BELOW)
 
 
 def test_every_strategy_has_a_folder() -> None:

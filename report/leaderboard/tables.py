@@ -21,6 +21,8 @@ MOST = 0.8
 BLIND = "checkmate_d"  # to workspaces; where there are none, anytime
 QUALITY = ("best", "alone", "within_5", "within_1", *(f"within_1_at_{at}" for at in HELD))
 """Shares of plans that are nearly the best of the captured ops."""
+ALL = "all kinds"
+"""The family of every network, in the lines of all."""
 
 
 def profile(board: Board, factors: np.ndarray) -> pd.DataFrame:
@@ -161,6 +163,8 @@ def overheads(board: Board) -> pd.DataFrame:
 def winners(board: Board) -> pd.DataFrame:
     """Which strategy to use: by family and fraction, of all plans and of those made in a second.
 
+    The last lines are of all families together, where there are several.
+
     The lowest median overhead wins, a problem without a plan (or row) being infinitely dear; all
     within 0.1 points of it share the place. Where every strategy fails on half, none wins.
     Who chooses other implementations (MONeT, Checkmate-O; Gist's are lossy) or sees no workspaces
@@ -171,26 +175,36 @@ def winners(board: Board) -> pd.DataFrame:
         (names, the one that solves most first; quick: by the plan that each had after a second),
         the first one's median, ``best_overhead`` and ``quick_overhead``, and ``joint_overhead``.
     """
-    lines = []
-    for (kind, fraction), near in board.entries.groupby(["family", "fraction"]):
-        if fraction not in AT:
-            continue
-        asked = near["problem"].unique()
-        line = {"family": kind, "fraction": fraction, "problems": len(asked)}
-        line["networks"] = near["network"].nunique()
-        plain = near[~near["other"] & (near["strategy"] != BLIND)]
-        for label, column in (("best", "overhead"), ("quick", "overhead_1")):
-            names, overhead = _winner(plain, asked, column)
-            line |= {label: ", ".join(names), f"{label}_overhead": overhead}
-        joint = near[near["strategy"] == "anytime_joint"]
-        line["joint_overhead"] = _winner(joint, asked, "overhead")[1]
-        lines.append(line)
+    entries = board.entries
+    groups = [entries] if entries["family"].nunique() < 2 else [entries, entries.assign(family=ALL)]
+    lines = [
+        _line(str(kind), float(fraction), near)
+        for group in groups
+        for (kind, fraction), near in group.groupby(["family", "fraction"])
+        if fraction in AT
+    ]
     columns = [
         *("family", "fraction", "problems", "networks"),
         *("best", "best_overhead", "quick", "quick_overhead", "joint_overhead"),
     ]
     frame = pd.DataFrame(lines, columns=columns)
-    return frame.sort_values(["family", "fraction"], ascending=[True, False], kind="stable")
+    last = (frame["family"] == ALL).rename("last")
+    keys = ["last", "family", "fraction"]
+    frame = frame.assign(last=last).sort_values(keys, ascending=[True, True, False], kind="stable")
+    return frame.drop(columns="last")
+
+
+def _line(kind: str, fraction: float, near: pd.DataFrame) -> dict[str, object]:
+    asked = near["problem"].unique()
+    line: dict[str, object] = {"family": kind, "fraction": fraction, "problems": len(asked)}
+    line["networks"] = near["network"].nunique()
+    plain = near[~near["other"] & (near["strategy"] != BLIND)]
+    for label, column in (("best", "overhead"), ("quick", "overhead_1")):
+        names, overhead = _winner(plain, asked, column)
+        line |= {label: ", ".join(names), f"{label}_overhead": overhead}
+    joint = near[near["strategy"] == "anytime_joint"]
+    line["joint_overhead"] = _winner(joint, asked, "overhead")[1]
+    return line
 
 
 def _winner(field: pd.DataFrame, problems: Sequence[str], column: str) -> tuple[list[str], float]:

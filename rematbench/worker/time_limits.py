@@ -18,6 +18,8 @@ LATE_SHARE, LATE = 0.05, 1.0
 # With one thread the limit is in CPU seconds. A planner that waits uses none: it is killed after
 # so many times as long, and these seconds, by the wall clock. With more threads the seconds count.
 PATIENT, GRACE = 3.0, 5.0
+WARM_UP = "warm up"
+"""How the phase is called in which kernels compile, once on a machine."""
 
 
 class Ended(Exception):
@@ -79,14 +81,18 @@ class Watch:
         self._pid, self._limits, self._began = pid, limits, monotonic()
         self._looked = self._began
         self._planning: tuple[float, float] | None = None  # wall clock, CPU seconds
+        self._warming: float | None = None
 
-    def begin_planning(self) -> None:
-        """From now on the planner's limits count."""
-        self._planning = monotonic(), process_memory.cpu_seconds(self._pid)
-
-    def end_planning(self) -> None:
-        """From now on they do not."""
-        self._planning = None
+    def enter(self, phase: str) -> None:
+        """The worker says what it does from now on: warming up counts for no limit."""
+        now = monotonic()
+        if self._warming is not None:
+            self._began += now - self._warming
+        self._warming = now if phase.startswith(WARM_UP) else None
+        if phase == "plan":
+            self._planning = now, process_memory.cpu_seconds(self._pid)
+        elif not phase.startswith("plan:"):  # news from the planner
+            self._planning = None
 
     @property
     def is_due(self) -> bool:
@@ -110,7 +116,7 @@ class Watch:
             if seconds > limits.plan or busy > limits.busy:
                 reason = "the planner ran on past its time limit and was stopped without a plan"
                 return Ended("time_limit", reason, (seconds, busy))
-        if self._looked - self._began > limits.job:
+        if self._warming is None and self._looked - self._began > limits.job:
             reason = f"the job ran longer than job_time_limit={limits.job:g} s"
             return Ended("time_limit", reason, job_limit=limits.job)
         return None

@@ -197,10 +197,7 @@ class Worker:
                 return message
             self._phase = message["phase"]
             say(self._phase)
-            if self._phase == "plan":
-                watch.begin_planning()
-            elif not self._phase.startswith("plan:"):  # news from the planner
-                watch.end_planning()
+            watch.enter(self._phase)
 
     def _interrupted(self, process: subprocess.Popen[str], limits: Limits, say: Say) -> Message:
         """Ask an anytime planner for its best plan; any other worker is ended.

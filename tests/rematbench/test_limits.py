@@ -27,6 +27,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.rows.row import Row, find_rows
 from rematbench.strategies.base import Problem, SupportsWarmUp, cheapest_within
 from rematbench.strategies.registry import make
+from rematbench.worker import time_limits
 from rematbench.worker.serve import _World
 from rematbench.worker.worker import the_worker
 
@@ -241,3 +242,20 @@ def test_incumbents_are_kept(name: str) -> None:
     _, costs, cost = kept(name, 5.0)
     assert costs == sorted(costs, reverse=True)
     assert cost == pytest.approx(costs[-1])
+
+
+def test_warming_up_is_no_part_of_a_jobs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels compile once on a machine, and may take longer than a job."""
+    now = 0.0
+    monkeypatch.setattr(time_limits, "monotonic", lambda: now)
+    watch = time_limits.Watch(os.getpid(), time_limits.Limits(job=60.0))
+    watch.enter("warm up: kernels compile once")
+    now = 100.0
+    assert watch.end(0) is None
+    watch.enter("plan")
+    now = 159.0
+    assert watch.end(0) is None
+    now = 161.0
+    end = watch.end(0)
+    assert end is not None
+    assert "the job ran longer than job_time_limit=60 s" in str(end)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from math import comb, inf
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rematbench.graphs.plan import program_order
+from rematbench.report.collect import collect
 from rematbench.tracing.trace import capture
 from rematbench.validator import Validator, check, generate, measure
 from rematbench.validator.timing import Ratio, Timing, quiet_turns
 from rematbench.zoo import make_model
+
+HOUSE = Path(__file__).parents[2]
 
 
 def test_the_interval_by_hand() -> None:
@@ -98,3 +102,15 @@ def test_a_row_has_the_interval() -> None:
     low, high = found.measured_overhead_interval
     assert low <= found.measured_overhead <= high
     assert found.measured_repeats + found.measured_spikes >= 6
+
+
+def test_ordinary_training_is_as_long_as_itself_in_the_committed_rows() -> None:
+    """The quickstart's: checkpoint-all's interval has 0 in it, on every network."""
+    rows = collect([HOUSE / "runs" / "reference" / "quickstart-cpu" / "leaderboard.csv"]).rows
+    found = {
+        row["model"]: row["extra"]["measured_overhead_interval"]
+        for row in rows
+        if row["strategy"] == "checkpoint_all"
+    }
+    assert len(found) == 3
+    assert all(low <= 0 <= high for low, high in found.values()), found

@@ -769,3 +769,31 @@ def test_no_two_curves_of_a_picture_share_a_colour(places: str) -> None:
         assert len(inks) > 5
         near = min(np.abs(a - b).sum() for i, a in enumerate(inks) for b in inks[:i])
         assert near > 0.2
+
+
+def test_other_work_on_the_machine_changes_no_winner() -> None:
+    """The quick profile on idle cores, and beside two busy loops: limits are in CPU seconds.
+
+    Lines on four networks or more count, as the page has it; they are those of all kinds.
+    """
+    idle, busy = (
+        tables.winners(board(collect([HOUSE / FOLDER / name]).rows)).query("networks >= 4")
+        for name in ("quick.csv.gz", "quick-busy.csv.gz")
+    )
+    assert set(idle["family"]) == {tables.ALL}
+    assert len(idle) >= 2
+    for column in ("family", "fraction", "best", "quick"):
+        assert idle[column].tolist() == busy[column].tolist()
+
+
+def test_no_planner_of_the_quick_profile_overran_its_limit() -> None:
+    """By more than a second of the processor; and threads=1 is one thread."""
+    for name in ("quick.csv.gz", "quick-busy.csv.gz"):
+        for row in collect([HOUSE / FOLDER / name]).rows:
+            cpu, wall = row["extra"].get("plan_cpu_seconds"), row["plan_seconds"]
+            if cpu is None or row["strategy"] == "moccasin":  # by the clock: it waits for CP-SAT
+                assert wall is None or wall <= row["extra"]["time_limit"] + 1
+                continue
+            assert cpu <= row["extra"]["time_limit"] + 1
+            assert row["threads"] == 1
+            assert "threads_used" not in row["extra"]

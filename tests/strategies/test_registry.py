@@ -138,3 +138,19 @@ def test_options_of_any_dataclass(tmp_path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(ConfigError) as caught:
             check_options("odd", child, given)
         assert said in str(caught.value)
+
+
+def test_names_that_plug_ins_import_stay() -> None:
+    """docs/extending.md named them before rooms were sorted."""
+    from rematbench.base.clock import planning_seconds as today
+    from rematbench.costmodel.costs import with_costs
+    from rematbench.costmodel.flops import bytes_moved
+    from rematbench.strategies.base import Problem, cheapest_within, check_choice
+    from rematbench.strategies.chen import ApGreedy
+    from rematbench.strategies.clock import planning_seconds
+    from rematbench.strategies.stages import plan_with_checkpoints
+
+    assert planning_seconds is today
+    assert all((with_costs, bytes_moved, Problem, cheapest_within, check_choice))
+    assert registry.class_of("ap_greedy") is ApGreedy
+    assert callable(plan_with_checkpoints)

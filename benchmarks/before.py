@@ -23,7 +23,7 @@ from rematbench.graphs.files import write_graph
 from rematbench.graphs.ir import Graph
 
 COMMIT = "4f1d762"
-LIMIT = 15.0
+LIMIT = 8.0
 """Seconds for a plan."""
 GAP = 1e-4
 TIE = 1e-3

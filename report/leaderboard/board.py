@@ -13,7 +13,7 @@ import pandas as pd
 
 from rematbench.base.errors import ConfigError
 from rematbench.report.leaderboard.families import family
-from rematbench.report.leaderboard.held import HELD, held, history, limit, took
+from rematbench.report.leaderboard.held import HELD, PREPARED, held, history, limit, took
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
 from rematbench.report.leaderboard.reading import NothingRead, Reading, read
 from rematbench.report.style import OURS
@@ -32,8 +32,6 @@ CLOSE = 0.01
 """A plan that costs at most so much more than the best known one is close to it."""
 OTHER_GAMES = ("anytime_joint", "monet", "gist", "checkmate_o")
 """They may run other implementations than the captured ops; Gist's are lossy."""
-PREPARED = ("torch_budget", "torch_knapsack")
-"""Their jobs find what an earlier one of the same process asked PyTorch's partitioner."""
 _BOUNDS = {"any": ("any",), "9": ("any", "9"), "F": ("any", "9", "F")}
 _GIVEN = ("length", "lengths", "optimizer", "master_weights")
 _COLUMNS = (

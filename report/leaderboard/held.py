@@ -17,6 +17,9 @@ SHORTEST = 1.0
 BY_THE_CLOCK = ("moccasin", "moccasin+anytime")
 """They wait for a process of their own, and always go by the wall clock."""
 
+PREPARED = ("torch_budget", "torch_knapsack")
+"""Their jobs find what an earlier one of the same process asked PyTorch's partitioner."""
+
 
 def took(row: Row) -> float | None:
     """Seconds of planning, by the clock that the planner's limit and incumbents go by.
@@ -58,6 +61,11 @@ def held(row: Row) -> Iterator[float]:
 
 
 def history(row: Row) -> tuple[tuple[float, float], ...]:
-    """(seconds, cost) of each better plan that the planner told of on the way."""
+    """(seconds, cost) of each better plan that the planner told of on the way.
+
+    Nothing of :data:`PREPARED`, whose plans are there at once where an earlier job prepared them.
+    """
+    if row["strategy"] in PREPARED:
+        return ()
     told = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
     return tuple((seconds, cost) for seconds, cost, _ in told if cost is not None)

@@ -376,8 +376,9 @@ def test_the_small_table() -> None:
     assert lines[0].startswith(
         "| convolutional | +0.0 % `anytime` and 1 more (of 1) | +0.0 % `dtr` (of 1)"
     )
-    assert lines[-1].startswith("| U-shaped | ")
-    assert lines[-1].endswith("| +20.0 % `anytime` (of 1) | – | – | – |")
+    assert lines[-2].startswith("| U-shaped | ")
+    assert lines[-2].endswith("| +20.0 % `anytime` (of 1) | – | – | – |")
+    assert lines[-1].startswith("| all kinds | ")
 
 
 def test_the_document() -> None:
@@ -675,8 +676,10 @@ def test_rows_of_before_credit_no_published_method_with_our_search() -> None:
 
 
 def test_the_committed_rows_credit_no_published_method_with_our_search() -> None:
-    rows = collect([*sorted(HOUSE.glob(PARTS)), HOUSE / f"{FOLDER}/measured.csv.gz"]).rows
+    rows = collect(sorted(HOUSE.glob(PARTS))).rows
     assert not [row for row in rows if row["strategy"] in ("moccasin", "rockmate")]
+    measured = collect([HOUSE / f"{FOLDER}/measured.csv.gz"]).rows  # of today's code, as published
+    assert {row["strategy"] for row in measured} & {"rockmate", "rockmate+anytime"} == {"rockmate"}
     text = (HOUSE / "docs/leaderboard.md").read_text()
     for name in ("checkmate_d", "checkmate_o", "moccasin+anytime", "rockmate+anytime"):
         stands = [
@@ -797,3 +800,21 @@ def test_no_planner_of_the_quick_profile_overran_its_limit() -> None:
             assert cpu <= row["extra"]["time_limit"] + 1
             assert row["threads"] == 1
             assert "threads_used" not in row["extra"]
+
+
+def test_the_plan_below_the_bound_is_not_in_program_order() -> None:
+    """swin_b at 0.9: XLA's pass puts an op off; bounds of plans in program order say nothing of it."""
+    rows = collect([HOUSE / FOLDER / "full-31.csv.gz"]).rows
+    mine = {r["strategy"]: r for r in rows if r["budget_fraction"] == 0.9 and r["status"] == "ok"}
+    bound = mine["anytime"]["bound"]
+    assert mine["anytime"]["bound_of"] == "any"
+    assert mine["xla_remat"]["cost"] < bound <= mine["anytime"]["cost"]
+    assert mine["xla_remat"]["extra"]["in_program_order"] is False
+
+
+def test_what_an_earlier_job_prepared_is_no_plan_made_in_no_time() -> None:
+    made = {"extra": {"time_limit": 3.0, "incumbents": [[0.001, 110.0, 0.0]]}, "plan_seconds": 2.0}
+    rows = [entry("unet", 0.7, name, 110.0, **made) for name in ("torch_knapsack", "rockmate")]
+    found = board(rows, lacking=True).entries.set_index("strategy")
+    assert np.isinf(found.loc["torch_knapsack", "overhead_1"])
+    assert found.loc["rockmate", "overhead_1"] == pytest.approx(0.1)

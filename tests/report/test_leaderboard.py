@@ -803,7 +803,7 @@ def test_no_planner_of_the_quick_profile_overran_its_limit() -> None:
 
 
 def test_the_plan_below_the_bound_is_not_in_program_order() -> None:
-    """swin_b at 0.9: XLA's pass puts an op off; bounds of plans in program order say nothing of it."""
+    """swin_b at 0.9: XLA's pass puts an op off; a bound of plans in program order is none of it."""
     rows = collect([HOUSE / FOLDER / "full-31.csv.gz"]).rows
     mine = {r["strategy"]: r for r in rows if r["budget_fraction"] == 0.9 and r["status"] == "ok"}
     bound = mine["anytime"]["bound"]

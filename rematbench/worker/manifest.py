@@ -28,8 +28,8 @@ from rematbench.base.json_files import read_json, write_json
 
 HOUSE = "rematbench"
 ROOMS = (
-    *("", "base", "conf", "costmodel", "engines", "graphs", "jobs", "rows", "strategies"),
-    *("streams", "tracing", "training", "validator", "worker", "zoo"),
+    *("", "conf", "costmodel", "engines", "graphs", "strategies"),
+    *("streams", "tracing", "training", "validator", "zoo"),
 )
 """Its packages that a result can depend on."""
 Json = dict[str, Any]

@@ -266,7 +266,7 @@ def test_every_schedule_satisfies_every_row(
     space = Space.full(graph) if full else Space.reduced(graph)
     schedule = random_schedule(space, random)
     stages = len(space.stages)
-    cuts = sorted({0, *random.integers(0, search, pieces % 6).tolist()})
+    cuts = sorted({0, *random.integers(0, stages, pieces % 6).tolist()})
     for groups in (single_stages(space), list(zip(cuts, [*cuts[1:], stages], strict=True))):
         relaxation = Relaxation(space, schedule.trace.peak_bytes, groups)
         assert_satisfies(relaxation, schedule)

@@ -16,7 +16,7 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import trace_csv
+from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_pages
 from rematbench.rows.row import STATUSES, Row, make_row, write_leaderboard, write_row

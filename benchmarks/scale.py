@@ -39,7 +39,7 @@ from rematbench.graphs.files import read_graph, read_plan, write_graph, write_pl
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import trace_csv
+from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_pages
 from rematbench.rows.row import write_row

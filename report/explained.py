@@ -15,7 +15,7 @@ from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
-from rematbench.jobs.job import trace_csv
+from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages import write_row_page
 from rematbench.rows.provenance import commit, now, versions

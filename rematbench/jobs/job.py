@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
-import io
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,16 +25,17 @@ from rematbench.base.errors import (
 )
 from rematbench.base.origin import accuse, one_line, own_place, place
 from rematbench.graphs.allocator import replay
-from rematbench.graphs.files import write_bytes, write_graph, write_plan
+from rematbench.graphs.files import write_bytes
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph, Phase
-from rematbench.graphs.plan import Compute, Plan, in_program_order, program_order
+from rematbench.graphs.plan import Plan, in_program_order, program_order
 from rematbench.graphs.planning import PlannedRun, planned
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.jobs import handed_over
 from rematbench.jobs.doubts import judge_bound, judge_peak, judge_threads
 from rematbench.jobs.first_row import first_row
 from rematbench.jobs.handed_over import HandedOver
+from rematbench.jobs.job_files import events_csv, write_plan_files
 from rematbench.jobs.settings import Settings
 from rematbench.jobs.sources import banishing_peak, held_bytes, load, load_stream
 from rematbench.rows.memory_parts import memory_parts
@@ -260,7 +259,7 @@ def _judged(
     row["extra"]["memory"] = memory_parts(graph, trace, *known)
     if settings.allocator == "cuda":
         add_facts(row, allocation_facts(graph, plan))
-    _write(folder, graph, plan, trace)
+    write_plan_files(folder, graph, plan, trace)
     return replace(solution, plan=plan)
 
 
@@ -297,11 +296,7 @@ def _accept(row: Row, solution: Solution, folder: Path) -> None:
         "checkpoint_all_peak_bytes": verdict.base_peak_bytes,
     }
     add_facts(row, solution.details)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("event", "tensor", "clock"))
-    writer.writerows(verdict.trace)
-    write_bytes(folder / "trace.csv", text.getvalue().encode())
+    write_bytes(folder / "trace.csv", events_csv(verdict).encode())
 
 
 def _judge(row: Row, solution: Solution, trace: Trace) -> None:
@@ -429,24 +424,3 @@ def _ratio(number: float | None, base: float | None) -> float | None:
     if number is None or not base:
         return None
     return number / base - 1
-
-
-def _write(folder: Path, graph: Graph, plan: Plan, trace: Trace) -> None:
-    write_graph(folder / "graph.json.gz", graph)
-    write_plan(folder / "plan.json", plan)
-    write_bytes(folder / "trace.csv", trace_csv(plan, trace).encode())
-
-
-def trace_csv(plan: Plan, trace: Trace) -> str:
-    """The timeline: live bytes during and after each statement."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("statement", "action", "name", "bytes_during", "bytes_after"))
-    rows = zip(
-        plan.statements, trace.bytes_during.tolist(), trace.bytes_after.tolist(), strict=True
-    )
-    for i, (statement, during, after) in enumerate(rows):
-        action = type(statement).__name__.lower()
-        name = statement.op if isinstance(statement, Compute) else statement.value
-        writer.writerow((i, action, name, during, after))
-    return text.getvalue()

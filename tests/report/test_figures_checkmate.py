@@ -15,7 +15,7 @@ from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import trace_csv
+from rematbench.jobs.job_files import trace_csv
 from rematbench.report import checkmate, checkmate_memory, checkmate_rounding, figures
 from rematbench.report.checkmate import above_all, draw, lowest
 from rematbench.report.checkmate_memory import timeline

@@ -25,7 +25,7 @@ from rematbench.graphs.files import read_graph, read_plan, write_graph, write_pl
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import trace_csv
+from rematbench.jobs.job_files import trace_csv
 from rematbench.report import picture
 from rematbench.report.collect import Record, collect
 from rematbench.report.compact import budget_fraction, dump, page_data, problems

@@ -95,7 +95,7 @@ def coarsen(graph: Graph, contract_below: float = 0.0) -> Coarse:
 def _is_bookkeeping(graph: Graph, op: int) -> bool:
     tables = graph.tables
     small = tables.value_bytes[tables.writes[op]].sum() <= BOOKKEEPING_BYTES
-    reads = tables.reads[int(tables.op_first[op])]
+    reads = tables.inputs[op]
     return bool(small and len(reads) and tables.resident[reads].all())
 
 
@@ -115,7 +115,7 @@ def _inner_steps(fine: Graph, members: Iterable[int], shown: set[int]) -> list[t
     members = tuple(members)
     last: dict[int, int] = {}
     for op in members:
-        for value in (*tables.writes[op], *tables.reads[int(tables.op_first[op])]):
+        for value in (*tables.writes[op], *tables.inputs[op]):
             last[int(value)] = op
     inner = {int(v) for op in members for v in tables.writes[op]} - shown
     steps, live = [], 0
@@ -134,8 +134,7 @@ def _build(graph: Graph, members: tuple[tuple[int, ...], ...]) -> Coarse:
     for number, part in enumerate(members):
         owner[list(part)] = number
     tables = graph.tables
-    shown = np.zeros(len(graph.values), dtype=bool)
-    shown[tables.outputs] = True
+    shown = tables.is_output.copy()
     for implementation in range(len(tables.op_of)):
         for value in tables.reads[implementation]:
             writer = tables.writer[value]
@@ -156,9 +155,7 @@ def _merged(
     tables = graph.tables
     own = {int(v) for op in part for v in tables.writes[op]}
     visible = {v for v in own if shown[v]}
-    reads = dict.fromkeys(
-        int(v) for op in part for v in tables.reads[int(tables.op_first[op])] if int(v) not in own
-    )
+    reads = dict.fromkeys(int(v) for op in part for v in tables.inputs[op] if int(v) not in own)
     peak = max(size for _, size in _inner_steps(graph, part, visible))
     workspace = max(0, peak - int(tables.value_bytes[list(visible)].sum()))
     last = graph.ops[part[-1]]

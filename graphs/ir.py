@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -112,13 +111,6 @@ class Graph:
         return _build_tables(self)
 
     @cached_property
-    def forward_values(self) -> NDArray[np.bool_]:
-        """Per value: is it written by a forward op?"""
-        forward = np.array([op.phase is Phase.FORWARD for op in self.ops] + [False])
-        mask: NDArray[np.bool_] = forward[self.tables.writer]
-        return mask
-
-    @cached_property
     def hash(self) -> str:
         """16 hex digits that change with anything that a planner or the simulator looks at."""
         content = [
@@ -153,7 +145,7 @@ class Graph:
 
     @cached_property
     def _needed_ops(self) -> NDArray[np.bool_]:
-        return self._closure(lambda op: self.tables.reads[int(self.tables.op_first[op])])
+        return self._closure(self.tables.inputs)
 
     @cached_property
     def _always_needed_ops(self) -> NDArray[np.bool_]:
@@ -164,18 +156,17 @@ class Graph:
             rows = [{*tables.reads[way].tolist()} for way in range(int(first), int(last))]
             return sorted(set.intersection(*(row for row in rows if not row & own)))
 
-        return self._closure(always_read)
+        return self._closure(Rows.of([always_read(op) for op in range(len(self.ops))]))
 
-    def _closure(self, reads: Callable[[int], IntArray | list[int]]) -> NDArray[np.bool_]:
+    def _closure(self, reads: Rows) -> NDArray[np.bool_]:
         """Per op: does an output depend on it, where ops read so?"""
         tables = self.tables
-        wanted = np.zeros(len(self.values), dtype=bool)
-        wanted[tables.outputs] = True
+        wanted = tables.is_output.copy()
         needed = np.zeros(len(self.ops), dtype=bool)
         for op in range(len(self.ops) - 1, -1, -1):
             if wanted[tables.writes[op]].any():
                 needed[op] = True
-                wanted[reads(op)] = True
+                wanted[reads[op]] = True
         return needed
 
     def floor(self) -> tuple[int, str]:
@@ -365,19 +356,28 @@ def _build_tables(graph: Graph) -> Tables:
     implementations = [(op, i) for op in graph.ops for i in op.implementations]
     counts = [len(op.implementations) for op in graph.ops]
     writer = np.full(len(graph.values), -1, dtype=np.int64)
-    for number, op in enumerate(graph.ops):
-        for name in op.writes:
-            writer[index[name]] = number
+    writes = Rows.of([index[name] for name in op.writes] for op in graph.ops)
+    writer[writes.items] = np.repeat(np.arange(len(graph.ops)), np.diff(writes.start))
+    first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+    reads = Rows.of(sorted({index[n] for n in i.reads}) for _, i in implementations)
+    outputs = np.array([index[name] for name in graph.outputs], dtype=np.int64)
+    numbers = np.arange(len(graph.values))
     return Tables(
         value_bytes=np.array([value.bytes for value in graph.values], dtype=np.int64),
         resident=np.array([value.resident for value in graph.values], dtype=bool),
         writer=writer,
-        op_first=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64),
-        writes=Rows.of([[index[name] for name in op.writes] for op in graph.ops]),
+        is_read=np.isin(numbers, reads.items),
+        is_output=np.isin(numbers, outputs),
+        outputs=outputs,
+        op_first=first,
+        forward=np.array([op.phase is Phase.FORWARD for op in graph.ops], dtype=bool),
+        backward=np.array([op.phase is Phase.BACKWARD for op in graph.ops], dtype=bool),
+        loss=-1 if graph.loss_index is None else graph.loss_index,
+        inputs=reads.picked(first[:-1]),
+        writes=writes,
         op_of=np.repeat(np.arange(len(graph.ops), dtype=np.int64), counts),
         cost=np.array([i.cost for _, i in implementations], dtype=np.float64),
         workspace=np.array([i.workspace_bytes for _, i in implementations], dtype=np.int64),
-        reads=Rows.of([sorted({index[n] for n in i.reads}) for _, i in implementations]),
-        overwritten_by=Rows.of([match_overwrites(graph, op, i) or [] for op, i in implementations]),
-        outputs=np.array([index[name] for name in graph.outputs], dtype=np.int64),
+        reads=reads,
+        overwritten_by=Rows.of(match_overwrites(graph, op, i) or [] for op, i in implementations),
     )

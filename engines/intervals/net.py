@@ -10,7 +10,7 @@ from rematbench.engines.intervals.edits import insert, prune, sequence
 from rematbench.engines.plans.stages import BoolArray, FloatArray, needed
 from rematbench.engines.stages.kernels import Ragged
 from rematbench.graphs.ir import Graph, IntArray, Rows
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 
 ROOM = 8
 """Computes that a schedule may have, per op of the graph."""
@@ -173,4 +173,4 @@ def follow(net: Net, state: State, recomputed: IntArray) -> None:
 def plan_of(graph: Graph, state: State) -> Plan:
     """The schedule as a plan."""
     codes = graph.tables.op_first[needed(graph)[sequence(state)]]
-    return Plan.from_codes(graph, with_frees(graph, codes))
+    return Plan.of_computes(graph, codes)

@@ -123,7 +123,7 @@ class ImplementationSpace(Space):
 
     def finished(self, schedule: Schedule[Any]) -> Plan:
         """The schedule's plan with the fastest ways that fit."""
-        return Plan.from_codes(self.graph, with_frees(self.graph, self.fastest(schedule)))
+        return Plan.of_computes(self.graph, self.fastest(schedule))
 
     def fastest(self, schedule: Schedule[Any]) -> IntArray:
         """Per compute of the schedule, the fastest way that fits."""

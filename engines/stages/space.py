@@ -172,7 +172,7 @@ class Space:
         tables = self.graph.tables
         rows = []
         for op in ops.tolist():
-            writers = self.place[tables.writer[tables.reads[int(tables.op_first[op])]]]
+            writers = self.place[tables.writer[tables.inputs[op]]]
             rows.append(sorted({w for w in writers.tolist() if w >= 0}))
         return Ragged.of(Rows.of(rows))
 

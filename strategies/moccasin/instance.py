@@ -11,7 +11,7 @@ import numpy as np
 
 from rematbench.engines.plans.stages import needed
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 
 # Costs that are no whole numbers, or larger ones, become multiples of this share of their sum.
 _FINEST = 1e-9
@@ -77,8 +77,7 @@ class Scaled:
     def plan(self, order: Iterable[int]) -> Plan:
         """Computes of the instance's ops, in order, as a plan with the earliest frees."""
         first = self.graph.tables.op_first
-        codes = with_frees(self.graph, first[self.ops[np.array(list(order), dtype=np.int64)]])
-        return Plan.from_codes(self.graph, codes)
+        return Plan.of_computes(self.graph, first[self.ops[np.array(list(order), dtype=np.int64)]])
 
     def order(self, plan: Plan) -> list[int]:
         """The computes of a plan, as :meth:`plan` takes them."""

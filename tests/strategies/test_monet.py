@@ -225,7 +225,7 @@ def test_stages_of_the_published_program_are_those_of_the_backward_ops() -> None
         "native_batch_norm_backward": "_native_batch_norm",
     }
     for op, k in zip(space.stages.tolist(), stages.tolist(), strict=True):
-        reads = graph.tables.reads[int(graph.tables.op_first[op])]
+        reads = graph.tables.inputs[op]
         writers = set(graph.tables.writer[reads].tolist())
         if not writers & set(range(graph.loss_index)):  # the gradient of the first weight
             continue

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from rematbench import costmodel as costs
@@ -28,7 +27,7 @@ from rematbench.base.kernels import digest
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph, Op
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.strategies import registry
@@ -176,7 +175,7 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
             continue
         seen.add(op)
         computes.append(code)
-    return Plan.from_codes(graph, with_frees(graph, np.array(computes, dtype=np.int64)))
+    return Plan.of_computes(graph, computes)
 
 
 def _is_seed(op: Op) -> bool:

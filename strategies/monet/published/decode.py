@@ -55,7 +55,7 @@ def node_of(published: Published, op: int) -> int | None:
     if op in published.of_op:
         return published.of_op[op]
     tables = published.tables
-    writers = tables.writer[tables.reads[int(tables.op_first[op])]].tolist()
+    writers = tables.writer[tables.inputs[op]].tolist()
     sides = (published.side.get(published.of_op.get(writer, -1)) for writer in writers)
     return next((side for side in sides if side is not None), None)
 

@@ -48,7 +48,7 @@ def forward_ops(graph: Graph) -> list[int]:
     needed = missing(graph, loss, tables.resident)
     varies = tables.resident.copy()
     for op in needed:
-        varies[tables.writes[op]] = varies[tables.reads[int(tables.op_first[op])]].any()
+        varies[tables.writes[op]] = varies[tables.inputs[op]].any()
 
     def counts(op: int) -> bool:
         if not varies[tables.writes[op]].any():
@@ -57,7 +57,7 @@ def forward_ops(graph: Graph) -> list[int]:
             return False
         if "log_softmax" not in graph.ops[op].operator:
             return True
-        writers = tables.writer[tables.reads[int(tables.op_first[op])]]
+        writers = tables.writer[tables.inputs[op]]
         return any(graph.ops[w].operator == "addmm" for w in writers.tolist() if w >= 0)
 
     return [op for op in needed if counts(op)]
@@ -163,7 +163,7 @@ class Published:
         ]
 
     def _reads(self, op: int) -> list[int]:
-        writers = self.tables.writer[self.tables.reads[int(self.tables.op_first[op])]].tolist()
+        writers = self.tables.writer[self.tables.inputs[op]].tolist()
         return sorted({self.of_op[w] for w in writers if w in self.of_op})
 
     def _backward_of(self, node: int) -> Iterator[_Backward]:

@@ -357,7 +357,7 @@ def _build_tables(graph: Graph) -> Tables:
     counts = [len(op.implementations) for op in graph.ops]
     writer = np.full(len(graph.values), -1, dtype=np.int64)
     writes = Rows.of([index[name] for name in op.writes] for op in graph.ops)
-    writer[writes.items] = np.repeat(np.arange(len(graph.ops)), np.diff(writes.start))
+    writer[writes.items] = writes.row_of
     first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
     reads = Rows.of(sorted({index[n] for n in i.reads}) for _, i in implementations)
     outputs = np.array([index[name] for name in graph.outputs], dtype=np.int64)

@@ -40,6 +40,15 @@ class Rows(NamedTuple):
     def __len__(self) -> int:
         return self.start.size - 1
 
+    @property
+    def row_of(self) -> IntArray:
+        """Per item, its row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    def stretch(self, low: int, high: int) -> IntArray:
+        """The items of rows low to high, without high."""
+        return self.items[self.start[low] : self.start[high]]
+
     def lists(self) -> list[list[int]]:
         """All rows."""
         items = self.items.tolist()
@@ -52,6 +61,18 @@ class Rows(NamedTuple):
         start = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
         shift = np.repeat(self.start[numbers] - start[:-1], count)
         return Rows(start, self.items[shift + np.arange(len(shift))])
+
+    def numbered(self, number: IntArray) -> Rows:
+        """The same rows by other numbers, one per item; items whose number is -1 are left out."""
+        items = number[self.items]
+        before = np.concatenate([[0], np.cumsum(items >= 0)]).astype(np.int64)
+        return Rows(before[self.start], items[items >= 0])
+
+    def transposed(self, count: int) -> Rows:
+        """Per item, of which there are ``count``, the rows that hold it, ascending."""
+        ends = np.cumsum(np.bincount(self.items, minlength=count), dtype=np.int64)
+        order = np.argsort(self.items, kind="stable")
+        return Rows(np.concatenate([[0], ends]).astype(np.int64), self.row_of[order])
 
 
 class Tables(NamedTuple):

@@ -31,9 +31,8 @@ def dependencies(graph: Graph) -> BoolArray:
     position = np.full(len(graph.ops) + 1, -1, dtype=np.int64)
     position[ops] = np.arange(len(ops))
     matrix = np.zeros((len(ops), len(ops)), dtype=bool)
-    for j, op in enumerate(ops.tolist()):
-        writers = position[tables.writer[tables.inputs[op]]]
-        matrix[writers[writers >= 0], j] = True
+    inputs = tables.inputs.picked(ops).numbered(position[tables.writer])
+    matrix[inputs.items, inputs.row_of] = True
     return matrix
 
 

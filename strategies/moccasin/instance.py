@@ -103,15 +103,11 @@ def instance_of(graph: Graph, budget: int, peak: int, computes: int) -> Scaled:
         computes: the most computes of an op.
     """
     tables, ops = graph.tables, needed(graph)
-    first = tables.op_first[ops]
-    movable = ~tables.resident & (tables.value_bytes > 0)
-    place = {
-        v: i
-        for i, v in enumerate(
-            v for op in ops.tolist() for v in tables.writes[op].tolist() if movable[v]
-        )
-    }
-    size = [int(tables.value_bytes[v]) for v in place]
+    first, written = tables.op_first[ops], tables.writes.picked(ops)
+    values = written.items[tables.value_bytes[written.items] > 0]
+    place = np.full(len(graph.values), -1, dtype=np.int64)
+    place[values] = np.arange(len(values))
+    size = tables.value_bytes[values].tolist()
     workspace = tables.workspace[first].tolist()
     unit = gcd(*size, *workspace) or 1
     costs = tables.cost[first].tolist()
@@ -123,10 +119,10 @@ def instance_of(graph: Graph, budget: int, peak: int, computes: int) -> Scaled:
         (peak - resident) // unit,
         scaled,
         [each // unit for each in workspace],
-        [[place[v] for v in tables.writes[op].tolist() if v in place] for op in ops.tolist()],
-        [[place[v] for v in tables.reads[int(i)].tolist() if v in place] for i in first],
+        written.numbered(place).lists(),
+        tables.inputs.picked(ops).numbered(place).lists(),
         [each // unit for each in size],
-        [place[v] for v in tables.outputs.tolist() if v in place],
+        [v for v in place[tables.outputs].tolist() if v >= 0],
     )
     return Scaled(graph, ops, instance, unit, cost_unit, float(sum(costs)))
 

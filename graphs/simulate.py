@@ -156,9 +156,9 @@ def _replay(codes, tables, memory, live, during, after):
         op = op_of[code]
         if op == tables.loss and checkpoints < 0:
             checkpoints = _forward_values(tables.writer, tables.forward, live)
-        dead = _dead_read(reads, code, live)
-        if dead >= 0:
-            return _DEAD_READ, position, dead, cost, computed, checkpoints
+        for k in range(reads.start[code], reads.start[code + 1]):
+            if not live[reads.items[k]]:
+                return _DEAD_READ, position, reads.items[k], cost, computed, checkpoints
         running = memory + tables.workspace[code]
         first = taken.start[code]
         in_place = taken.start[code + 1] > first
@@ -178,15 +178,6 @@ def _replay(codes, tables, memory, live, during, after):
         cost += tables.cost[code]
         computed += 1
     return _OK, 0, 0, cost, computed, max(checkpoints, 0)
-
-
-@kernel
-def _dead_read(reads, code, live):
-    """The first value that an implementation reads and that is not live, or -1."""
-    for k in range(reads.start[code], reads.start[code + 1]):
-        if not live[reads.items[k]]:
-            return reads.items[k]
-    return -1
 
 
 @kernel

@@ -18,7 +18,7 @@ from typing import Any
 
 from rematbench.report import printed
 from rematbench.report.collect import Record
-from rematbench.rows.row import Row
+from rematbench.rows.row import Row, details
 
 FED_BY = {
     **{f"checkmate_fig5{panel}": ("checkmate_fig5",) for panel in "abc"},
@@ -192,7 +192,7 @@ def _groups(of: Callable[[Row], Hashable], enough: Callable[[list[Row]], bool]) 
 
 
 def _slots(rows: Sequence[Row]) -> set[int]:
-    return {row["extra"]["slots"] for row in rows}
+    return {details(row)["slots"] for row in rows}
 
 
 def _join(row: Row) -> tuple[str, int] | None:
@@ -212,8 +212,8 @@ def _against_length(records: Rows) -> list[Record]:
     """Numbers of slots that many lengths were planned within."""
     wanted = (7, 9, 11, 13)
     ok = [r for r in records if _join(r.row) and r.row["status"] == "ok"]
-    its = [record for record in ok if record.row["extra"]["slots"] in wanted]
-    return _groups(lambda row: row["extra"]["slots"], lambda rows: len(_lengths(rows)) >= 4)(its)
+    its = [record for record in ok if details(record.row)["slots"] in wanted]
+    return _groups(lambda row: details(row)["slots"], lambda rows: len(_lengths(rows)) >= 4)(its)
 
 
 def _lengths(rows: Sequence[Row]) -> set[int]:

@@ -16,8 +16,9 @@ from rematbench.base.json_files import (
     write_bytes,
     write_json,
 )
+from rematbench.base.meanings import Means
 from rematbench.base.origin import printable
-from rematbench.rows.extra import Extra, Means
+from rematbench.rows.extra import Extra
 
 STATUSES = (
     "ok",
@@ -249,6 +250,11 @@ def is_over_budget(row: Row) -> bool:
     """Was more memory measured than the budget allows?"""
     budget, measured = row["budget_bytes"], row["measured_peak_bytes"]
     return budget is not None and measured is not None and measured > budget
+
+
+def details(row: Row) -> Mapping[str, Any]:
+    """``extra`` with the keys of the row's own strategy, which stand on its card."""
+    return cast(Mapping[str, Any], row["extra"])
 
 
 def sure(value: T | None) -> T:

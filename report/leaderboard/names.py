@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rematbench.report.style import OURS
+from rematbench.report.style import ours
 
 WITH_OURS = ("moccasin+anytime", "rockmate+anytime", "checkmate_d", "checkmate_o")
 """Published methods whose plans our search makes: Moccasin and Rockmate as they were once (rows of
@@ -19,7 +19,7 @@ def label(name: str, code: str = "") -> str:
     >>> label("anytime"), label("checkmate_d", "`"), label("dtr", "`")
     ('anytime (ours)', '`checkmate_d` (our search)', '`dtr`')
     """
-    whose = " (ours)" if name in OURS else " (our search)" if name in WITH_OURS else ""
+    whose = " (ours)" if name in ours() else " (our search)" if name in WITH_OURS else ""
     return f"{code}{name}{code}{whose}"
 
 

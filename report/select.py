@@ -25,13 +25,12 @@ FED_BY = {
     "joins_table1": ("joins_table2",),
 }
 """Experiments whose jobs are a figure's, too."""
-_MONET_TABLE_2 = ("resnet50", "googlenet", "vgg16")
 _LENT: dict[str, Callable[[Row], bool]] = {
     "checkmate_fig5a": lambda row: row["model"] == "vgg16",
     "checkmate_fig5b": lambda row: row["model"] == "mobilenet_v1",
     "checkmate_fig5c": lambda row: row["model"] == "unet",
     "simrd_fig6": lambda row: row["extra"].get("heuristic") in ("full", "eqclass", "local"),
-    "monet_table2": lambda row: row["model"] in _MONET_TABLE_2,
+    "monet_table2": lambda row: row["model"] in ("resnet50", "googlenet", "vgg16"),
 }
 """Which rows of such an experiment are the figure's, where it shows less."""
 _OF_ALL_BATCHES = ("checkmate_fig6",)  # which is about them
@@ -60,9 +59,9 @@ def select(figure: str, records: Rows) -> Selection:
     own = [r for r in made_by(figure, records) if not r.row["extra"].get("bad_config")]
     if own:
         return Selection(own) if figure in _OF_ALL_BATCHES else _of_last_batches(own)
-    is_its = _LENT.get(figure, lambda row: True)
+    is_its = _LENT.get(figure)
     for experiment in FED_BY.get(figure, ()):
-        lent = [record for record in made_by(experiment, records) if is_its(record.row)]
+        lent = [r for r in made_by(experiment, records) if is_its is None or is_its(r.row)]
         if lent:
             return Selection(lent)
     return Selection([])

@@ -15,7 +15,7 @@ from rematbench.tracing.workload import Workload, image_size
 from rematbench.validator import measure
 from rematbench.zoo import make_model, make_python_model
 
-# Ops and, after merging bookkeeping ops, forward and loss ops. PyTorch's capture is private
+# Ops, and forward and loss ops among them. PyTorch's capture is private
 # API: a new version gets its own line, after a look at what changed.
 SNAPSHOTS = {
     "2.13": {

@@ -7,7 +7,6 @@ entry point ``name = "package.module:Class"`` is treated like a line of :data:`O
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rematbench.base import imports
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.base.options import Option, options_of
 
@@ -145,8 +145,7 @@ def entry(name: str, where: str | None = None) -> Entry:
         return registered()[name]
     if name in aliases():
         return _alias(name)
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(name, names())
     where = f"strategy={name}" if where is None else where
     raise ConfigError(f"{where}: unknown; {hint}it may be one of: {', '.join(names())}")
 

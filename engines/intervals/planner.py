@@ -133,7 +133,6 @@ class IntervalSearch(Improver):
             "any" if ways == {1} else "9",
             variant=variant,
             solver=SOLVER,
-            seconds=planning_seconds() - progress.started,
             details=self.details(),
         )
 

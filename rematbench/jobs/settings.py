@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel
+from rematbench.base.checks import did_you_mean
 from rematbench.base.code_hash import content_hash
 from rematbench.base.errors import ConfigError
 from rematbench.base.option_types import check_options
@@ -380,7 +380,6 @@ def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, An
 def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
     """``given``, one of ``names``; or a ConfigError that names ``key``."""
     if given not in names:
-        near = difflib.get_close_matches(str(given), names, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = did_you_mean(str(given), names)
         raise ConfigError(f"{key}={given}: unknown; {hint}use one of {', '.join(names)}")
     return str(given)

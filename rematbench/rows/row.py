@@ -164,13 +164,6 @@ class Outcome(TypedDict):
 COLUMNS = tuple(Row.__annotations__)
 
 
-RENAMED = "2026-11-24T04:00:00Z"
-"""When ``checkmate_ilp`` became what the paper has, and our own search ``anytime``."""
-_WITH_THE_SEARCH = ("moccasin", "rockmate")
-_OF_THE_PAPER = ("9", "rows", "unpartitioned")
-_OF_THE_SEARCH = ("full", "noop", "conv", "output", "intermediate")
-
-
 def make_row(**known: Any) -> Row:
     """A row with every column, in order; what is not given is null.
 
@@ -272,7 +265,7 @@ def read_row(path: Path) -> Row:
     row = read_json(path, ConfigError)
     if not isinstance(row, dict) or not set(COLUMNS) <= set(row):
         raise ConfigError(f"{path}: not a row of this program; remove it or run its job again")
-    return as_named_today(cast(Row, row))
+    return cast(Row, row)
 
 
 def finite(row: Row) -> Row:
@@ -303,25 +296,6 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
             raise ConfigError(f"{folder}: holds no row.json; give a run or sweep folder")
         rows += [read_row(path) for path in sorted(paths, key=by_number)]
     return rows
-
-
-def as_named_today(row: Row) -> Row:
-    """A row of before a strategy was named anew, under its name of today.
-
-    What was ``checkmate_ilp`` before :data:`RENAMED` is ``anytime``, and ``monet`` with a variant
-    ``anytime_joint``: MONeT's own program has none. ``moccasin`` and ``rockmate`` took their start
-    and their blocks from our search then: they are ``moccasin+anytime`` and ``rockmate+anytime``,
-    so that nothing published is credited with it.
-    """
-    if row["strategy"] == "monet" and row["variant"] in _OF_THE_SEARCH:
-        return row | {"strategy": "anytime_joint"}
-    before = str(row["utc"] or RENAMED) < RENAMED
-    if row["strategy"] in _WITH_THE_SEARCH and before:
-        return row | {"strategy": f"{row['strategy']}+anytime"}
-    if row["strategy"] != "checkmate_ilp" or row["variant"] in _OF_THE_PAPER or not before:
-        return row
-    variant = None if row["variant"] == "fast" else row["variant"]
-    return row | {"strategy": "anytime", "variant": variant}
 
 
 def by_number(path: Path) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import isqrt
 from typing import ClassVar
 
@@ -73,7 +72,7 @@ def segment_sizes(bytes_of: IntArray, most: int) -> list[float]:
 
 def _greedy_candidates(
     graph: Graph, candidates: IntArray, sizes: Iterable[float] | None, most: int
-) -> Iterator[tuple[float, Callable[[], Plan]]]:
+) -> Iterator[tuple[float, Plan]]:
     """(b, plan) for each b that gives other checkpoints than the ones before it."""
     ops, tables = forward_ops(graph), graph.tables
     read = np.zeros(len(graph.values), dtype=bool)
@@ -88,7 +87,7 @@ def _greedy_candidates(
         chosen = tuple(ops[greedy(bytes_of, allowed, b)].tolist())
         if chosen not in seen:
             seen.add(chosen)
-            yield b, partial(plan_with_checkpoints, graph, chosen)
+            yield b, plan_with_checkpoints(graph, chosen)
 
 
 def _check_loss(graph: Graph) -> None:

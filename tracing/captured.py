@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._ops import OpOverload
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Refusal, TraitsTable
@@ -37,6 +38,11 @@ class TorchCall:
     kwargs: Mapping[str, Any]
     outs: tuple[str | None, ...]
     unpack: bool
+
+    @property
+    def operator(self) -> str | None:
+        """The target as :class:`~rematbench.graphs.ir.Op` names it; None of no PyTorch operator."""
+        return str(self.target) if isinstance(self.target, OpOverload) else None
 
 
 @dataclass(frozen=True, slots=True)

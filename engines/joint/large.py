@@ -79,7 +79,7 @@ def _completed(
     codes = with_frees(graph, lean[there])
     during = simulate(graph, Plan.from_codes(graph, codes)).bytes_during[codes >= 0]
     fast = fastest(lean[there], legal[there], during, limit, arrays)
-    plan = Plan.from_codes(graph, with_frees(graph, fast))
+    plan = Plan.of_computes(graph, fast)
     return plan, simulate(graph, plan)
 
 

@@ -60,8 +60,7 @@ class Moments:
         self.unit = (ways.least_cost or 1.0) / SCALE
         self.size = tables.value_bytes / self.bytes_unit
         self.weighs = ~tables.resident & (tables.value_bytes > NEGLIGIBLE * budget)
-        self.is_output = np.zeros(len(self.graph.values), dtype=bool)
-        self.is_output[tables.outputs] = True
+        self.is_output = tables.is_output
         self.program = LinearProgram()
         self.memory_rows: list[int] = []
         self._reads_of = [frozenset(tables.reads[way].tolist()) for way in range(len(tables.op_of))]

@@ -11,22 +11,6 @@ from rematbench.engines.plans.stages import BoolArray
 from rematbench.graphs.ir import IntArray, Rows
 
 
-class Ragged(NamedTuple):
-    """Rows of integers of unequal length, as :class:`~rematbench.graphs.ir.Rows`, for kernels."""
-
-    start: IntArray
-    items: IntArray
-
-    @classmethod
-    def of(cls, rows: Rows) -> Ragged:
-        """The same."""
-        return cls(rows.start, rows.items)
-
-    def stretch(self, low: int, high: int) -> IntArray:
-        """The items of rows low to high, without high."""
-        return self.items[self.start[low] : self.start[high]]
-
-
 class Structure(NamedTuple):
     """The dependencies of a space.
 
@@ -39,8 +23,8 @@ class Structure(NamedTuple):
 
     stage: IntArray
     stage_place: IntArray
-    inputs: Ragged
-    uses: Ragged
+    inputs: Rows
+    uses: Rows
 
 
 class Values(NamedTuple):
@@ -56,7 +40,7 @@ class Values(NamedTuple):
     size: IntArray
     writer: IntArray
     place: IntArray
-    reads: Ragged
+    reads: Rows
 
 
 class Course(NamedTuple):

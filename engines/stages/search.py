@@ -22,7 +22,7 @@ from rematbench.engines.intervals.improve import Improver
 from rematbench.engines.intervals.memory import profile
 from rematbench.engines.intervals.net import start
 from rematbench.engines.intervals.planner import IntervalSearch
-from rematbench.engines.lp.solver import Idle, Outcome
+from rematbench.engines.lp.solver import Outcome
 from rematbench.engines.stages.local_search import give_back, repair, search
 from rematbench.engines.stages.relaxation import Groups, Relaxation, merged_stages
 from rematbench.engines.stages.space import Schedule, Space
@@ -68,9 +68,10 @@ class Leg:
     deadline: float
     programs: list[Relaxation] = field(default_factory=list)
 
-    def until(self, share: float) -> float:
-        """When a share of its time is over."""
-        return self.begun + share * (self.deadline - self.begun)
+    @property
+    def seconds(self) -> float:
+        """All of its time."""
+        return self.deadline - self.begun
 
     def left(self, share: float) -> float:
         """When a share of what is left of its time will be over."""
@@ -129,7 +130,7 @@ class StageSearch:
         """First F; then (9), for the bound, and for the plans that only it has."""
         full = self._full
         if self._graph.loss_index is None:  # annealing beats evictions one by one
-            self._improve(full, self.deadline, [self._known, *self._programming])
+            self.improve(full, self.deadline, self._known)
             return
         if self._in_one(full):  # so small that F is no faster
             self.improve(full, self.deadline)
@@ -138,9 +139,9 @@ class StageSearch:
         is_small = is_solvable(full)
         now = planning_seconds()
         # Intervals come anyway: where local search finds nothing, annealing waits for them.
-        known = partial(self._known, anneal=False)
-        phases = [self._evictions, known, self._moments, *self._programming]
-        self._improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now), phases)
+        first = self._evictions, partial(self._known, anneal=False), self._moments
+        until = now + (0.75 if is_small else 1.0) * (self.deadline - now)
+        self.improve(reduced, until, *first)
         now = planning_seconds()
         if self.proven_infeasible:
             return
@@ -150,24 +151,21 @@ class StageSearch:
             seconds = max(FULL_SECONDS, now - self.progress.started)
             self.improve(full, min(self.deadline, now + seconds))
 
-    def improve(self, space: Space, deadline: float) -> None:
-        """Look for schedules and bounds in a space until the gap to its bound is closed."""
-        self._improve(space, deadline, [self._evictions, self._known, *self._programming])
+    def improve(self, space: Space, deadline: float, *first: Phase) -> None:
+        """Look for schedules and bounds in a space until the gap to its bound is closed.
 
-    @property
-    def _programming(self) -> list[Phase]:
-        """Programs, and what comes before, between and after them."""
-        return [
+        Args:
+            first: what comes before all else, by default local search.
+        """
+        phases: list[Phase] = [
+            *(first or (self._evictions, self._known)),
             self._tight,
             self._alone,
             self._linear,
             self._by_intervals,
             self._integral,
-            self._to_the_end,
+            self._in_turns,
         ]
-
-    def _improve(self, space: Space, deadline: float, phases: list[Phase]) -> None:
-        """One phase after the other; what each finds is the search's at once."""
         leg = Leg(space, planning_seconds(), deadline)
         self.bounds.setdefault(space.name, max(space.base_cost, self.every))
         self.progress.bound = max(self.progress.bound, space.base_cost)
@@ -231,7 +229,9 @@ class StageSearch:
         random = np.random.default_rng(self._seed)
         local = search(leg.space.everything(), self.budget, random, leg.deadline)
         self._turns = {**self._turns, "evictions": local}
-        yield from self._in_turns(leg, steps=2)
+        for _ in range(2):
+            self._turn(leg.space)
+            yield None
 
     def _known(self, leg: Leg, anneal: bool = True) -> Iterator[Found]:
         """Without a schedule: what cheaper strategies know, improved by intervals."""
@@ -242,7 +242,9 @@ class StageSearch:
         inner = Improver(problem, self.budget, planning_seconds(), 0.0)
         steps = chain(inner.take_known(), inner.anneal() if anneal else ())
         self._turns = {"known": self._converted(inner, steps)}
-        yield from self._in_turns(leg, steps=len(starts))
+        for _ in starts:
+            self._turn(leg.space)
+            yield None
 
     def _moments(self, leg: Leg) -> Iterator[Found]:
         """What memory costs at the fullest moments: no plan costs less."""
@@ -260,26 +262,25 @@ class StageSearch:
     def _tight(self, leg: Leg) -> Iterator[Found]:
         """Intervals first, where memory is so tight that the schedule is far from its bound."""
         if self._intervals is not None and self.progress.cost > FAR * self.bounds[leg.space.name]:
-            seconds = min(TIGHT_SECONDS, 0.5 * (leg.deadline - leg.begun))
+            seconds = min(TIGHT_SECONDS, 0.5 * leg.seconds)
             yield from self._first_by_intervals(planning_seconds() + seconds)
-            yield from self._in_turns(leg, leg.begun + seconds)
+            yield from self._search(leg, leg.begun + seconds)
 
     def _alone(self, leg: Leg) -> Iterator[Found]:
         """Search for itself, where nothing searches while programs are solved."""
         if self._threads == 1:
-            seconds = FIRST_SHARE * (leg.deadline - leg.begun)
-            yield from self._first_by_intervals(planning_seconds() + seconds)
-            yield from self._in_turns(leg, leg.until(ALONE))
+            yield from self._first_by_intervals(planning_seconds() + FIRST_SHARE * leg.seconds)
+            yield from self._search(leg, leg.begun + ALONE * leg.seconds)
 
     def _by_intervals(self, leg: Leg) -> Iterator[Found]:
         """Intervals in any case, unless the gap is closed."""
         if not self._closed(leg.space):
             yield from self._first_by_intervals(leg.left(FIRST_SHARE))
 
-    def _to_the_end(self, leg: Leg) -> Iterator[Found]:
+    def _in_turns(self, leg: Leg) -> Iterator[Found]:
         """Better schedules for the rest of the time."""
         if self.best is not None:
-            yield from self._in_turns(leg, leg.deadline)
+            yield from self._search(leg, leg.deadline)
 
     def _first_by_intervals(self, deadline: float) -> Iterator[Found]:
         """What the moments' program keeps; once; from then on annealing has turns with the rest.
@@ -318,14 +319,11 @@ class StageSearch:
                 self.progress.offer(cost, plan)
             yield schedule
 
-    def _in_turns(
-        self, leg: Leg, deadline: float = inf, steps: int | None = None
-    ) -> Iterator[Found]:
-        """Search, for so many steps or, until the gap is closed, so long."""
-        while planning_seconds() < deadline if steps is None else steps > 0:
-            if (steps is None and self._closed(leg.space)) or not self._turn(leg.space):
-                return
-            steps = None if steps is None else steps - 1
+    def _search(self, leg: Leg, deadline: float) -> Iterator[Found]:
+        """All that search, in turns, until the gap is closed."""
+        while planning_seconds() < deadline and not self._closed(leg.space):
+            if not self._turn(leg.space):
+                break
             yield None
 
     def _turn(self, space: Space) -> bool:
@@ -350,26 +348,25 @@ class StageSearch:
 
     def _linear(self, leg: Leg) -> Iterator[Found]:
         """Lower bounds from linear relaxations, from coarse groups to fine ones."""
-        space, begun, idle = leg.space, planning_seconds(), partial(self._idle, leg.space)
+        space, until = leg.space, leg.left(LINEAR_SHARE)
         for groups in self._groupings(space):
-            until = begun + LINEAR_SHARE * (leg.deadline - begun)
             if leg.programs and (self._closed(space) or planning_seconds() > until):
                 break
             program = Relaxation(space, self.budget, groups, self._seed)
             self._programs["linear_programs"] += 1
-            for outcome in program.linear(leg.left(LINEAR_SHARE), idle):
+            for outcome in program.linear(leg.left(LINEAR_SHARE), partial(self._idle, space)):
                 yield self._learned(program, outcome)
                 if self._closed(space):
                     break
             else:
-                yield from self._paths(program, leg.left(LINEAR_SHARE), idle)
+                yield from self._paths(program, leg.left(LINEAR_SHARE))
             leg.programs.append(program)
         linear = max(space.base_cost, *(program.bound for program in leg.programs))
         self._linear_bound = self._linear_bound or linear
 
-    def _paths(self, program: Relaxation, deadline: float, idle: Idle) -> Iterator[Found]:
+    def _paths(self, program: Relaxation, deadline: float) -> Iterator[Found]:
         """Path rows, which stay only where they help: they slow the solver down."""
-        before = program.bound
+        before, idle = program.bound, partial(self._idle, program.space)
         for outcome in program.linear(deadline, idle, paths=True):
             yield self._learned(program, outcome)
         if self.best is not None and before < inf:

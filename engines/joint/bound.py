@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Literal
 
 import numpy as np
@@ -113,8 +113,7 @@ class Bound:
         if outcome is None:
             return None
         if share == 1.0:
-            has_one = outcome.status != "infeasible"
-            self._learn(self._linear.proven() - TOLERANCE * SCALE if has_one else inf)
+            self._learn(outcome.bound - TOLERANCE * SCALE)
         return None if outcome.x is None else self._advice(outcome.x)
 
     def integral(

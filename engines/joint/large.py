@@ -168,7 +168,7 @@ class LargeRun(PlanningRun):
                 self._by_intervals()
         self._deadline = end
         if not self.progress.closed():
-            self._by_matrices()
+            super()._search()
 
     def _by_intervals(self) -> None:
         """Each choice's first schedules, then annealing of one after the other, cheapest first."""

@@ -107,25 +107,32 @@ def joint_with(kind: type[PlanningRun]) -> Search:
 
 def compared(
     name: str, graph: Graph, shares: tuple[float, ...], ours: Search, theirs: Search
-) -> Iterator[Figure]:
-    """Cost by intervals, over that of the other search, at some budgets."""
+) -> Iterator[tuple[str, float]]:
+    """Cost by intervals over that of the other search, at some budgets; infinite without a plan."""
     peak, starts = simulate(graph, program_order(graph)).peak_bytes, quick_planners()
     for share in shares:
         budget = int(share * peak)
         problem = Problem(graph, budget, time_limit=LIMIT, starts=starts)
         mine, other = ours(problem, budget), theirs(problem, budget)
-        ratio = mine / other if min(mine, other) < inf else float(mine > other)
-        title = f"{name} at {share:g}: cost by intervals / by the other search"
-        print(f"{title} {ratio:.6f} ({mine:.6g}, {other:.6g})", flush=True)
-        yield Figure(title, ratio, None, "x")
+        if min(mine, other) < inf:
+            print(f"{name} at {share:g}: {mine:.6g} by intervals, {other:.6g}", flush=True)
+            yield f"{name} at {share:g}", mine / other
 
 
-def summary(of: str, figures: list[Figure]) -> Iterator[Figure]:
-    """How often either is better."""
-    ratios = [figure.value for figure in figures]
-    cheaper, dearer = (sum(r < 1 - TIE for r in ratios), sum(r > 1 + TIE for r in ratios))
-    yield Figure(f"{of}: plans cheaper by intervals", cheaper, None, "plans")
-    yield Figure(f"{of}: plans dearer by intervals", dearer, None, "plans")
+def figures_of(other: str, found: list[tuple[str, float]]) -> Iterator[Figure]:
+    """How often either is better, and each problem where both have a plan."""
+    ratios = [ratio for _, ratio in found]
+    for what, count in (
+        ("a plan by intervals only", ratios.count(0.0)),
+        ("no plan by intervals", ratios.count(inf)),
+        ("cheaper by intervals", sum(0 < ratio < 1 - TIE for ratio in ratios)),
+        ("dearer by intervals", sum(1 + TIE < ratio < inf for ratio in ratios)),
+        ("equal, within 0.1 %", sum(abs(ratio - 1) <= TIE for ratio in ratios)),
+    ):
+        yield Figure(f"intervals beside {other}: {what}", count, None, "plans")
+    for name, ratio in found:
+        if 0 < ratio < inf:
+            yield Figure(f"{name}: cost by intervals / by {other}", ratio, None, "x")
 
 
 def main() -> None:
@@ -133,13 +140,12 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # seconds are the processor's
     Anytime().warm_up()
     AnytimeJoint().warm_up()
-    schedules, joint = list[Figure](), list[Figure]()
+    stages, joint = list[tuple[str, float]](), list[tuple[str, float]]()
     for problem in problems():
-        schedules += compared(*problem, by_intervals, by_stages)
+        stages += compared(*problem, by_intervals, by_stages)
     for problem in joint_problems():
         joint += compared(*problem, joint_with(OnlyIntervals), joint_with(PlanningRun))
-    figures = [*summary("stages", schedules), *summary("joint", joint), *schedules, *joint]
-    publish("engines", figures)
+    publish("engines", [*figures_of("stages", stages), *figures_of("the joint search", joint)])
 
 
 if __name__ == "__main__":

@@ -162,7 +162,8 @@ class Outcome(TypedDict):
 
 
 COLUMNS = tuple(Row.__annotations__)
-
+Columns = Mapping[str, object]
+"""Some columns of a row, and some keys of its ``extra``."""
 
 def make_row(**known: Any) -> Row:
     """A row with every column, in order; what is not given is null.
@@ -221,22 +222,17 @@ def unmarked(row: Row) -> Extra:
     return extra
 
 
-def put(row: Row, values: Mapping[str, Any]) -> None:
-    """Set columns whose names are not known here."""
-    unknown = set(values) - set(COLUMNS)
-    assert not unknown, unknown
-    cast(dict[str, Any], row).update(values)
+def joined(row: Row, *parts: Columns) -> Row:
+    """A row with more columns: those of later parts count; each part's ``extra`` adds to it.
 
-
-def add_facts(row: Row, facts: Mapping[str, Any]) -> None:
-    """Add a strategy's details, or what was measured, to a row's ``extra``."""
-    cast(dict[str, Any], row["extra"]).update(facts)
-
-
-def ended(row: Row, outcome: Outcome) -> Row:
-    """The row itself, with how its job ended."""
-    row |= {"status": outcome["status"], "reason": outcome["reason"]}
-    return row
+    >>> joined(make_row(extra={"stopped": True}), {"extra": {"native": None}})["extra"]
+    {'stopped': True, 'native': None}
+    """
+    extra: dict[str, Any] = {}
+    for part in (row, *parts):
+        extra |= cast(dict[str, Any], part.get("extra", {}))
+    columns = {column: value for part in parts for column, value in part.items()}
+    return make_row(**{**row, **columns, "extra": extra})
 
 
 def is_over_budget(row: Row) -> bool:

@@ -24,7 +24,6 @@ from rematbench.engines.intervals.moments import SCALE, WindowProgram
 from rematbench.engines.intervals.net import Net
 from rematbench.engines.joint.ways import Ways
 from rematbench.engines.plans.stages import FloatArray
-from rematbench.engines.stages.kernels import Ragged
 from rematbench.graphs.ir import IntArray, Rows
 
 
@@ -74,9 +73,9 @@ class Windows:
             tables.value_bytes,
             tables.writer,
             final,
-            Ragged.of(Rows.of([[v for v in row if not tables.resident[v]] for row in reads])),
-            Ragged.of(tables.writes),
-            Ragged.of(Rows.of([[]])),
+            Rows.of([[v for v in row if not tables.resident[v]] for row in reads]),
+            tables.writes,
+            Rows.of([[]]),
             0,
         )
 

@@ -165,6 +165,7 @@ COLUMNS = tuple(Row.__annotations__)
 Columns = Mapping[str, object]
 """Some columns of a row, and some keys of its ``extra``."""
 
+
 def make_row(**known: Any) -> Row:
     """A row with every column, in order; what is not given is null.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -74,7 +74,7 @@ class Captured:
     """A graph with the code that runs it.
 
     Attributes:
-        graph: the training step; costs are 1 until a cost model sets them.
+        graph: the training step; costs are 1 until :meth:`with_graph` brings others.
         workload: what was captured.
         device: ``cpu`` or ``cuda``: graphs differ between them.
         code: calls by op name, then implementation name.
@@ -104,6 +104,10 @@ class Captured:
     constants: Mapping[str, Tensor]
     traits: TraitsTable = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
+
+    def with_graph(self, graph: Graph) -> Captured:
+        """The same code for a graph of the same ops and values: with costs, say."""
+        return replace(self, graph=graph)
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -81,10 +81,11 @@ class State(NamedTuple):
         most, added: per node of a tree over the stages, the largest memory below it, and what is
             to be added to all below it. Node x has children 2x and 2x + 1; the root is 1.
         unused: free compute numbers, a stack, the lowest on top.
-        counts: the height of that stack; computes beyond the first ones; one more than the
-            highest compute number that was ever used.
-        cost: of all computes; one entry.
-        limit: in bytes; one entry, below 0 for none.
+        free: the height of that stack; here and below, where there is one of it, one entry.
+        repeats: computes beyond the first ones.
+        end: one more than the highest compute number that was ever used.
+        cost: of all computes.
+        limit: in bytes, below 0 for none.
         level: per stage, its largest memory, kept while there is a limit.
         excess: the sum over the stages of what is above the limit, kept in the same way.
     """
@@ -98,7 +99,9 @@ class State(NamedTuple):
     most: IntArray
     added: IntArray
     unused: IntArray
-    counts: IntArray
+    free: IntArray
+    repeats: IntArray
+    end: IntArray
     cost: FloatArray
     limit: IntArray
     level: IntArray
@@ -125,7 +128,9 @@ def start(net: Net, resident: int) -> State:
         np.full(2 * leaves, -1, dtype=np.int64),
         np.zeros(2 * leaves, dtype=np.int64),
         number[n:][::-1].copy(),
-        np.array([room - n, 0, n]),
+        np.array([room - n]),
+        np.array([0]),
+        np.array([n]),
         np.array([net.cost.sum()]),
         np.array([-1]),
         np.zeros(n, dtype=np.int64),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -147,7 +146,7 @@ class _Search:
         self.rounds = False
         self.rounded: dict[float, Family] = {}
 
-    def candidates(self) -> Iterator[tuple[int, Callable[[], Plan]]]:
+    def candidates(self) -> Iterator[tuple[int, Plan]]:
         """(planning budget, plan), from the smallest budget on to where plans no longer fit."""
         ended = planning_seconds() + self.problem.time_limit
         least = smallest_budget(self.family)
@@ -166,7 +165,7 @@ class _Search:
                 return
             yield self._tried((low + min(above)) // 2)
 
-    def _tried(self, budget: int) -> tuple[int, Callable[[], Plan]]:
+    def _tried(self, budget: int) -> tuple[int, Plan]:
         steps = 0 if self.rounds else _STEPS
         found = solve(self.net, self.family, budget, self.objective, steps, self.rounded)
         assert found is not None, "no budget is below the smallest"
@@ -176,7 +175,7 @@ class _Search:
         limit = self.problem.budget
         peak = simulate(self.problem.graph, plan).peak_bytes
         self.fits[budget] = limit is None or peak <= limit
-        return budget, partial(_same, plan)
+        return budget, plan
 
     def _plan(self, found: Canonical) -> Plan:
         """Boundaries and the last block stay; all else is computed again when it is read."""
@@ -186,7 +185,3 @@ class _Search:
         for v in bits(kept(self.net, found.sets) | last):
             mask[graph.tables.writes[self.ops[v]]] = True
         return plan_keeping(graph, mask)
-
-
-def _same(plan: Plan) -> Plan:
-    return plan

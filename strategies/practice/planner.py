@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -115,18 +114,12 @@ class EveryNLayers:
         blocks = _blocks(problem.graph, self.blocks)
         if self.n is not None and self.n > len(blocks):
             raise NotApplicable(f"there are {len(blocks)} blocks; set strategy.n to no more")
-        tried = self._candidates(problem.graph, blocks)
+        sizes = range(len(blocks), 0, -1) if self.n is None else [self.n]
+        tried = ((n, _plan(problem.graph, blocks[n - 1 :: n], self.release)) for n in sizes)
         n, plan, _, curve = cheapest_within(problem, tried)
         chosen = blocks[n - 1 :: n]
         facts = {"n": n, "curve": curve, **_facts(chosen)}
         return Solution(plan, details=facts, native=_native(chosen))
-
-    def _candidates(
-        self, graph: Graph, blocks: Sequence[Block]
-    ) -> Iterator[tuple[int, Callable[[], Plan]]]:
-        sizes = range(len(blocks), 0, -1) if self.n is None else [self.n]
-        for n in sizes:
-            yield n, partial(_plan, graph, blocks[n - 1 :: n], self.release)
 
 
 @dataclass(frozen=True)

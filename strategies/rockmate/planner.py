@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, get_args
 
 from rematbench.base.clock import OutOfTime, planning_seconds
@@ -118,13 +117,12 @@ class Rockmate:
             plan,
             objective=found.table.time_within(found.memory),
             solver=SOLVER,
-            seconds=planning_seconds() - started,
             details=facts | {"curve": [p | {"knob": p["knob"].bytes} for p in curve]},
         )
 
     def _candidates(
         self, problem: Problem, parts: Segments, started: float
-    ) -> Iterator[tuple[_Tried, Callable[[], Plan]]]:
+    ) -> Iterator[tuple[_Tried, Plan]]:
         """Plans of every round: what the blocks have found in twice the time, combined.
 
         Raises:
@@ -135,7 +133,7 @@ class Rockmate:
             until = min(latest, planning_seconds() + seconds)
             known, ended = self._options(problem, parts, until)
             for each in self._tried(problem, parts, known):
-                yield each, partial(_plan, parts, each)
+                yield each, _plan(parts, each)
             seconds *= 2
             if not ended and planning_seconds() + seconds > latest:
                 raise OutOfTime  # the next round would not end; the best so far is the answer

@@ -9,9 +9,8 @@ sizes double up to a limit. What was decided at an earlier point stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -277,9 +276,7 @@ class XlaRemat:
         facts = {"rank": rank, "limit_bytes": int(limit), "curve": curve}
         return Solution(plan, variant=rank, details=facts)
 
-    def _candidates(
-        self, problem: Problem, ended: float
-    ) -> Iterator[tuple[str, Callable[[], Plan]]]:
+    def _candidates(self, problem: Problem, ended: float) -> Iterator[tuple[str, Plan]]:
         """(rank and limit, plan); a lower limit only where the plan is above the budget."""
         assert problem.budget is not None
         ranks: tuple[Rank, ...] = ("bytes", "cost") if self.rank == "both" else (self.rank,)
@@ -291,7 +288,7 @@ class XlaRemat:
                 limit = problem.graph.resident_bytes + int(share * movable)
                 walk = _Pass(problem.graph, limit, rank, self.block_size, ended, random)
                 plan = _plan(walk)
-                yield f"{rank} {limit}", partial(_same, plan)
+                yield f"{rank} {limit}", plan
                 peak = simulate(problem.graph, plan).peak_bytes
                 if problem.budget < peak <= _HOPELESS * problem.budget:
                     left.append(rank)
@@ -331,7 +328,3 @@ def _without_dead(graph: Graph, given: list[int], random: Set[int]) -> list[int]
         if len(kept) == len(given):
             return kept
         given = kept
-
-
-def _same(plan: Plan) -> Plan:
-    return plan

@@ -175,7 +175,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
         if row["status"] == "ok" and len(lengths) == 3 and len(set(lengths)) == 1:
             strategy = row["strategy"]
             if strategy in ("join_dp", "equiv_chain"):
-                kind = details(row).get("reading") or row["variant"] or strategy
+                kind = row["variant"] or strategy
                 kind = "optimum" if strategy == "join_dp" else kind
                 spans[kind, lengths[0], details(row)["slots"]] = details(row)["makespan"]
     found = [

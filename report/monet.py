@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FIG4_RATIO
-from rematbench.report.select import system
 from rematbench.report.style import hex_colour, marker, shown
 from rematbench.rows.row import Row, sure
 
@@ -99,6 +98,14 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
         return pd.DataFrame()
     frame = pd.DataFrame(found).drop_duplicates(["model", "system", "budget"], keep="last")
     return frame.sort_values(["model", "system", "budget"], ignore_index=True)
+
+
+def system(row: Row) -> str | None:
+    """What a row is called in MONeT's figures; None: it is not in them."""
+    if row["strategy"] == "anytime_joint":
+        variant = row["variant"]
+        return {"full": row["strategy"], None: None}.get(variant, f"anytime_joint {variant}")
+    return row["strategy"] if row["strategy"] in INKS else None
 
 
 def _over(peak: int | None, base: int | None, row: Row) -> float | None:

@@ -10,9 +10,8 @@ import pandas as pd
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import WHY, called, networks, of, tradeoffs
+from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.printed import MONET_SIZES
-from rematbench.report.select import is_printed, system
 from rematbench.report.style import shown
 from rematbench.report.tables import table_picture
 from rematbench.rows.row import Row, details, sure
@@ -289,7 +288,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
             form = _FORMS[1 + int(extra["operators"])]
             size = extra["presolved_rows"], extra["presolved_columns"]
             count = extra["forward_ops"]
-        elif is_printed(row) and "rows" in extra:
+        elif _is_printed(row) and "rows" in extra:
             form, size, count = _FORMS[0], (extra["rows"], extra["columns"]), None
         else:
             continue
@@ -312,6 +311,11 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
         return pd.DataFrame()
     frame = pd.DataFrame(found).drop_duplicates(["model", "form", "locals"], keep="last")
     return frame.sort_values(["model", "form", "locals"], ignore_index=True)
+
+
+def _is_printed(row: Row) -> bool:
+    """Is it of Checkmate's problem (9) as printed? Its plans call it so."""
+    return row["strategy"] == "checkmate_ilp" and row["variant"] in ("9", "paper")
 
 
 def _beside(each: Any) -> tuple[str, str]:

@@ -1,17 +1,12 @@
-"""What the papers print, and ran: batches, budgets, networks."""
+"""What the papers print: networks, sizes, ratios."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# simrd: layers of the chain whose memory is drawn over time.
-TRACE_LENGTH = 101
-
 # Checkmate
-TABLE2_BATCHES = {"mobilenet_v1": 512, "vgg16": 256, "vgg19": 256, "unet": 32, "resnet50": 256}
 _LAYERED = {"keras_mobilenet": "mobilenet_v1"}
-FIG7_BUDGET = 16 * 10**9  # bytes
 GAP_LENGTH = 8  # layers of the chain of appendix A and section 4.6
 INTEGRALITY_GAPS = {"partitioned": 1.18, "unpartitioned": 21.56}
 SOLVE_TIMES = {"partitioned": "0.23 s", "unpartitioned": "9.4 h"}
@@ -29,13 +24,8 @@ ARCHITECTURES = {
     "biggan_generator": "BigGAN\n2018",
 }
 
-# MONeT: Table 3 and appendix J
-MONET_BATCHES = {
-    **{"vgg16": 176, "resnet50": 184, "googlenet": 320, "mobilenet_v2": 256, "unet": 11},
-    "unet3d": 22,
-}
+# MONeT
 FIG4_RATIO = 0.53  # of the memory
-CONVOLUTION = "rematbench.zoo.classifiers:convolution_layer"  # Figure 7's, as our rows name it
 # Table 7: forward ops; rows and columns of Checkmate's program, of MONeT-NoOp's, of MONeT's.
 Size = tuple[int, int]
 MONET_SIZES: dict[str, tuple[int, Size, Size, Size]] = {

@@ -1,11 +1,22 @@
-"""Checks of options, which say what may be given instead."""
+"""Checks of options, and what may be given instead."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from rematbench.base.errors import ConfigError
+
+
+def did_you_mean(given: str, known: Iterable[str], *, prefix: str = "", cutoff: float = 0.6) -> str:
+    """What to say of a word that is not known; empty where none that is known is near.
+
+    >>> did_you_mean("revolv", ["dtr", "revolve"])
+    'did you mean revolve? '
+    """
+    near = get_close_matches(given, known, n=1, cutoff=cutoff)
+    return f"did you mean {prefix}{near[0]}? " if near else ""
 
 
 def check_choice(option: str, value: Any, choices: Collection[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from rematbench.base.errors import ConfigError, Infeasible
@@ -11,7 +10,6 @@ from rematbench.engines.chain.segments import Segments, segments_of
 from rematbench.engines.chain.selection import BEYOND, BEYOND_LONG, LONG, selection
 from rematbench.engines.chain.table import Table, build
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
 
@@ -68,7 +66,7 @@ class ChainDp:
         table, unit = self._table(parts, max(room, least), top)
         chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
         chosen.setdefault(least, (leanest, least))
-        tried = [(m, partial(_plan, parts, *place)) for m, place in chosen.items()]
+        tried = ((m, parts.plan(rows.schedule(units))) for m, (rows, units) in chosen.items())
         found, plan, _, curve = cheapest_within(problem, tried)
         facts = _facts(parts, table, unit, room) | {"planned_bytes": found + parts.fixed_bytes}
         best, memory = chosen[found]
@@ -86,10 +84,6 @@ class ChainDp:
         if table is None:
             raise Infeasible(f"{self.slots} slots are too many for this chain; give fewer")
         return table, unit
-
-
-def _plan(parts: Segments, table: Table, memory: int) -> Plan:
-    return parts.plan(table.schedule(memory))
 
 
 def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any]:

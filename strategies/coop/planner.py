@@ -12,7 +12,7 @@ from rematbench.engines.eviction.compiled import CompiledStream, compile_stream
 from rematbench.engines.eviction.reference import drive
 from rematbench.engines.eviction.rules import Rules, Run, heuristic_named
 from rematbench.engines.eviction.runtime import baseline_peak
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict, check_choice
 from rematbench.strategies.coop.addresses import AddressMachine, Policy, machine_for
 from rematbench.streams.convert import stream_of_graph
@@ -77,7 +77,7 @@ class Coop:
             kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
         computes = computes_of(compiled, made, run)
-        plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
+        plan = Plan.of_computes(problem.graph, computes)
         return Solution(plan, variant=self._variant(), details=details)
 
     def _play(

@@ -26,7 +26,7 @@ from rematbench.engines.eviction.rules import (
     heuristic_named,
 )
 from rematbench.engines.eviction.runtime import baseline_peak, play, warm_up
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, Verdict
 from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.eviction import Cost
@@ -133,7 +133,7 @@ class Dtr:
             kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
             raise kinds[run.status](reason or "")
         computes = computes_of(compiled, made, run)
-        plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
+        plan = Plan.of_computes(problem.graph, computes)
         details = {**self._labels(), **facts_of(run)}
         return Solution(plan, variant=self._variant(), details=details)
 

@@ -17,7 +17,6 @@ from rematbench.engines.plans.steps import (
     join_steps,
     plan_from_actions,
 )
-from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.joins.dp import (
     Costs,
@@ -233,10 +232,8 @@ def _cheapest(
     actions: Callable[[int], list[Action]],
     variant: str | None = None,
 ) -> Solution:
-    def make(slots: int) -> Plan:
-        return plan_from_actions(steps, actions(slots))
-
-    slots, plan, trace, curve = cheapest_within(problem, [(c, partial(make, c)) for c in tried])
+    made = ((slots, plan_from_actions(steps, actions(slots))) for slots in tried)
+    slots, plan, trace, curve = cheapest_within(problem, made)
     facts = {
         "slots": slots,
         "branches": list(steps.lengths),

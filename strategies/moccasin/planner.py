@@ -81,7 +81,7 @@ class Moccasin:
         graph, order = problem.graph, program_order(problem.graph)
         trace = simulate(graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
-            return Solution(order, trace.cost, "C", seconds=perf_counter() - started)
+            return Solution(order, trace.cost, "C")
         check(graph, problem.budget)
         if self.computes == 1:
             raise Infeasible(
@@ -193,7 +193,6 @@ class _Search:
             min(progress.bound, progress.cost),
             "C",
             solver=_version(),
-            seconds=perf_counter() - self.started,
             details=facts,
         )
 

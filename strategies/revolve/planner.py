@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import comb
 from typing import ClassVar
 
@@ -20,13 +19,11 @@ from rematbench.engines.plans.steps import (
     Action,
     Backward,
     Forward,
-    Steps,
     Turn,
     chain_steps,
     plan_from_actions,
 )
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan
 from rematbench.graphs.structure import articulation_points, chain
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
@@ -97,8 +94,8 @@ def _solve(
     if not length:
         raise NotApplicable("the forward graph has no op to cut at")
     tried = [slots] if slots is not None else _slots_to_try(length)
-    make = partial(_plan, steps, length)
-    found, plan, _, curve = cheapest_within(problem, [(s, partial(make, s)) for s in tried])
+    made = ((s, plan_from_actions(steps, schedule(length, min(s, length)))) for s in tried)
+    found, plan, _, curve = cheapest_within(problem, made)
     facts = {
         "slots": found,
         "steps": length,
@@ -106,10 +103,6 @@ def _solve(
         "curve": curve,
     }
     return Solution(plan, objective=advances(length, found), variant=variant, details=facts)
-
-
-def _plan(steps: Steps, length: int, slots: int) -> Plan:
-    return plan_from_actions(steps, schedule(length, min(slots, length)))
 
 
 def _slots_to_try(length: int) -> list[int]:

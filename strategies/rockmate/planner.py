@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, get_args
-
-import numpy as np
 
 from rematbench.base.clock import OutOfTime, planning_seconds
 from rematbench.base.errors import ConfigError, Infeasible
@@ -16,7 +13,7 @@ from rematbench.engines.chain.selection import BEYOND, BEYOND_LONG, LONG, select
 from rematbench.engines.chain.table import Table
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import (
     Problem,
     Solution,
@@ -120,13 +117,12 @@ class Rockmate:
             plan,
             objective=found.table.time_within(found.memory),
             solver=SOLVER,
-            seconds=planning_seconds() - started,
             details=facts | {"curve": [p | {"knob": p["knob"].bytes} for p in curve]},
         )
 
     def _candidates(
         self, problem: Problem, parts: Segments, started: float
-    ) -> Iterator[tuple[_Tried, Callable[[], Plan]]]:
+    ) -> Iterator[tuple[_Tried, Plan]]:
         """Plans of every round: what the blocks have found in twice the time, combined.
 
         Raises:
@@ -137,7 +133,7 @@ class Rockmate:
             until = min(latest, planning_seconds() + seconds)
             known, ended = self._options(problem, parts, until)
             for each in self._tried(problem, parts, known):
-                yield each, partial(_plan, parts, each)
+                yield each, _plan(parts, each)
             seconds *= 2
             if not ended and planning_seconds() + seconds > latest:
                 raise OutOfTime  # the next round would not end; the best so far is the answer
@@ -211,8 +207,7 @@ def _plan(parts: Segments, tried: _Tried) -> Plan:
             writer.forward(stage, [block.ops[op] for op in options[number].forward])
         else:
             writer.emit([block.ops[op] for op in options[number].back])
-    codes = with_frees(parts.graph, np.array(writer.computes, dtype=np.int64))
-    return Plan.from_codes(parts.graph, codes)
+    return Plan.of_computes(parts.graph, writer.computes)
 
 
 def _facts(parts: Segments, known: _Known, unit: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from rematbench import costmodel as costs
 from rematbench.base.cache_dirs import cache_root
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.files import plan_document
@@ -83,8 +83,7 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     told = dict(given or {})
     for name in told:
         if name not in _NAMES:
-            near = difflib.get_close_matches(str(name), _NAMES, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
+            hint = did_you_mean(str(name), _NAMES)
             raise ConfigError(
                 f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
             )

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle, product
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -21,6 +17,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.joins_tables import draw_memory, draw_weights
 from rematbench.report.printed import JOINS, shape
 from rematbench.report.style import colour
+from rematbench.report.tables import latest
 from rematbench.rows.row import Row
 
 _TOLD = {
@@ -64,9 +61,7 @@ def span_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "ratio": row["extra"]["makespan"] / (2 * sum(lengths) + 1),
             }
         )
-    columns = ["model", "L", "slots", "share", "makespan", "ratio"]
-    frame = pd.DataFrame(found, columns=columns).drop_duplicates(columns[:3], keep="last")
-    return frame.sort_values(columns[:3], ignore_index=True)
+    return latest(found, ["model", "L", "slots"])
 
 
 def _model(row: Row, lengths: Sequence[int]) -> tuple[str, int]:
@@ -190,8 +185,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
         for (kind, each, slots), span in spans.items()
         if kind != "optimum" and ("optimum", each, slots) in spans
     ]
-    columns = ["reading", "slots", "length", "makespan", "optimum", "ratio"]
-    return pd.DataFrame(found, columns=columns).sort_values(columns[:3], ignore_index=True)
+    return latest(found, ["reading", "slots", "length"])
 
 
 def _draw_chain(rows: Sequence[Row]) -> Drawing | None:

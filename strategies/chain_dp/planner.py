@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rematbench.base.errors import ConfigError
+from rematbench.base.checks import check_count
 from rematbench.engines.chain.segments import Segments, segments_of
 from rematbench.engines.chain.selection import LONG, schedules
 from rematbench.engines.chain.table import Table, build
@@ -38,11 +38,7 @@ class ChainDp:
 
     def __post_init__(self) -> None:
         for name, least in (("slots", 10), ("exact_steps", 0), ("most_stages", 2)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"strategy.{name}={value!r}: give a whole number, {least} or more"
-                )
+            check_count(name, getattr(self, name), least)
 
     def warm_up(self) -> None:
         """Compile the program."""

@@ -8,22 +8,15 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count, check_share
 from rematbench.base.clock import OutOfTime, planning_seconds
-from rematbench.base.errors import ConfigError
 from rematbench.engines.chain.segments import Segments, Writer, segments_of
 from rematbench.engines.chain.selection import LONG, Scheduled, schedules
 from rematbench.engines.chain.table import Table, build
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import (
-    Problem,
-    Solution,
-    Traits,
-    cheapest_within,
-    check_choice,
-    check_share,
-)
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
 from rematbench.strategies.rockmate.table import Choices
@@ -69,11 +62,7 @@ class Rockmate:
     def __post_init__(self) -> None:
         least = {"staying": 1, "peaks": 1, "slots": 10, "exact_steps": 0, "most_blocks": 2}
         for name, lowest in least.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < lowest:
-                raise ConfigError(
-                    f"strategy.{name}={value!r}: give a whole number, {lowest} or more"
-                )
+            check_count(name, getattr(self, name), lowest)
         check_share("gap", self.gap)
         check_choice("engine", self.engine, get_args(Engine))
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from rematbench.base.meanings import Source
 from rematbench.report.collect import Record
 from rematbench.report.style import hex_colour, order, symbol
-from rematbench.rows.extra import Source
 from rematbench.rows.row import COLUMNS, STATUSES, Row, cells, costs_of, means
 
 _MEANS = means()

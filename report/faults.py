@@ -9,8 +9,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from rematbench.rows.extra import Extra, Means
+from rematbench.base.meanings import Means
+from rematbench.rows.extra import GROUPS
 from rematbench.rows.row import COLUMNS, STATUSES, Flag, Number, Text, Whole, columns_of
+from rematbench.strategies import registry
 
 TEXT = columns_of(Text)
 _NUMBERS = tuple(c for c in COLUMNS if c in columns_of(Whole, Number))
@@ -53,7 +55,7 @@ def _of_columns(row: Mapping[str, Any]) -> str | None:
 
 
 def _of_extra(extra: Any) -> str | None:
-    """Of the keys that we know; those of other people's strategies are theirs."""
+    """Of the keys that we, and the strategies' cards, declare."""
     if not isinstance(extra, dict):
         return "extra is no JSON object; remove the row or run its job again"
     declared = _declared()
@@ -71,10 +73,10 @@ def _of_extra(extra: Any) -> str | None:
 @cache
 def _declared() -> dict[str, tuple[Any, int | None]]:
     """What each key of ``extra`` holds, and how many of them, where that is told."""
-    hints = get_type_hints(Extra, include_extras=True)
     return {
         key: (get_args(hint)[0], next(m.length for m in hint.__metadata__ if isinstance(m, Means)))
-        for key, hint in hints.items()
+        for group in (*GROUPS, *registry.facts())
+        for key, hint in get_type_hints(group, include_extras=True).items()
     }
 
 

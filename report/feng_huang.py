@@ -11,7 +11,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FENG_HUANG
 from rematbench.report.tables import table_picture
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, details, sure
 
 _MB = 2**20
 
@@ -71,7 +71,7 @@ def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
 
 def _by_the_paper(row: Row) -> dict[str, float | None]:
     """Its accounting: checkpoints and largest segment over all values; one more forward pass."""
-    extra, whole = row["extra"], row["checkpoint_all_cost"]
+    extra, whole = details(row), row["checkpoint_all_cost"]
     everything, forward = extra.get("no_checkpoint_bytes"), extra.get("forward_cost")
     return {
         "cut_by_objective": 1 - sure(row["objective"]) / everything if everything else None,

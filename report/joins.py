@@ -18,7 +18,7 @@ from rematbench.report.joins_tables import draw_memory, draw_weights
 from rematbench.report.printed import JOINS, shape
 from rematbench.report.style import colour
 from rematbench.report.tables import latest
-from rematbench.rows.row import Row
+from rematbench.rows.row import Row, details
 
 _TOLD = {
     "RNN": "RNN: one branch of 6L",
@@ -55,10 +55,10 @@ def span_table(rows: Sequence[Row]) -> pd.DataFrame:
             {
                 "model": name,
                 "L": each,
-                "slots": row["extra"]["slots"],
-                "share": row["extra"]["slots"] / (sum(lengths) + len(lengths)),
-                "makespan": row["extra"]["makespan"],
-                "ratio": row["extra"]["makespan"] / (2 * sum(lengths) + 1),
+                "slots": details(row)["slots"],
+                "share": details(row)["slots"] / (sum(lengths) + len(lengths)),
+                "makespan": details(row)["makespan"],
+                "ratio": details(row)["makespan"] / (2 * sum(lengths) + 1),
             }
         )
     return latest(found, ["model", "L", "slots"])
@@ -165,7 +165,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
             if strategy in ("join_dp", "equiv_chain"):
                 kind = row["variant"] or strategy
                 kind = "optimum" if strategy == "join_dp" else kind
-                spans[kind, lengths[0], row["extra"]["slots"]] = row["extra"]["makespan"]
+                spans[kind, lengths[0], details(row)["slots"]] = details(row)["makespan"]
     found = [
         {
             "reading": kind,
@@ -216,13 +216,13 @@ def _draw_toy(records: Sequence[Record]) -> Drawing | None:
         row, folder = record.row, record.folder
         if row["status"] != "ok" or folder is None or not (folder / "plan.json").exists():
             continue
-        lengths, slots = row["extra"]["lengths"], row["extra"]["slots"]
+        lengths, slots = row["extra"]["lengths"], details(row)["slots"]
         shown = f"l = ({', '.join(map(str, lengths))}), c = {slots}"
         data = toy_table(read_plan(folder / "plan.json").statements)
         note = Comparison(
             f"makespan for {shown}",
             "75 (its printed first decision, (9, 3); l = (4, 10, 12), c = 9)",
-            f"{row['extra']['makespan']:g} (Theorem 3)",
+            f"{details(row)['makespan']:g} (Theorem 3)",
             "not reproduced: the printed schedule is not optimal under the paper's own theorem",
         )
         return Drawing(

@@ -14,7 +14,7 @@ from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.printed import MONET_SIZES
 from rematbench.report.style import shown
 from rematbench.report.tables import latest, table_picture
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, details, sure
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -278,7 +278,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Rows and columns that presolve leaves of each published program, beside Table 7's."""
     found = []
     for row in rows:
-        extra, model = row["extra"], row["model"]
+        extra, model = details(row), row["model"]
         if row["status"] in ("failed", "not_applicable"):
             continue
         if row["strategy"] == "monet" and "presolved_rows" in extra:

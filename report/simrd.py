@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,7 @@ from rematbench.report.figures import Drawing
 from rematbench.report.simrd_notes import chain_notes, notes
 from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
 from rematbench.report.tables import latest
-from rematbench.rows.extra import Extra
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, details, sure
 
 Style = Literal["-", "--", "-.", ":"]
 Look = tuple[str, str, Style]
@@ -77,11 +76,11 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
         if row["status"] != "ok" or length is None:
             continue
         dtr = row["strategy"] == "dtr"
-        extra = row["extra"]["additional_compute"] if dtr else None
+        extra = details(row)["additional_compute"] if dtr else None
         found.append(
             {
-                "strategy": row["extra"]["heuristic"] if dtr else row["strategy"],
-                "dealloc": row["extra"]["dealloc"] if dtr else "",
+                "strategy": details(row)["heuristic"] if dtr else row["strategy"],
+                "dealloc": details(row)["dealloc"] if dtr else "",
                 "length": length,
                 "budget": row["budget_bytes"],
                 "additional": extra
@@ -141,7 +140,7 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
     """One line per model, curve and memory ratio, failures included."""
     found = []
     for row in rows:
-        extra = row["extra"]
+        extra = details(row)
         if extra.get("judge") != "dtr" or row["budget_fraction"] is None:
             continue  # it did not run
         peak = extra["banishing_peak_bytes"]
@@ -160,7 +159,7 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
     return latest(found, ["model", "curve", "memory_ratio"])
 
 
-def curve_name(extra: Extra, parts: Sequence[str]) -> str:
+def curve_name(extra: Mapping[str, Any], parts: Sequence[str]) -> str:
     """``full``, ``banish``, or ``s=yes, m=no``."""
     if tuple(parts) == _ABLATION:
         yes = {True: "yes", False: "no"}

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import hex_colour
-from rematbench.rows.row import Row
+from rematbench.rows.row import Row, details
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Trace:
     root: str
 
     def title(self, row: Row) -> str:
-        heuristic, length = row["extra"]["heuristic"], row["extra"]["length"]
+        heuristic, length = details(row)["heuristic"], row["extra"]["length"]
         shown = {"full": "DTR-Full", "lru": "LRU"}.get(heuristic, heuristic)
         return f"Figure {self.number}: memory trace, B = {self.root}, h = {shown}, n = {length}"
 
@@ -119,7 +119,7 @@ def _notes(row: Row, data: pd.DataFrame) -> tuple[Comparison, ...]:
         "full": "'an intricate recursive substructure', checkpoints 'more evenly' spaced",
         "lru": "'more completely filled, boxy regions', checkpoints less evenly spaced",
     }
-    extra, apart = row["extra"], gaps(data)
+    extra, apart = details(row), gaps(data)
     heuristic = extra["heuristic"]
     told = f"{len(apart)} checkpoints, {np.mean(apart):.1f} +- {np.std(apart):.1f} layers apart, "
     return (

@@ -2,50 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
-# Known strategies first, so that adding one never recolours another.
-_ORDER = (
-    "checkpoint_all",
-    "chen_sqrt",
-    "ap_sqrt",
-    "linearized_sqrt",
-    "chen_greedy",
-    "ap_greedy",
-    "linearized_greedy",
-    "revolve",
-    "ap_revolve",
-    "chain_dp",
-    "feng_huang",
-    "join_dp",
-    "equiv_chain",
-    "random_checkpoints",
-    "anytime",
-    "checkmate_ilp",
-    "checkmate_rounding",
-    "checkmate_d",
-    "checkmate_o",
-    "dtr",
-    "monet",
-    "gist",
-    "torch_budget",
-    "torch_checkpoint",
-    "kusumoto",
-    "xla_remat",
-    "moccasin",
-    "rockmate",
-    "sac_ilp",
-    "every_layer",
-    "every_n_layers",
-    "selective_ops",
-    "selective_attention",
-    "save_dots",
-    "hierarchical",
-    "coop",
-    "anytime_joint",
-    "moccasin+anytime",
-    "rockmate+anytime",
-)
+from rematbench.strategies import registry
+
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _SYMBOLS = {
@@ -68,18 +29,16 @@ _COLOURS = (
     *("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc"),
     *("#ca9161", "#fbafe4", "#949494", "#b8ab00", "#56b4e9"),
 )
-# Those that meet in the leaderboard's pictures, or in most figures: by inks that no other has.
-_OWN = {
-    **{"anytime": "#121212", "anytime_joint": "#2f4bd8", "hierarchical": "#f032e6"},
-    **{"checkmate_ilp": "#b15928", "checkmate_rounding": "#801014", "moccasin": "#7cae00"},
-    **{"rockmate": "#e6194b", "kusumoto": "#469990", "chain_dp": "#000075"},
-    **{"xla_remat": "#6b4f1d", "coop": "#dcae96", "torch_knapsack": "#3cb44b"},
-    **{"sac_ilp": "#f58231", "feng_huang": "#6a3d9a"},
-    **{"moccasin+anytime": "#4f6f00", "rockmate+anytime": "#8c1d40"},
-}
+_PLACES = 39
+"""Those that cards give come first; whoever has none comes behind, by a hash of the name."""
+# Rows of before, whose strategy ran on our search: (place, colour).
+_ON_OUR_SEARCH = {"moccasin+anytime": (37, "#4f6f00"), "rockmate+anytime": (38, "#8c1d40")}
 
-OURS = ("anytime", "anytime_joint", "hierarchical")
-"""Searches of this project, which no paper published."""
+
+@functools.cache
+def ours() -> tuple[str, ...]:
+    """Searches of this project, which no paper published."""
+    return tuple(name for name, card in registry.cards().items() if card.ours)
 
 
 def shown(strategy: str) -> str:
@@ -88,13 +47,21 @@ def shown(strategy: str) -> str:
     >>> shown("anytime"), shown("anytime_joint noop"), shown("monet")
     ('anytime (ours)', 'anytime_joint noop (ours)', 'monet')
     """
-    return f"{strategy} (ours)" if strategy.partition(" ")[0] in OURS else strategy
+    return f"{strategy} (ours)" if strategy.partition(" ")[0] in ours() else strategy
 
 
 def _place(strategy: str) -> int:
-    if strategy in _ORDER:
-        return _ORDER.index(strategy)
-    return len(_ORDER) + int(hashlib.sha256(strategy.encode()).hexdigest(), 16) % 97
+    card = registry.cards().get(strategy)
+    known = card.place if card else _ON_OUR_SEARCH.get(strategy, (None, None))[0]
+    if known is not None:
+        return known
+    return _PLACES + int(hashlib.sha256(strategy.encode()).hexdigest(), 16) % 97
+
+
+def _own(strategy: str) -> str | None:
+    """The ink that no other strategy has: of those that meet in most pictures."""
+    card = registry.cards().get(strategy)
+    return card.colour if card else _ON_OUR_SEARCH.get(strategy, (None, None))[1]
 
 
 def colour(strategy: str) -> tuple[float, float, float]:
@@ -111,12 +78,12 @@ def marker(strategy: str) -> str:
 
 def hex_colour(strategy: str) -> str:
     """The strategy's colour for a web page."""
-    return _OWN.get(strategy, _COLOURS[_place(strategy) % len(_COLOURS)])
+    return _own(strategy) or _COLOURS[_place(strategy) % len(_COLOURS)]
 
 
 def dashes(strategy: str) -> str:
     """The strategy's line style, another for each that shares a colour."""
-    return "-" if strategy in _OWN else _DASHES[_place(strategy) // len(_COLOURS) % len(_DASHES)]
+    return "-" if _own(strategy) else _DASHES[_place(strategy) // len(_COLOURS) % len(_DASHES)]
 
 
 def symbol(strategy: str) -> str:

@@ -1,68 +1,31 @@
-"""Strategies by name: ours, those of other distributions, and aliases that preset options.
+"""Strategies by name: those with a card in a folder here, and those of other distributions.
 
-Nothing here imports a strategy before it is asked for: names and options are known without.
-Other distributions register theirs through the entry-point group ``rematbench.strategies``: an
-entry point ``name = "package.module:Class"`` is treated like a line of :data:`OURS`.
+Nothing here imports a planner before it is asked for: names, options and cards are known without.
+Other distributions register theirs through the entry-point group ``rematbench.strategies``, by an
+entry point ``name = "package.module:Class"``.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rematbench import strategies
 from rematbench.base import imports
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.base.options import Option, options_of
+from rematbench.strategies.cards import Card
 
 GROUP = "rematbench.strategies"
-OURS = MappingProxyType(
-    {
-        "anytime": "rematbench.strategies.anytime.planner.Anytime",
-        "anytime_joint": "rematbench.strategies.anytime_joint.planner.AnytimeJoint",
-        "ap_greedy": "rematbench.strategies.chen.planner.ApGreedy",
-        "ap_revolve": "rematbench.strategies.revolve.planner.ApRevolve",
-        "ap_sqrt": "rematbench.strategies.chen.planner.ApSqrt",
-        "chain_dp": "rematbench.strategies.chain_dp.planner.ChainDp",
-        "checkmate_d": "rematbench.strategies.checkmate.compared.CheckmateCompared",
-        "checkmate_ilp": "rematbench.strategies.checkmate.ilp.CheckmateIlp",
-        "checkmate_rounding": "rematbench.strategies.checkmate.rounding.CheckmateRounding",
-        "checkpoint_all": "rematbench.strategies.checkpoint_all.planner.CheckpointAll",
-        "chen_greedy": "rematbench.strategies.chen.planner.ChenGreedy",
-        "chen_sqrt": "rematbench.strategies.chen.planner.ChenSqrt",
-        "coop": "rematbench.strategies.coop.planner.Coop",
-        "dtr": "rematbench.strategies.dtr.planner.Dtr",
-        "equiv_chain": "rematbench.strategies.joins.planner.EquivChain",
-        "every_layer": "rematbench.strategies.practice.planner.EveryLayer",
-        "every_n_layers": "rematbench.strategies.practice.planner.EveryNLayers",
-        "feng_huang": "rematbench.strategies.feng_huang.planner.FengHuang",
-        "gist": "rematbench.strategies.gist.planner.Gist",
-        "hierarchical": "rematbench.strategies.hierarchical.planner.Hierarchical",
-        "join_dp": "rematbench.strategies.joins.planner.JoinDp",
-        "kusumoto": "rematbench.strategies.kusumoto.planner.Kusumoto",
-        "linearized_greedy": "rematbench.strategies.chen.planner.LinearizedGreedy",
-        "linearized_sqrt": "rematbench.strategies.chen.planner.LinearizedSqrt",
-        "moccasin": "rematbench.strategies.moccasin.planner.Moccasin",
-        "monet": "rematbench.strategies.monet.planner.Monet",
-        "random_checkpoints": "rematbench.strategies.feng_huang.random_checkpoints"
-        ".RandomCheckpoints",
-        "rockmate": "rematbench.strategies.rockmate.planner.Rockmate",
-        "revolve": "rematbench.strategies.revolve.planner.Revolve",
-        "save_dots": "rematbench.strategies.practice.planner.SaveDots",
-        "selective_attention": "rematbench.strategies.practice.planner.SelectiveAttention",
-        "selective_ops": "rematbench.strategies.practice.planner.SelectiveOps",
-        "sac_ilp": "rematbench.strategies.sac_ilp.planner.SacIlp",
-        "torch_budget": "rematbench.strategies.torch_budget.planner.TorchBudget",
-        "torch_checkpoint": "rematbench.strategies.torch_checkpoint.planner.TorchCheckpoint",
-        "torch_knapsack": "rematbench.strategies.torch_knapsack.planner.TorchKnapsack",
-        "xla_remat": "rematbench.strategies.xla_remat.planner.XlaRemat",
-    }
-)
-"""Where the class of each of our strategies is."""
+QUICK = ("dtr", "ap_greedy", "linearized_greedy")
 
 
 @dataclass(frozen=True)
@@ -106,30 +69,75 @@ class Entry:
 
 
 @functools.cache
-def registered() -> Mapping[str, Entry]:
-    """All strategies that are classes of their own, by name; ours come before others' of the name.
+def _ours() -> Mapping[str, tuple[str, Card]]:
+    """Each of our cards with its strategy's folder, by name: every folder here that has cards."""
+    found: dict[str, tuple[str, Card]] = {}
+    for place in strategies.__path__:
+        for file in sorted(Path(place).glob("*/card.py")):
+            folder = f"{strategies.__name__}.{file.parent.name}"
+            for card in _module(f"{folder}.card", file).CARDS:
+                found[card.name] = folder, card
+    return MappingProxyType(found)
 
-    Aliases are not among them: :func:`entry` and :func:`names` know these, too.
+
+def _module(name: str, file: Path) -> Any:
+    """A card's module, without the packages around it: those import the planner."""
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+@functools.cache
+def cards() -> Mapping[str, Card]:
+    """The card of each strategy, in the order of every legend.
+
+    A strategy of another distribution has its card in ``card.py`` beside the module that its entry
+    point names; without one, it is shown by its name alone.
     """
+    theirs = [_theirs(each) for each in registered().values() if each.source != "rematbench"]
+    found = [*(card for _, card in _ours().values()), *theirs]
+    found.sort(key=lambda card: (card.place is None, card.place or 0, card.name))
+    return MappingProxyType({card.name: card for card in found})
+
+
+def _theirs(entry: Entry) -> Card:
+    bare = Card(name=entry.name, problem=f"of {entry.source}")
+    module = entry.path.rpartition(".")[0]
+    for package in (module, module.rpartition(".")[0]):
+        with suppress(ConfigError):
+            given: tuple[Card, ...] = imports.find(f"{package}.card.CARDS", entry.name)
+            named = [card for card in given if card.name == entry.name]
+            return named[0] if named else bare
+    return bare
+
+
+def facts() -> tuple[type, ...]:
+    """The TypedDicts of all that strategies may put into a row's ``extra``."""
+    return tuple(dict.fromkeys(card.facts for card in cards().values() if card.facts))
+
+
+@functools.cache
+def registered() -> Mapping[str, Entry]:
+    """All strategies, by name; ours come before others' of the name."""
     theirs = {
         name: Entry(name, found.path, {}, found.source)
         for name, found in imports.registered_in(GROUP).items()
     }
-    ours = {name: Entry(name, path, {}) for name, path in OURS.items()}
+    ours = {
+        name: Entry(name, f"{folder}.{card.planner}", card.presets)
+        for name, (folder, card) in _ours().items()
+    }
     return MappingProxyType(dict(sorted((theirs | ours).items())))
-
-
-@functools.cache
-def aliases() -> tuple[str, ...]:
-    """Names of the files of ``conf/strategy``: each another strategy with options preset."""
-    folder = files("rematbench.conf") / "strategy"
-    found = (each.name for each in folder.iterdir()) if folder.is_dir() else ()
-    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
 
 
 def names() -> tuple[str, ...]:
     """Everything that can be chosen by ``strategy=``, in order."""
-    return tuple(sorted({*registered(), *aliases()}))
+    return tuple(registered())
 
 
 def entry(name: str, where: str | None = None) -> Entry:
@@ -143,8 +151,6 @@ def entry(name: str, where: str | None = None) -> Entry:
     """
     if name in registered():
         return registered()[name]
-    if name in aliases():
-        return _alias(name)
     hint = did_you_mean(name, names())
     where = f"strategy={name}" if where is None else where
     raise ConfigError(f"{where}: unknown; {hint}it may be one of: {', '.join(names())}")
@@ -179,7 +185,7 @@ def make(name: str, **options: Any) -> Any:
 
 def quick_planners() -> tuple[Any, ...]:
     """Strategies that plan in no time: our searches begin from their plans where they find none."""
-    return tuple(make(name) for name in ("dtr", "ap_greedy", "linearized_greedy"))
+    return tuple(make(name) for name in QUICK)
 
 
 def resolve(given: str, where: str) -> Any:
@@ -201,12 +207,3 @@ def resolve(given: str, where: str) -> Any:
         return kind(**presets)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: {error}") from error
-
-
-def _alias(name: str) -> Entry:
-    """An alias's file: ``defaults: [NAME, _self_]``, and options to preset."""
-    import yaml
-
-    content = yaml.safe_load((files("rematbench.conf") / "strategy" / f"{name}.yaml").read_text())
-    base = entry(content.pop("defaults")[0])
-    return Entry(name, base.path, {**base.presets, **content}, base.source)

@@ -78,8 +78,8 @@ def _graph_ops(source: Resolved, names: list[str]) -> tuple[Op, ...]:
         phase = Phase.LOSS if i == loss else Phase.FORWARD if i < border else Phase.BACKWARD
         reads = dict.fromkeys(names[source.tensors[t].storage] for t in op.arguments)
         writes = [names[s] for s in made[i]]
-        cost = op.cost + folded[i]
-        ops.append(simple_op(f"{op.name}.{i}", phase, reads, writes, cost, op.workspace_bytes))
+        cost, space = op.cost + folded[i], op.workspace_bytes
+        ops.append(simple_op(f"{op.name}.{i}", phase, reads, writes, cost, space, op.name))
     return tuple(ops)
 
 

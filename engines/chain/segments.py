@@ -20,7 +20,7 @@ from rematbench.engines.chain.chain import Chain
 from rematbench.engines.chain.table import Operation
 from rematbench.engines.plans.stages import missing, needed
 from rematbench.graphs.ir import Graph, Phase
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.graphs.structure import forward_ops
 
 # A value below this share of what crosses a cut beside it may be held throughout instead ...
@@ -50,13 +50,12 @@ class Segments:
     @cached_property
     def reads(self) -> list[list[int]]:
         """Values that each op reads."""
-        tables = self.graph.tables
-        return [tables.reads[int(first)].tolist() for first in tables.op_first[:-1]]
+        return self.graph.tables.inputs.lists()
 
     @cached_property
     def writes(self) -> list[list[int]]:
         """Values that each op writes."""
-        return [self.graph.tables.writes[op].tolist() for op in range(len(self.graph.ops))]
+        return self.graph.tables.writes.lists()
 
     @cached_property
     def fixed_bytes(self) -> int:
@@ -202,8 +201,7 @@ class Segments:
         writer = Writer(self)
         for kind, stage, _ in schedule:
             writer.run(kind, stage)
-        codes = with_frees(self.graph, np.array(writer.computes, dtype=np.int64))
-        return Plan.from_codes(self.graph, codes)
+        return Plan.of_computes(self.graph, writer.computes)
 
 
 class Writer:
@@ -280,7 +278,7 @@ def _cuts(graph: Graph, ops: Sequence[int]) -> tuple[list[int], frozenset[int]]:
     place = {op: i for i, op in enumerate(ops)}
     last: dict[int, int] = {}
     for i, op in enumerate((*ops, loss)):
-        for v in tables.reads[int(tables.op_first[op])].tolist():
+        for v in tables.inputs[op].tolist():
             if int(tables.writer[v]) in place:
                 last[v] = i
     outputs = set(tables.outputs.tolist())
@@ -315,7 +313,7 @@ def _useful(graph: Graph, cuts: dict[int, int]) -> list[int]:
     """
     tables = graph.tables
     backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
-    read = {v for op in backward for v in tables.reads[int(tables.op_first[op])].tolist()}
+    read = {v for op in backward for v in tables.inputs[op].tolist()}
     places = sorted(cuts)
     size = [int(tables.value_bytes[cuts[i]]) if cuts[i] >= 0 else 0 for i in places]
     return [
@@ -354,7 +352,7 @@ def _assemble(
 
 def _writers(graph: Graph, op: int) -> Iterator[int]:
     tables = graph.tables
-    for w in tables.writer[tables.reads[int(tables.op_first[op])]].tolist():
+    for w in tables.writer[tables.inputs[op]].tolist():
         if w >= 0:
             yield w
 

@@ -9,7 +9,7 @@ from rematbench.engines.eviction.compiled import CompiledStream
 from rematbench.engines.eviction.rules import Happened, Run
 from rematbench.engines.eviction.runtime import baseline_peak
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Solution, Verdict
 from rematbench.streams.convert import GraphStream
 
@@ -56,7 +56,7 @@ def plan_of(
     happened, tensors = run.records[:, 0], run.records[:, 1]
     ran = (happened == Happened.COMPUTED) | (happened == Happened.RECOMPUTED)
     ops = [compiled.source.tensors[t].op - made.residents for t in tensors[ran].tolist()]
-    return Plan.from_codes(graph, with_frees(graph, [made.computes[op] for op in ops if op >= 0]))
+    return Plan.of_computes(graph, [made.computes[op] for op in ops if op >= 0])
 
 
 def facts_of(run: Run) -> dict[str, Any]:

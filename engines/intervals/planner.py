@@ -109,10 +109,10 @@ class IntervalSearch(Improver):
         if self.progress.bound == inf:
             return
         for _ in self.first(empty):
-            if self._over():
+            if self.is_over():
                 return
         for _ in self.anneal() if polish else ():
-            if self._over():
+            if self.is_over():
                 return
 
     def solution(self, variant: str | None) -> Solution:
@@ -140,7 +140,12 @@ class IntervalSearch(Improver):
         """What goes into the row's ``extra``."""
         return {**self.progress.details(), "bound_by": self.bound_by}
 
-    def _over(self) -> bool:
+    def is_over(self) -> bool:
+        """Is its time up, or the gap closed?
+
+        Raises:
+            KeyboardInterrupt: somebody interrupted.
+        """
         self.progress.rest()
         return planning_seconds() > self.deadline or self.progress.closed()
 

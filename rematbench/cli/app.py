@@ -23,7 +23,7 @@ from rematbench.cli.resolvers import register_resolvers
 from rematbench.cli.terminal import working
 from rematbench.jobs.settings import Settings, flag
 from rematbench.jobs.warm_starts import with_known_plans
-from rematbench.rows.row import Row, add_facts, write_row
+from rematbench.rows.row import Row, joined, write_row
 from rematbench.worker import cache
 from rematbench.worker.locks import alone_in
 from rematbench.worker.worker import the_worker
@@ -51,7 +51,7 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
             with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
                 row = worker.run(settings, folder, say)
             if worker.loaded.outside and settings.cache is not None:
-                add_facts(row, {"uncached": "; ".join(worker.loaded.outside)})
+                row = joined(row, {"extra": {"uncached": "; ".join(worker.loaded.outside)}})
                 write_row(folder / "row.json", row)
             kept.remember(folder, row, worker.loaded, worker.began)
     return row

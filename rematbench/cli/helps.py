@@ -225,8 +225,27 @@ def _keys(page: Help, chosen: dict[str, str]) -> list[str]:
                 continue  # memory stands for it
             keys.setdefault(key, (f"{key}={default.replace('???', '...')}", meaning))
     parts.append(_section("Keys, with their defaults", _table(keys.values())))
-    chosen_of = [each for each in ("model", "strategy") if each in page.groups and each in chosen]
-    return [*parts, *(_options(group, chosen[group]) for group in chosen_of)]
+    for group in ("model", "strategy"):
+        if group in page.groups and group in chosen:
+            parts += [*(_about(chosen[group]) if group == "strategy" else ())]
+            parts.append(_options(group, chosen[group]))
+    return parts
+
+
+def _about(strategy: str) -> Iterable[str]:
+    """What a strategy's card says of it."""
+    from rematbench.strategies.registry import cards
+
+    card = cards().get(strategy)
+    if card is None:
+        return
+    rows = [("what it solves", card.problem), ("guarantee", card.guarantee)]
+    rows.append(("applies to", card.scope))
+    if card.paper:
+        rows.append(("published", card.paper.cite()))
+    if card.page:
+        rows.append(("page", f"docs/papers/{card.page}"))
+    yield _section(f"strategy={strategy}", _table((key, _plain(said)) for key, said in rows))
 
 
 def _choices(groups: Sequence[str], defaults: dict[str, str]) -> list[tuple[str, str]]:
@@ -246,7 +265,7 @@ def _options(group: str, name: str) -> str:
 
 def _plain(text: str) -> str:
     """A docstring's words for people who do not write Python."""
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text).replace("``", "")
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text).replace("`", "")
     for python, ours in (("None", "null"), ("True", "true"), ("False", "false")):
         text = re.sub(rf"\b{python}\b", ours, text)
     return text

@@ -27,10 +27,13 @@ from rematbench.cli.app import command
 from rematbench.cli.fit import with_strategy
 from rematbench.cli.hydra_task import Config, Task
 from rematbench.costmodel.device import device_name, require, use_numerics
+from rematbench.graphs.budget import parse_budget
 from rematbench.graphs.files import write_json
 from rematbench.jobs.settings import flag, settings_from, whole
 from rematbench.rows.row import Row, find_rows, write_leaderboard
 from rematbench.rows.shown import console
+from rematbench.strategies import registry
+from rematbench.strategies.cards import Turn
 from rematbench.suite.environment import environment, warnings
 from rematbench.suite.measure import measure_together
 from rematbench.suite.plan import Entry, Model, Planners, Prepared, prepare
@@ -71,7 +74,10 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
     """
     device = str(config["device"]["name"])
     require(device)
-    cases = config["cases"]
+    cases = {**config["cases"]}
+    for key, turns in (("strategies", ("first", "later")), ("alone", ("alone",))):
+        if cases.get(key, "") is None:
+            cases[key] = _by_their_cards(*turns)
     for key in ("models", "budgets", "strategies", "alone"):
         if not isinstance(cases.get(key), list):
             raise ConfigError(f"cases.{key}={cases.get(key)}: give a list")
@@ -91,6 +97,12 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
         planners=None if planners is None else whole("planners", planners, 1),
         cuda_graphs=flag("cuda_graphs", config["cuda_graphs"]),
     )
+
+
+def _by_their_cards(*turns: Turn) -> list[str]:
+    """Our strategies whose cards give them one of these turns, turn by turn."""
+    ours = [name for name in registry.cards() if registry.entry(name).source == "rematbench"]
+    return [name for turn in turns for name in ours if registry.cards()[name].turn == turn]
 
 
 def _model(
@@ -114,10 +126,10 @@ def _model(
     def entries(strategies: list[str], budgets: list[float]) -> Iterator[Entry]:
         for strategy in strategies:
             for budget in budgets if place.name in only.get(strategy, [place.name]) else ():
-                job = replace(with_strategy(base, strategy), budget=budget)
-                yield Entry(job, place / f"{strategy}-{budget:g}", budget)
+                job = replace(with_strategy(base, strategy), budget=parse_budget(budget))
+                yield Entry(job, place / f"{strategy}-{budget:g}")
 
-    first = Entry(base, place / base.strategy, None)
+    first = Entry(base, place / base.strategy)
     together = (first, *entries(cases["strategies"], cases["budgets"]))
     alone = cases.get("alone_budgets") or cases["budgets"]
     return Model(base, place, together, tuple(entries(cases["alone"], alone)))

@@ -35,6 +35,8 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
 STREAM_KINDS = ("simrd_log", "toy_chain")
+MEASURED_PEAK = "measured_checkpoint_all_peak_bytes"
+"""How a row calls :attr:`Settings.measured_peak`."""
 _NUMBERS = {"batch_size": 1, "length": 1}
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _RESOLUTION = re.compile(r"[1-9]\d*(x[1-9]\d*)?")
@@ -51,7 +53,7 @@ class Settings:
         strategy: name of the strategy.
         target: dotted path of its class.
         options: keyword arguments of its class.
-        budget: as given: null, a fraction, bytes, or a string with a unit.
+        budget: of the peak.
         time_limit: seconds for the planner.
         costmodel: given, unit, flops, roofline, profiled, or another distribution's.
         preset: the machine that ``roofline`` models.
@@ -77,13 +79,15 @@ class Settings:
         optimizer: whose state is resident, see :mod:`rematbench.jobs.optimizer`.
         master_weights: does it hold them? None: as is usual with it.
         allocator: none, or cuda: whose model replays the plan.
+        measured_peak: bytes that a fraction of the budget is of; None: of the simulated peak.
+        graph_file: the model's graph, which another process has captured and costed; or None.
     """
 
     model: dict[str, Any]
     strategy: str
     target: str
     options: dict[str, Any]
-    budget: Any
+    budget: Budget
     time_limit: float
     costmodel: str
     preset: str
@@ -108,6 +112,13 @@ class Settings:
     allocator: str = "none"
     within: float | None = None
     timing_seconds: float = 10.0
+    measured_peak: int | None = None
+    graph_file: str | None = None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Settings:
+        """The settings that :func:`dataclasses.asdict` made a document of."""
+        return cls(**{**document, "budget": Budget(**document["budget"])})
 
     @property
     def captured(self) -> bool:
@@ -123,14 +134,6 @@ class Settings:
     def mark(self) -> Extra:
         """Who asked for the job, as in the row's ``extra``: the result does not depend on it."""
         return marked(self.experiment, self.group)
-
-    def parsed_budget(self) -> Budget:
-        """The budget, read.
-
-        Raises:
-            BudgetError: it is malformed.
-        """
-        return parse_budget(self.budget)
 
     def key(self) -> str:
         """What the result depends on, as far as it is known before the job runs, hashed.
@@ -183,7 +186,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         strategy=strategy,
         target=target,
         options=options,
-        budget=config["budget"],
+        budget=parse_budget(config["budget"]),
         time_limit=_seconds("time_limit", config["time_limit"]),
         costmodel=_costs(costs, model["kind"]),
         preset=one_of("costmodel.preset", costs["preset"], tuple(MACHINES)),
@@ -245,7 +248,6 @@ def _check_together(settings: Settings) -> None:
         captured=settings.captured,
         accounting=settings.accounting,
     )
-    settings.parsed_budget()
     attention = (settings.model.get("options") or {}).get("attention")
     if attention == "flex_attention" and settings.device != "cuda":
         raise ConfigError(

@@ -16,8 +16,9 @@ from rematbench.base.json_files import (
     write_bytes,
     write_json,
 )
+from rematbench.base.meanings import Means
 from rematbench.base.origin import printable
-from rematbench.rows.extra import Extra, Means
+from rematbench.rows.extra import Extra
 
 STATUSES = (
     "ok",
@@ -161,6 +162,8 @@ class Outcome(TypedDict):
 
 
 COLUMNS = tuple(Row.__annotations__)
+Columns = Mapping[str, object]
+"""Some columns of a row, and some keys of its ``extra``."""
 
 
 def make_row(**known: Any) -> Row:
@@ -220,28 +223,28 @@ def unmarked(row: Row) -> Extra:
     return extra
 
 
-def put(row: Row, values: Mapping[str, Any]) -> None:
-    """Set columns whose names are not known here."""
-    unknown = set(values) - set(COLUMNS)
-    assert not unknown, unknown
-    cast(dict[str, Any], row).update(values)
+def joined(row: Row, *parts: Columns) -> Row:
+    """A row with more columns: those of later parts count; each part's ``extra`` adds to it.
 
-
-def add_facts(row: Row, facts: Mapping[str, Any]) -> None:
-    """Add a strategy's details, or what was measured, to a row's ``extra``."""
-    cast(dict[str, Any], row["extra"]).update(facts)
-
-
-def ended(row: Row, outcome: Outcome) -> Row:
-    """The row itself, with how its job ended."""
-    row |= {"status": outcome["status"], "reason": outcome["reason"]}
-    return row
+    >>> joined(make_row(extra={"stopped": True}), {"extra": {"native": None}})["extra"]
+    {'stopped': True, 'native': None}
+    """
+    extra: dict[str, Any] = {}
+    for part in (row, *parts):
+        extra |= cast(dict[str, Any], part.get("extra", {}))
+    columns = {column: value for part in parts for column, value in part.items()}
+    return make_row(**{**row, **columns, "extra": extra})
 
 
 def is_over_budget(row: Row) -> bool:
     """Was more memory measured than the budget allows?"""
     budget, measured = row["budget_bytes"], row["measured_peak_bytes"]
     return budget is not None and measured is not None and measured > budget
+
+
+def details(row: Row) -> Mapping[str, Any]:
+    """``extra`` with the keys of the row's own strategy, which stand on its card."""
+    return cast(Mapping[str, Any], row["extra"])
 
 
 def sure(value: T | None) -> T:

@@ -110,6 +110,8 @@ def loaded(names: Iterable[str]) -> Loaded:
         file, top = getattr(module, "__file__", None), name.partition(".")[0]
         if not isinstance(file, str) or name.startswith("__"):  # Python's and pip's own names
             continue
+        if is_card(name):
+            continue
         # What an installed package calls a module's file need not be one (torch.ops).
         home = getattr(sys.modules.get(top), "__file__", None) or file
         installed = is_installed_file(home)
@@ -187,11 +189,18 @@ def house() -> dict[str, str]:
     return found
 
 
+def is_card(module: str) -> bool:
+    """Is it a strategy's card? No result depends on what pages and pictures say of a strategy."""
+    return module.startswith(f"{HOUSE}.strategies.") and module.endswith(".card")
+
+
 def _modules_below(package: str, folder: Path) -> Iterator[tuple[str, str]]:
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
-        yield ".".join([package, *parts]), str(path)
+        name = ".".join([package, *parts])
+        if not is_card(name):
+            yield name, str(path)
 
 
 def house_hash() -> str:

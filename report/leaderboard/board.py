@@ -16,8 +16,9 @@ from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.held import HELD, PREPARED, held, history, limit, took
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
 from rematbench.report.leaderboard.reading import NothingRead, Reading, read
-from rematbench.report.style import OURS
+from rematbench.report.style import ours
 from rematbench.rows.row import Row, costs_of, sure
+from rematbench.strategies.registry import cards
 
 TIE = 1e-4
 """Costs that differ by less, relatively, are equal: planners that prove stop at such a gap, so that
@@ -30,7 +31,7 @@ PROVEN = 1e-4
 """A best plan within this of a bound is called optimal: the solvers' own tolerance."""
 CLOSE = 0.01
 """A plan that costs at most so much more than the best known one is close to it."""
-OTHER_GAMES = ("anytime_joint", "monet", "gist", "checkmate_o")
+OTHER_OPS = frozenset(card.name for card in cards().values() if card.implementations)
 """They may run other implementations than the captured ops; Gist's are lossy."""
 _BOUNDS = {"any": ("any",), "9": ("any", "9"), "F": ("any", "9", "F")}
 _GIVEN = ("length", "lengths", "optimizer", "master_weights")
@@ -122,8 +123,8 @@ def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
     notes += [*_lacking(entries), *_unequal(entries), *_commits(asked), *_old(asked)]
     notes += [reading.sentence] if reading.lacking else []
-    entries["other"] = entries["strategy"].isin(OTHER_GAMES)
-    entries["ours"] = entries["strategy"].isin([*OURS, *WITH_OURS])
+    entries["other"] = entries["strategy"].isin(OTHER_OPS)
+    entries["ours"] = entries["strategy"].isin([*ours(), *WITH_OURS])
     entries["model"] = _labels(entries)
     slowest = entries.groupby(["network", "strategy"])["seconds"].transform("max")
     prepared = entries["strategy"].isin(PREPARED)
@@ -258,7 +259,7 @@ def _entry(row: Row) -> tuple[object, ...]:
 def _proven(row: Row) -> Iterator[float]:
     """The highest bound of each space of :data:`_BOUNDS`; missing: nothing was proven."""
     found = [(row["bound_of"], row["bound"])]
-    if row["strategy"] not in OTHER_GAMES:  # whose own may be of other implementations
+    if row["strategy"] not in OTHER_OPS:  # whose own may be of other implementations
         found.append(("any", row["extra"].get("bounds", {}).get("any")))
     for spaces in _BOUNDS.values():
         yield max((sure(bound) for of, bound in found if of in spaces and bound), default=np.nan)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rematbench.rows.row import Row, sure
+from rematbench.strategies.registry import cards
 
 HELD = (1, 10, 60)
 """Seconds after which it is asked what plan a planner had."""
@@ -14,10 +15,9 @@ LIMITED = 0.9
 """Share of its limit that a planner took which would have gone on."""
 SHORTEST = 1.0
 """Seconds: no limit is shorter. Of a row that does not tell its limit, no more is known of it."""
-BY_THE_CLOCK = ("moccasin", "moccasin+anytime")
+BY_THE_CLOCK = {"moccasin+anytime", *(c.name for c in cards().values() if c.wall_clock)}
 """They wait for a process of their own, and always go by the wall clock."""
-
-PREPARED = ("torch_budget", "torch_knapsack")
+PREPARED = frozenset(card.name for card in cards().values() if card.prepared)
 """Their jobs find what an earlier one of the same process asked PyTorch's partitioner."""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rematbench.report.style import OURS
+from rematbench.report.style import ours
+from rematbench.strategies.registry import cards
 
-WITH_OURS = ("moccasin+anytime", "rockmate+anytime", "checkmate_d", "checkmate_o")
-"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once (rows of
-before are read so), Checkmate blind to workspaces as it is planned by default."""
 OLD = ("moccasin+anytime", "rockmate+anytime")
+WITH_OURS = (*OLD, *(card.name for card in cards().values() if card.our_search))
+"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once (rows of
+before are read so), and those whose cards say so."""
 
 
 def label(name: str, code: str = "") -> str:
@@ -19,7 +20,7 @@ def label(name: str, code: str = "") -> str:
     >>> label("anytime"), label("checkmate_d", "`"), label("dtr", "`")
     ('anytime (ours)', '`checkmate_d` (our search)', '`dtr`')
     """
-    whose = " (ours)" if name in OURS else " (our search)" if name in WITH_OURS else ""
+    whose = " (ours)" if name in ours() else " (our search)" if name in WITH_OURS else ""
     return f"{code}{name}{code}{whose}"
 
 

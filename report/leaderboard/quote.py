@@ -39,6 +39,7 @@ from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.reading import Reading, read
 from rematbench.report.leaderboard.tables import common, gaps, gaps_by_budget
 from rematbench.rows.row import Row, costs_of
+from rematbench.strategies.registry import cards
 
 _HEAD = """# {title}
 
@@ -157,7 +158,17 @@ def document(
             _MEASURED.format(**_summed(ran)),
             survival_table(ran.rows),
         ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, "## Whom to cite", _sources(field)]) + "\n"
+
+
+def _sources(field: Board) -> str:
+    """The paper of each strategy with rows here, as its card has it."""
+    here = {*field.entries["strategy"]}
+    by: dict[str, list[str]] = {}
+    for name, card in cards().items():
+        if card.paper and name in here:
+            by.setdefault(card.paper.cite(), []).append(f"`{name}`")
+    return "\n".join(f"- {', '.join(names)}: {paper}" for paper, names in by.items())
 
 
 def _head(field: Board, places: str, title: str, measured: bool) -> str:

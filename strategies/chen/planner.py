@@ -19,7 +19,7 @@ from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.stages import BoolArray, plan_with_checkpoints
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.structure import articulation_points, chain, forward_ops
+from rematbench.graphs.structure import articulation_points, chain, forward_ops, read_bytes
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, fitted
 
 
@@ -74,13 +74,8 @@ def _greedy_candidates(
     graph: Graph, candidates: IntArray, sizes: Iterable[float] | None, most: int
 ) -> Iterator[tuple[float, Plan]]:
     """(b, plan) for each b that gives other checkpoints than the ones before it."""
-    ops, tables = forward_ops(graph), graph.tables
-    read = np.zeros(len(graph.values), dtype=bool)
-    read[tables.reads.items] = True  # running statistics only leave the step
-    bytes_of = np.array(
-        [sum(tables.value_bytes[v] for v in tables.writes[op] if read[v]) for op in ops],
-        dtype=np.int64,
-    )
+    ops = forward_ops(graph)
+    bytes_of = read_bytes(graph)[ops]
     allowed = np.isin(ops, candidates)
     seen = set()
     for b in sizes if sizes is not None else segment_sizes(bytes_of, most):
@@ -90,121 +85,93 @@ def _greedy_candidates(
             yield b, plan_with_checkpoints(graph, chosen)
 
 
-def _solve_greedy(
-    problem: Problem,
-    candidates: Callable[[Graph], IntArray],
-    segment_bytes: float | None,
-    most: int,
-) -> Solution:
-    _check_loss(problem.graph)
-    found = candidates(problem.graph)
-    sizes = None if segment_bytes is None else [segment_bytes]
-    tried = _greedy_candidates(problem.graph, found, sizes, most)
-    b, plan, _, curve = cheapest_within(problem, tried)
-    facts = {"candidates": len(found), "segment_bytes": b, "curve": curve}
-    return Solution(plan, details=facts)
-
-
 def _check_loss(graph: Graph) -> None:
     if graph.loss_index is None:
         raise NotApplicable("the graph has no loss op, so that there is no backward pass to plan")
 
 
-def _solve(problem: Problem, candidates: Callable[[Graph], IntArray]) -> Solution:
-    _check_loss(problem.graph)
-    found = candidates(problem.graph)
-    chosen = every_sqrt(found)
-    plan = plan_with_checkpoints(problem.graph, set(chosen.tolist()))
-    facts = {"candidates": len(found), "segment_length": isqrt(len(found))}
-    return fitted(problem, plan, details=facts)
-
-
 @dataclass(frozen=True)
-class ChenSqrt:
-    """Chen's sqrt(n) heuristic on linear networks (section 4.1 of the paper).
+class Sqrt:
+    """Chen's sqrt(n) heuristic (section 4.1): a checkpoint every floor(sqrt n) candidates.
 
-    ``plan`` raises NotApplicable on other networks, and Infeasible when its one plan does not
-    fit the budget.
+    ``plan`` raises Infeasible when its one plan does not fit the budget.
     """
 
-    traits: ClassVar[Traits] = Traits("no", "no", "no")
+    traits: ClassVar[Traits]
+    candidates: ClassVar[Callable[[Graph], IntArray]]
 
     def plan(self, problem: Problem) -> Solution:
-        """One checkpoint every floor(sqrt n) forward ops."""
-        return _solve(problem, chain)
+        """One checkpoint every floor(sqrt n) candidates."""
+        _check_loss(problem.graph)
+        found = type(self).candidates(problem.graph)
+        chosen = every_sqrt(found)
+        plan = plan_with_checkpoints(problem.graph, set(chosen.tolist()))
+        facts = {"candidates": len(found), "segment_length": isqrt(len(found))}
+        return fitted(problem, plan, details=facts)
 
 
 @dataclass(frozen=True)
-class ApSqrt:
+class Greedy:
+    """Chen's greedy heuristic (Algorithm 3).
+
+    Attributes:
+        segment_bytes: b; None sweeps it and returns the cheapest plan that fits the budget.
+        most: values of b to try at most.
+    """
+
+    traits: ClassVar[Traits]
+    candidates: ClassVar[Callable[[Graph], IntArray]]
+    segment_bytes: float | None = None
+    most: int = 100
+
+    def plan(self, problem: Problem) -> Solution:
+        """The cheapest plan of the sweep; ``details["curve"]`` is the whole trade-off."""
+        _check_loss(problem.graph)
+        found = type(self).candidates(problem.graph)
+        sizes = None if self.segment_bytes is None else [self.segment_bytes]
+        tried = _greedy_candidates(problem.graph, found, sizes, self.most)
+        b, plan, _, curve = cheapest_within(problem, tried)
+        facts = {"candidates": len(found), "segment_bytes": b, "curve": curve}
+        return Solution(plan, details=facts)
+
+
+class ChenSqrt(Sqrt):
+    """On linear networks, as published; NotApplicable on others."""
+
+    traits = Traits("no", "no", "no")
+    candidates = chain
+
+
+class ApSqrt(Sqrt):
     """AP sqrt(n): candidates are the articulation points (Checkmate, appendix B.1)."""
 
-    traits: ClassVar[Traits] = Traits("partly", "no", "no")
-
-    def plan(self, problem: Problem) -> Solution:
-        """One checkpoint every floor(sqrt n) articulation points."""
-        return _solve(problem, articulation_points)
+    traits = Traits("partly", "no", "no")
+    candidates = articulation_points
 
 
-@dataclass(frozen=True)
-class LinearizedSqrt:
+class LinearizedSqrt(Sqrt):
     """Linearized sqrt(n): candidates are all forward ops (Checkmate, appendix B.2)."""
 
-    traits: ClassVar[Traits] = Traits("yes", "no", "no")
-
-    def plan(self, problem: Problem) -> Solution:
-        """One checkpoint every floor(sqrt n) forward ops in program order."""
-        return _solve(problem, forward_ops)
+    traits = Traits("yes", "no", "no")
+    candidates = forward_ops
 
 
-@dataclass(frozen=True)
-class ChenGreedy:
-    """Chen's greedy heuristic on linear networks (Algorithm 3 of the paper).
+class ChenGreedy(Greedy):
+    """On linear networks, as published; NotApplicable on others."""
 
-    Attributes:
-        segment_bytes: b; None sweeps it and returns the cheapest plan that fits the budget.
-        most: values of b to try at most.
-    """
-
-    traits: ClassVar[Traits] = Traits("no", "no", "partly", budgeted=True)
-    segment_bytes: float | None = None
-    most: int = 100
-
-    def plan(self, problem: Problem) -> Solution:
-        """The cheapest plan of the sweep; ``details["curve"]`` is the whole trade-off."""
-        return _solve_greedy(problem, chain, self.segment_bytes, self.most)
+    traits = Traits("no", "no", "partly", budgeted=True)
+    candidates = chain
 
 
-@dataclass(frozen=True)
-class ApGreedy:
-    """AP greedy: candidates are the articulation points (Checkmate, appendix B.1).
+class ApGreedy(Greedy):
+    """AP greedy: candidates are the articulation points (Checkmate, appendix B.1)."""
 
-    Attributes:
-        segment_bytes: b; None sweeps it and returns the cheapest plan that fits the budget.
-        most: values of b to try at most.
-    """
-
-    traits: ClassVar[Traits] = Traits("partly", "no", "partly", budgeted=True)
-    segment_bytes: float | None = None
-    most: int = 100
-
-    def plan(self, problem: Problem) -> Solution:
-        """The cheapest plan of the sweep; ``details["curve"]`` is the whole trade-off."""
-        return _solve_greedy(problem, articulation_points, self.segment_bytes, self.most)
+    traits = Traits("partly", "no", "partly", budgeted=True)
+    candidates = articulation_points
 
 
-@dataclass(frozen=True)
-class LinearizedGreedy:
-    """Linearized greedy: candidates are all forward ops (Checkmate, appendix B.2).
+class LinearizedGreedy(Greedy):
+    """Linearized greedy: candidates are all forward ops (Checkmate, appendix B.2)."""
 
-    Attributes:
-        segment_bytes: b; None sweeps it and returns the cheapest plan that fits the budget.
-        most: values of b to try at most.
-    """
-
-    traits: ClassVar[Traits] = Traits("yes", "no", "partly", budgeted=True)
-    segment_bytes: float | None = None
-    most: int = 100
-
-    def plan(self, problem: Problem) -> Solution:
-        """The cheapest plan of the sweep; ``details["curve"]`` is the whole trade-off."""
-        return _solve_greedy(problem, forward_ops, self.segment_bytes, self.most)
+    traits = Traits("yes", "no", "partly", budgeted=True)
+    candidates = forward_ops

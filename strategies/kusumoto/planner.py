@@ -16,7 +16,7 @@ from rematbench.graphs.builders.synthetic import random_graph
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.structure import forward_graph, forward_ops
+from rematbench.graphs.structure import forward_graph, forward_ops, read_bytes
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.kusumoto.family import (
     Dag,
@@ -114,15 +114,11 @@ class Kusumoto:
 
 def _network(graph: Graph) -> Dag:
     """Forward ops that the loss depends on, with the bytes of what is read of their outputs."""
-    tables, ops = graph.tables, forward_ops(graph).tolist()
+    ops = forward_ops(graph).tolist()
     if not ops:
         raise NotApplicable("the loss depends on no forward op, so that nothing can be dropped")
     place = {op: i for i, op in enumerate(ops)}
-    read = np.zeros(len(graph.values), dtype=bool)
-    read[tables.reads.items] = True
-    size = [
-        int(sum(tables.value_bytes[v] for v in tables.writes[op].tolist() if read[v])) for op in ops
-    ]
+    size = read_bytes(graph)[ops].tolist()
     before, after = [0] * len(ops), [0] * len(ops)
     for u, v in forward_graph(graph).edges:
         if v in place:

@@ -30,7 +30,7 @@ from rematbench.strategies.base import (
     cheapest_within,
     fitted,
 )
-from rematbench.strategies.practice.attention import FUSED, attention_cores, kind
+from rematbench.strategies.practice.attention import FUSED, attention_cores
 
 # torchtitan's save list (distributed/activation_checkpoint.py): products of matrices, in PyTorch
 # with and without a bias, of which every second is recomputed; attention and collectives.
@@ -263,7 +263,7 @@ def _saved(
 ) -> BoolArray:
     saved = np.zeros(len(graph.ops), dtype=bool)
     for block in blocks:
-        kinds = {op: kind(graph, op) for op in block.ops}
+        kinds = {op: graph.ops[op].operator for op in block.ops}
         counted = [op for op in block.ops if kinds[op] in kept]
         saved[counted[::every]] = True
         saved[[op for op in block.ops if kinds[op] in always]] = True

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
-import numpy as np
-
 from rematbench.base.checks import check_choice, check_count, check_share
 from rematbench.base.clock import OutOfTime, planning_seconds
 from rematbench.engines.chain.segments import Segments, Writer, segments_of
@@ -15,7 +13,7 @@ from rematbench.engines.chain.selection import LONG, Scheduled, schedules
 from rematbench.engines.chain.table import Table, build
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
@@ -163,8 +161,7 @@ def _plan(parts: Segments, known: _Known, chosen: Scheduled) -> Plan:
             writer.forward(stage, [block.ops[op] for op in options[number].forward])
         else:
             writer.emit([block.ops[op] for op in options[number].back])
-    codes = with_frees(parts.graph, np.array(writer.computes, dtype=np.int64))
-    return Plan.from_codes(parts.graph, codes)
+    return Plan.of_computes(parts.graph, writer.computes)
 
 
 def _facts(parts: Segments, known: _Known, unit: int) -> dict[str, Any]:

@@ -178,17 +178,12 @@ def test_readmes_map_is_the_tree() -> None:
 
 
 def test_every_strategy_has_a_folder() -> None:
-    """Loose in ``strategies`` are the base, the registry, and two names that plug-ins know."""
+    """Loose are the base, cards, the registry, and two names that plug-ins know."""
     loose = {path.stem for path in (HOUSE / "strategies").glob("*.py")}
-    assert loose == {"__init__", "base", "registry", "clock", "stages"}
+    assert loose == {"__init__", "base", "cards", "registry", "clock", "stages"}
     folders = {path.name for path in (HOUSE / "strategies").iterdir() if path.is_dir()}
-    assert {name for name in folders - {"__pycache__"} if not _has_planner(name)} == set()
-
-
-def _has_planner(folder: str) -> bool:
-    return bool(
-        {"planner.py", "ilp.py"} & {p.name for p in (HOUSE / "strategies" / folder).iterdir()}
-    )
+    folders -= {"__pycache__"}
+    assert {n for n in folders if not (HOUSE / "strategies" / n / "card.py").exists()} == set()
 
 
 def test_every_carried_type_is_still_named() -> None:

@@ -38,7 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
     for folder in ROOMS.values():
         shutil.copytree(HOUSE / folder, source / folder, ignore=ignore)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(HOUSE / name, source)
     asked = ["wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(place), str(source)]
     subprocess.run([sys.executable, "-m", "pip", *asked], check=True, capture_output=True)

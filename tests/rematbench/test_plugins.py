@@ -257,4 +257,4 @@ def test_choices_are_in_the_store() -> None:
 
     register_plugins()
     stored = set(ConfigStore.instance().list("strategy"))
-    assert {f"{name}.yaml" for name in registry.OURS} <= stored
+    assert {f"{name}.yaml" for name in registry.names()} <= stored

@@ -15,13 +15,11 @@ import pandas as pd
 import pytest
 import suites
 import torch
-import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 import rematbench.cli.suite as suite_module
 from rematbench.base.errors import ConfigError
-from rematbench.cli.conf_keys import conf_text
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
 from rematbench.cli.suite import Suite, publish, run, suite_from
@@ -183,11 +181,9 @@ def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def broken(*arguments: object) -> Row:
         raise RuntimeError("CUDA error: no kernel image is available")
 
-    made_by_name = plan.make_strategy
+    loaded = plan.load
     monkeypatch.setattr(plan, "run", broken)  # of what plans alone
-    monkeypatch.setattr(
-        plan, "make_strategy", lambda s: broken() if s.strategy == "dtr" else made_by_name(s)
-    )
+    monkeypatch.setattr(plan, "load", lambda s: broken() if s.strategy == "dtr" else loaded(s))
     one = CASES | {"models": [MODEL], "budgets": [0.7], "only": {"chen_greedy": ["other"]}}
     rows = by_name(run(made(tmp_path / "out", cases=one)))
     assert {name: row["status"] for (_, name, _), row in rows.items()} == {
@@ -287,14 +283,22 @@ def test_every_case_composes(tmp_path: Path) -> None:
             assert found == set(folders)
 
 
-def test_the_gpu_cases_name_every_strategy() -> None:
-    cases = yaml.safe_load(conf_text("cases/gpu.yaml"))
-    named = [*cases["strategies"], *cases["alone"], *cases["left_out"]]
-    assert len(set(named)) == len(named)
-    assert set(named) == {
-        name for name in registry.names() if registry.entry(name).source == "rematbench"
-    }
-    assert all(cases["left_out"].values())  # with its reason
+def test_the_gpu_cases_are_of_every_strategy(tmp_path: Path) -> None:
+    """But checkpoint-all, which is every model's first row."""
+    register_plugins()
+    register_resolvers()
+    models = "cases.models=[['model=resnet32','batch_size=4']]"
+    with initialize_config_module("rematbench.conf", version_base="1.3"):
+        given = ["cases=gpu", "device=cpu", "device.repeats=1", models, "cases.only=null"]
+        plain = OmegaConf.to_container(compose("suite", given), resolve=True)
+        suite = suite_from({str(k): v for k, v in plain.items()} | {"out": str(tmp_path)})
+    (model,) = suite.models
+    together = [*dict.fromkeys(entry.settings.strategy for entry in model.entries[1:])]
+    alone = [*dict.fromkeys(entry.settings.strategy for entry in model.alone)]
+    ours = {name for name in registry.names() if registry.entry(name).source == "rematbench"}
+    assert sorted([*together, *alone]) == sorted(ours - {"checkpoint_all"})
+    assert together.index("anytime") < together.index("dtr")  # whoever uses all of its time first
+    assert set(alone) == {n for n, card in registry.cards().items() if card.turn == "alone"}
 
 
 def test_environment() -> None:

@@ -11,8 +11,9 @@ import pytest
 from rematbench.base.errors import ConfigError
 from rematbench.report.app import main
 from rematbench.report.collect import collect
-from rematbench.rows.extra import Extra
+from rematbench.rows.extra import GROUPS
 from rematbench.rows.row import Row, make_row, write_leaderboard, write_row
+from rematbench.strategies.registry import facts
 
 
 def row(**known: object) -> Row:
@@ -58,6 +59,8 @@ BAD = {
 OTHERS: dict[str, object] = {
     **{"list": [1], "object": {"a": 1}, "number": 7, "text": "x", "true": True}
 }
+KEYS = {key for group in (*GROUPS, *facts()) for key in group.__annotations__}
+"""Of every strategy, too."""
 BOTH = {"checkpoint_vertices", "relaxation_costs"}
 """Keys of two kinds, or of any."""
 ENDED_THE_REPORT: list[tuple[str, object]] = [
@@ -83,12 +86,12 @@ def test_a_bad_row_is_named_and_the_rest_is_there(tmp_path: Path, name: str) -> 
 def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) -> None:
     """What has another type is named; what is left is what the type says."""
     write(tmp_path / "good", row())
-    for seed, key in enumerate(Extra.__annotations__):
+    for seed, key in enumerate(KEYS):
         write(tmp_path / key, row(seed=seed, extra={key: OTHERS[what]}))
     found = collect([tmp_path])
     named = {problem.path.parent.name for problem in found.problems}
     kept = {key for made in found.rows for key in made["extra"]}
-    assert named | kept == set(Extra.__annotations__)
+    assert named | kept == KEYS
     assert all(f"extra.{p.path.parent.name} is" in p.reason for p in found.problems)
     right = {
         "list": {"branches", "lengths", "checkpoint_vertices", "relaxation_costs"},

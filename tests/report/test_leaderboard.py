@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 from rematbench.base.errors import ConfigError
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard import tables
-from rematbench.report.leaderboard.board import OTHER_GAMES, ROUNDING, Board, board, problem
+from rematbench.report.leaderboard.board import OTHER_OPS, ROUNDING, Board, board, problem
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.markdown import front_table, small_table
@@ -714,7 +714,7 @@ def is_in(row: Row, space: str, by: Row) -> bool:
         return row["strategy"] in IN_SPACE[space]
     if not row["extra"]["in_program_order"] or row["strategy"] == "gist":
         return False
-    return row["strategy"] not in OTHER_GAMES or by["strategy"] == "anytime_joint"
+    return row["strategy"] not in OTHER_OPS or by["strategy"] == "anytime_joint"
 
 
 def test_no_plan_of_the_quick_profile_is_below_a_bound() -> None:

@@ -49,6 +49,7 @@ def test_bytes_are_those_of_the_model() -> None:
         assert sum(sizes[name] for name in kinds if kinds[name] == kind) == expected
     gradients = sum(sizes[name] for name in captured.gradient_values)
     assert gradients == sum(p.nbytes for p in workload.module.parameters())
+    assert all(op.target and op.name.startswith(op.operator) for op in captured.graph.ops)
 
 
 def no_loss() -> object:

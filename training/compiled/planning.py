@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from rematbench import costmodel as costs
@@ -27,8 +26,8 @@ from rematbench.base.errors import (
 from rematbench.base.kernels import digest
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.files import read_plan, write_plan
-from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.ir import Graph, Op
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.strategies import registry
@@ -165,7 +164,7 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
     # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
-    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op.name))
+    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
@@ -176,11 +175,11 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
             continue
         seen.add(op)
         computes.append(code)
-    return Plan.from_codes(graph, with_frees(graph, np.array(computes, dtype=np.int64)))
+    return Plan.of_computes(graph, computes)
 
 
-def _is_seed(name: str) -> bool:
-    return name.startswith("inductor_seed")
+def _is_seed(op: Op) -> bool:
+    return op.operator.startswith("inductor_seed")
 
 
 def recomputed(graph: Graph, plan: Plan) -> Counter[str]:

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -19,7 +16,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import ARCHITECTURES, paper_name
 from rematbench.report.style import colour, order, shown
-from rematbench.report.tables import table_picture
+from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, sure
 from rematbench.strategies import registry
 
@@ -199,9 +196,7 @@ def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "memory_GB": row["extra"]["memory_bytes"] / _GB,
             }
         )
-    if not found:
-        return pd.DataFrame()
-    return pd.DataFrame(found).drop_duplicates(["model", "strategy"], keep="last")
+    return latest(found, ["model", "strategy"])
 
 
 def _draw_batches(rows: Sequence[Row]) -> Drawing | None:

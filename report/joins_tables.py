@@ -8,7 +8,7 @@ import pandas as pd
 
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import RESNETS
-from rematbench.report.tables import table_picture
+from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, sure
 
 _MB = 2**20
@@ -51,10 +51,7 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "depth": int(depth),
             }
         )
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "size"], keep="last")
-    return frame.sort_values(["depth", "size"], ignore_index=True).drop(columns="depth")
+    return latest(found, ["depth", "size"]).drop(columns="depth", errors="ignore")
 
 
 def draw_weights(rows: Sequence[Row]) -> Drawing | None:

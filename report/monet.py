@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -19,6 +15,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.printed import FIG4_RATIO
 from rematbench.report.style import hex_colour, marker, shown
+from rematbench.report.tables import latest
 from rematbench.rows.row import Row, sure
 
 SHOWN = {
@@ -94,10 +91,7 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
         for row in rows
         if system(row) is not None and row["checkpoint_all_peak_bytes"]
     ]
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "system", "budget"], keep="last")
-    return frame.sort_values(["model", "system", "budget"], ignore_index=True)
+    return latest(found, ["model", "system", "budget"])
 
 
 def system(row: Row) -> str | None:

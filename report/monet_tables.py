@@ -13,7 +13,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.printed import MONET_SIZES
 from rematbench.report.style import shown
-from rematbench.report.tables import table_picture
+from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, details, sure
 
 
@@ -217,10 +217,7 @@ def seconds_table(rows: Sequence[Row], percent: int) -> pd.DataFrame:
         for row in rows
         if _solver(row) in _SOLVED and row["budget_fraction"] is not None
     ]
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "system", "budget"], keep="last")
-    return frame.sort_values(["model", "system", "budget"], ignore_index=True)
+    return latest(found, ["model", "system", "budget"])
 
 
 def _draw_seconds(name: str, rows: Sequence[Row]) -> Drawing | None:
@@ -307,10 +304,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "forward_ops_paper": ops,
             }
         )
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "form", "locals"], keep="last")
-    return frame.sort_values(["model", "form", "locals"], ignore_index=True)
+    return latest(found, ["model", "form", "locals"])
 
 
 def _is_printed(row: Row) -> bool:

@@ -31,6 +31,16 @@ def check_choice(option: str, value: Any, choices: Collection[Any]) -> None:
         raise ConfigError(f"strategy.{option} is {value!r}; choose {one_of}")
 
 
+def check_count(option: str, value: Any, least: int = 1) -> None:
+    """Refuse what is no whole number, or one below ``least``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if type(value) is not int or value < least:
+        raise ConfigError(f"strategy.{option}={value!r}: give a whole number, {least} or more")
+
+
 def check_share(option: str, value: float | None) -> None:
     """Refuse a number that is no share below 1; None is not given.
 

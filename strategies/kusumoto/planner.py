@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count
 from rematbench.base.clock import planning_seconds
-from rematbench.base.errors import ConfigError, NotApplicable
+from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.stages import plan_keeping
 from rematbench.graphs.builders.synthetic import random_graph
 from rematbench.graphs.ir import Graph
@@ -62,14 +63,9 @@ class Kusumoto:
     most_sets: int = 500
 
     def __post_init__(self) -> None:
-        if self.family not in ("auto", "exact", "approximate"):
-            raise ConfigError(f"strategy.family={self.family}: give auto, exact or approximate")
-        if self.objective not in ("time", "memory"):
-            raise ConfigError(f"strategy.objective={self.objective}: give time or memory")
-        if type(self.most_sets) is not int or self.most_sets < 2:
-            raise ConfigError(
-                f"strategy.most_sets={self.most_sets!r}: give a whole number, 2 or more"
-            )
+        check_choice("family", self.family, ("auto", "exact", "approximate"))
+        check_choice("objective", self.objective, ("time", "memory"))
+        check_count("most_sets", self.most_sets, 2)
 
     def warm_up(self) -> None:
         """Compile the program."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count
 from rematbench.base.errors import ConfigError, NotApplicable
 from rematbench.engines.plans.regions import plan_with_regions
 from rematbench.engines.plans.stages import BoolArray
@@ -27,7 +28,6 @@ from rematbench.strategies.base import (
     Solution,
     Traits,
     cheapest_within,
-    check_choice,
     fitted,
 )
 from rematbench.strategies.practice.attention import FUSED, attention_cores
@@ -144,8 +144,7 @@ class SelectiveOps:
 
     def __post_init__(self) -> None:
         check_choice("release", self.release, _RELEASES)
-        if self.every < 1:
-            raise ConfigError(f"strategy.every={self.every}: give a whole number, 1 or more")
+        check_count("every", self.every)
 
     def plan(self, problem: Problem) -> Solution:
         """Its one plan.

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rematbench.base.errors import ConfigError, NotApplicable
+from rematbench.base.checks import check_count
+from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.steps import (
     Action,
     Backward,
@@ -128,8 +129,8 @@ class Revolve:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        if self.slots is not None and (type(self.slots) is not int or self.slots < 1):
-            raise ConfigError(f"strategy.slots={self.slots}: give a whole number, 1 or more")
+        if self.slots is not None:
+            check_count("slots", self.slots)
 
     def plan(self, problem: Problem) -> Solution:
         """Each forward op is a step; raises NotApplicable where the forward graph branches."""

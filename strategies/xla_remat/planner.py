@@ -15,8 +15,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count
 from rematbench.base.clock import planning_seconds
-from rematbench.base.errors import ConfigError, Infeasible, Stopped
+from rematbench.base.errors import Infeasible, Stopped
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
@@ -248,12 +249,8 @@ class XlaRemat:
     block_size: int = 8
 
     def __post_init__(self) -> None:
-        if self.rank not in ("bytes", "cost", "both"):
-            raise ConfigError(f"strategy.rank={self.rank}: give bytes, cost or both")
-        if type(self.block_size) is not int or self.block_size < 1:
-            raise ConfigError(
-                f"strategy.block_size={self.block_size!r}: give a whole number, 1 or more"
-            )
+        check_choice("rank", self.rank, ("bytes", "cost", "both"))
+        check_count("block_size", self.block_size)
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of the passes' plans whose simulated peak fits.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 Turn = Literal["first", "later", "alone", "never"]
@@ -70,7 +69,7 @@ class Card:
 
     name: str
     planner: str = "planner"
-    presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    presets: Mapping[str, Any] = field(default_factory=dict)
     paper: Paper | None = None
     problem: str = ""
     guarantee: str = "none"

@@ -241,22 +241,8 @@ def _check_ops(graph: Graph) -> None:
         if op.name in seen:
             raise GraphError(f"{where} appears twice; rename one")
         seen.add(op.name)
-        if not op.writes:
-            raise GraphError(f"{where} writes nothing; remove it, or name the value that it makes")
-        for name in op.writes:
-            if name not in graph.value_index:
-                raise GraphError(f"{where} writes the unknown value {name!r}; list it under values")
-            if name in resident:
-                raise GraphError(
-                    f"{where} writes the resident value {name!r}; residents are never written: "
-                    "write a new value and make it an output"
-                )
-            if name in writer:
-                raise GraphError(
-                    f"{where} writes {name!r}, which op {writer[name]!r} writes too; "
-                    "each value has exactly one writer"
-                )
-            writer[name] = op.name
+        _check_writes(where, graph, op, writer, resident)
+        writer |= dict.fromkeys(op.writes, op.name)
         if not op.implementations:
             raise GraphError(f"{where} has no implementation; give at least one")
         if len({i.name for i in op.implementations}) != len(op.implementations):
@@ -268,6 +254,26 @@ def _check_ops(graph: Graph) -> None:
             raise GraphError(
                 f"graph {graph.name!r}: no op writes value {value.name!r}; mark it resident, "
                 "or list the op that computes it"
+            )
+
+
+def _check_writes(
+    where: str, graph: Graph, op: Op, writer: dict[str, str], resident: set[str]
+) -> None:
+    if not op.writes:
+        raise GraphError(f"{where} writes nothing; remove it, or name the value that it makes")
+    for place, name in enumerate(op.writes):
+        if name not in graph.value_index:
+            raise GraphError(f"{where} writes the unknown value {name!r}; list it under values")
+        if name in resident:
+            raise GraphError(
+                f"{where} writes the resident value {name!r}; residents are never written: "
+                "write a new value and make it an output"
+            )
+        if name in writer or name in op.writes[:place]:
+            raise GraphError(
+                f"{where} writes {name!r}, which op {writer.get(name, op.name)!r} writes too; "
+                "each value has exactly one writer"
             )
 
 

@@ -188,17 +188,6 @@ class Costed(Protocol):
 AnyWindow = TypeVar("AnyWindow", bound=Costed)
 
 
-def best_windows(
-    net: Net, resident: int, budget: int, moments: list[int], deadline: float, seed: int = 0
-) -> tuple[float, list[Window]]:
-    """The most that windows between some moments add up to, and these windows."""
-
-    def solve(first: int, last: int) -> Window:
-        return window(net, resident, budget, first, last, deadline, seed)
-
-    return best_chain([*moments, len(net.cost)], solve, deadline)
-
-
 def best_chain(
     ends: list[int], solve: Callable[[int, int], AnyWindow | None], deadline: float
 ) -> tuple[float, list[AnyWindow]]:

@@ -64,15 +64,13 @@ class Windows:
         ops = range(len(self.ways.graph.ops))
         reads = (sorted(self.ways.surely_read(op)) for op in ops)
         none = np.zeros(len(ops), dtype=np.int64)
-        final = np.zeros(len(tables.value_bytes), dtype=bool)
-        final[tables.outputs] = True
         return Net(
             np.array([tables.cost[allowed[op]].min(initial=inf) for op in ops]),
             none,
             none,
             tables.value_bytes,
             tables.writer,
-            final,
+            tables.is_output,
             Rows.of([[v for v in row if not tables.resident[v]] for row in reads]),
             tables.writes,
             Rows.of([[]]),

@@ -68,11 +68,6 @@ class Leg:
     deadline: float
     programs: list[Relaxation] = field(default_factory=list)
 
-    @property
-    def seconds(self) -> float:
-        """All of its time."""
-        return self.deadline - self.begun
-
     def left(self, share: float) -> float:
         """When a share of what is left of its time will be over."""
         now = planning_seconds()
@@ -237,40 +232,42 @@ class StageSearch:
         """Without a schedule: what cheaper strategies know, improved by intervals."""
         if self.best is not None or "known" in self._turns:
             return
-        left, starts = self.deadline - planning_seconds(), self._problem.starts
-        problem = Problem(self._graph, self.budget, left, self._seed, starts=starts)
-        inner = Improver(problem, self.budget, planning_seconds(), 0.0)
+        inner = Improver(self._left(), self.budget, planning_seconds(), 0.0)
         steps = chain(inner.take_known(), inner.anneal() if anneal else ())
         self._turns = {"known": self._converted(inner, steps)}
-        for _ in starts:
+        for _ in self._problem.starts:
             self._turn(leg.space)
             yield None
 
     def _moments(self, leg: Leg) -> Iterator[Found]:
         """What memory costs at the fullest moments: no plan costs less."""
-        now = planning_seconds()
-        left, starts = max(0.0, self.deadline - now), self._problem.starts
-        problem = Problem(self._graph, self.budget, left, self._seed, starts=starts)
-        inner = self._intervals = IntervalSearch(problem, self.budget, now, self.progress.gap)
-        inner.deadline = now + min(MOMENTS_SECONDS, left)
+        now, gap = planning_seconds(), self.progress.gap
+        inner = self._intervals = IntervalSearch(self._left(), self.budget, now, gap)
+        inner.deadline = min(inner.deadline, now + MOMENTS_SECONDS)
         inner.prove(np.asarray(profile(start(inner.net, inner.resident))))
         self.every, self.bound_by = inner.progress.bound, inner.bound_by
         if self.every == inf:
             self.bounds["9"] = inf
         yield self.every
 
+    def _left(self) -> Problem:
+        """The problem for intervals, in the time that is left."""
+        left, starts = max(0.0, self.deadline - planning_seconds()), self._problem.starts
+        return Problem(self._graph, self.budget, left, self._seed, starts=starts)
+
     def _tight(self, leg: Leg) -> Iterator[Found]:
         """Intervals first, where memory is so tight that the schedule is far from its bound."""
         if self._intervals is not None and self.progress.cost > FAR * self.bounds[leg.space.name]:
-            seconds = min(TIGHT_SECONDS, 0.5 * leg.seconds)
+            seconds = min(TIGHT_SECONDS, 0.5 * (leg.deadline - leg.begun))
             yield from self._first_by_intervals(planning_seconds() + seconds)
             yield from self._search(leg, leg.begun + seconds)
 
     def _alone(self, leg: Leg) -> Iterator[Found]:
         """Search for itself, where nothing searches while programs are solved."""
         if self._threads == 1:
-            yield from self._first_by_intervals(planning_seconds() + FIRST_SHARE * leg.seconds)
-            yield from self._search(leg, leg.begun + ALONE * leg.seconds)
+            seconds = leg.deadline - leg.begun
+            yield from self._first_by_intervals(planning_seconds() + FIRST_SHARE * seconds)
+            yield from self._search(leg, leg.begun + ALONE * seconds)
 
     def _by_intervals(self, leg: Leg) -> Iterator[Found]:
         """Intervals in any case, unless the gap is closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import traceback
 from collections.abc import Mapping
@@ -13,6 +14,11 @@ from typing import Any
 
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
+
+# A path into one of these may lack ``rematbench.``, as scripts have it.
+_ROOMS = frozenset(
+    ("costmodel", "graphs", "report", "strategies", "streams", "training", "validator", "zoo")
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,9 @@ def split(path: str) -> tuple[str, str]:
 def find(path: str, where: str) -> Any:
     """What stands at a path.
 
+    A path into one of our rooms may lack the prefix ``rematbench.``, as in
+    ``strategies.chen.ApGreedy``.
+
     Args:
         where: what to call it in messages: ``strategy.inner=nix``.
 
@@ -74,6 +83,7 @@ def find(path: str, where: str) -> Any:
 
 
 def _module(name: str, where: str) -> Any:
+    name = _ours(name)
     writes = sys.dont_write_bytecode
     # Python takes a *.pyc for a file that has changed within its second without changing its size.
     sys.dont_write_bytecode = writes or not name.startswith("rematbench.")
@@ -92,6 +102,24 @@ def _module(name: str, where: str) -> Any:
         raise _failed(name, where, error) from error
     finally:
         sys.dont_write_bytecode = writes
+
+
+def _ours(name: str) -> str:
+    """The module's name today, where it is of a room of ours, and not of somebody else's."""
+    if name.partition(".")[0] not in _ROOMS:
+        return name
+    theirs, ours = (_file(each) for each in (name, f"rematbench.{name}"))
+    if theirs is not None and (ours is None or not theirs.samefile(ours)):
+        return name
+    return f"rematbench.{name}"
+
+
+def _file(module: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:  # of a package around it, which says so itself when it is imported
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
 
 
 def _failed(module: str, where: str, error: BaseException) -> ConfigError:

@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 import hydra
+from hydra._internal.hydra import Hydra
 
 from rematbench.base.errors import RematbenchError
 from rematbench.base.start import INTERRUPTED, catch_interrupts
@@ -29,6 +30,8 @@ from rematbench.worker.locks import alone_in
 from rematbench.worker.worker import the_worker
 
 BAD_CONFIGURATION = 2
+_OTHERS = ("--config", "-c", "hydra.mode", "hydra.searchpath", "+hydra", "++hydra")
+"""How words begin that bring other configurations than ours."""
 
 
 def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
@@ -92,14 +95,22 @@ def command(name: str, config: str, task: Task) -> None:
         sys.exit(BAD_CONFIGURATION)
 
 
+def _no_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> None:
+    """What our configurations say of ``hydra.mode``: Hydra composes each once more to see it."""
+
+
 @contextmanager
 def _arguments(name: str, words: Sequence[str]) -> Iterator[None]:
     """Hydra reads the process's."""
-    before, sys.argv = sys.argv, [name, *words]
+    before, mode = sys.argv, Hydra.get_mode
+    sys.argv = [name, *words]
+    if not any(word.startswith(_OTHERS) for word in words):
+        Hydra.get_mode = _no_mode  # type: ignore[method-assign]
     try:
         yield
     finally:
         sys.argv = before
+        Hydra.get_mode = mode  # type: ignore[method-assign]
 
 
 def run_or_recall(config: Config, settings: Settings, folder: Path) -> Row:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hydra.core.config_store import ConfigStore
+from typing import Any
+
+from hydra.core.config_store import ConfigNode, ConfigStore
+from omegaconf import OmegaConf
 
 from rematbench.base.errors import ConfigError
 from rematbench.costmodel import plugins as costmodels
@@ -15,11 +18,18 @@ def register_plugins() -> None:
     A strategy's options are its node.
     """
     store = ConfigStore.instance()
-    for name, entry in registered().items():
-        store.store(group="strategy", name=name, node=_node(entry), provider=GROUP)
+    store.repo["strategy"] = _Strategies({f"{k}.yaml": each for k, each in registered().items()})
     for name in costmodels.registered():
         node = {"name": name, "preset": "v100"}
         store.store(group="costmodel", name=name, node=node, provider=costmodels.GROUP)
+
+
+class _Strategies(dict[str, Any]):
+    """The nodes of Hydra's group: options are read, from source, when a strategy is chosen."""
+
+    def __getitem__(self, name: str) -> ConfigNode:
+        node = OmegaConf.create(_node(super().__getitem__(name)))
+        return ConfigNode(name, node, "strategy", None, GROUP)
 
 
 def _node(entry: Entry) -> dict[str, object]:

@@ -21,7 +21,6 @@ from time import time_ns
 from typing import IO, Any
 
 from rematbench.base.errors import ConfigError, ExecutionError
-from rematbench.jobs import handed_over
 from rematbench.jobs.first_row import first_row
 from rematbench.jobs.settings import Settings
 from rematbench.rows.row import Row, joined, write_row
@@ -66,6 +65,8 @@ class Worker:
             try:
                 answer = self._ask(request, settings.threads, limits, say)
             except Ended as end:
+                from rematbench.jobs import handed_over  # takes NumPy along
+
                 if end.planned is None or not handed_over.is_there(folder):
                     raise
                 request["stopped"] = end.planned  # another process makes its row

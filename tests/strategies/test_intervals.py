@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from math import inf
 from time import perf_counter
@@ -19,7 +20,7 @@ from rematbench.engines.intervals.blocks import Blocks
 from rematbench.engines.intervals.edits import find, insert, prune, remove, resume
 from rematbench.engines.intervals.improve import Improver
 from rematbench.engines.intervals.memory import most_between, peak, profile, watch
-from rematbench.engines.intervals.moments import best_windows, window
+from rematbench.engines.intervals.moments import best_chain, window
 from rematbench.engines.intervals.moves import scratch, undo
 from rematbench.engines.intervals.net import (
     Net,
@@ -146,7 +147,8 @@ def test_bounds_hold(seed: int) -> None:
         for first in range(count):
             found = window(net, graph.resident_bytes, budget, first, count, inf)
             assert found.cost <= best - net.cost.sum() + 1e-6
-        total, _ = best_windows(net, graph.resident_bytes, budget, list(range(count)), inf)
+        solve = partial(window, net, graph.resident_bytes, budget, deadline=inf)
+        total, _ = best_chain(list(range(count + 1)), solve, inf)
         assert total <= best - net.cost.sum() + 1e-6
 
 

@@ -45,8 +45,7 @@ def test_aliases_preset_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["ap_greedy", "rematbench.strategies.chen.ApGreedy", "rematbench.strategies.chen:ApGreedy"],
+    "path", ["ap_greedy", "strategies.chen.ApGreedy", "rematbench.strategies.chen:ApGreedy"]
 )
 def test_names_and_paths_of_strategies(path: str) -> None:
     assert registry.resolve(path, "here") == ApGreedy()
@@ -56,9 +55,9 @@ def test_names_and_paths_of_strategies(path: str) -> None:
     ("path", "said"),
     [
         ("ap_gredy", "here: unknown; did you mean ap_greedy?"),
-        ("rematbench.strategies.chen.ApGredy", ".chen has no ApGredy; did you mean ApGreedy?"),
+        ("strategies.chen.ApGredy", "here: strategies.chen has no ApGredy; did you mean ApGreedy?"),
         ("nix.Thing", "here: there is no module nix; check the name and PYTHONPATH"),
-        ("rematbench.strategies.nix.Thing", "there is no module rematbench.strategies.nix"),
+        ("strategies.nix.Thing", "there is no module rematbench.strategies.nix"),
         ("a b.c", "here: give package.module:name"),
     ],
 )

@@ -14,7 +14,7 @@ from rematbench.base.errors import ConfigError
 from rematbench.report.collect import Record
 from rematbench.report.select import Selection, select
 
-# Module of this package -> the figures that its ``FIGURES`` draws.
+# Module of this package -> the figures that its ``draw`` draws.
 _MODULES = {
     "simrd": tuple(f"simrd_fig{i}" for i in (2, 3, 4, 5, 6, 11, 12, 13, 14)),
     "simrd_distance": ("simrd_distance",),

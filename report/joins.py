@@ -15,7 +15,6 @@ from rematbench.graphs.plan import Compute
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.joins_tables import draw_memory, draw_weights
-from rematbench.report.printed import JOINS, shape
 from rematbench.report.style import colour
 from rematbench.report.tables import latest
 from rematbench.rows.row import Row, details
@@ -75,7 +74,7 @@ def _spans(data: pd.DataFrame, by: str, title: str, across: str) -> tuple[Figure
     values = sorted(set(data[by]))
     figure, panels = _panels(len(values), title, values)
     for axes, value in zip(panels, values, strict=True):
-        for model in [*JOINS, *sorted(set(data["model"]) - {*JOINS})]:
+        for model in [*_TOLD, *sorted(set(data["model"]) - {*_TOLD})]:
             mine = data[(data["model"] == model) & (data[by] == value)]
             axes.plot(mine[across], mine["ratio"], color=colour(_INKS.get(model, model)),
                       marker=_SIGNS.get(model, "d"), markersize=3.5,
@@ -84,6 +83,16 @@ def _spans(data: pd.DataFrame, by: str, title: str, across: str) -> tuple[Figure
     panels[0].set_ylabel("makespan / (12L + 1)")
     _legend(figure, panels[0])
     return figure, panels
+
+
+def shape(lengths: Sequence[int]) -> tuple[str, int] | None:
+    """Which of the paper's models a join is, and its L: RNN (6L), CM (L, 5L), SNN (2L, 2L, 2L)."""
+    total = sum(lengths)
+    if total % 6:
+        return None
+    each = total // 6
+    models = {"RNN": [6 * each], "CM": [each, 5 * each], "SNN": [2 * each] * 3}
+    return next(((name, each) for name in _TOLD if models[name] == sorted(lengths)), None)
 
 
 # Figure 8

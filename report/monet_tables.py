@@ -11,7 +11,6 @@ import pandas as pd
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
-from rematbench.report.printed import MONET_SIZES
 from rematbench.report.style import shown
 from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, details, sure
@@ -272,6 +271,15 @@ _PRINTED = {
 # Table 7
 
 _FORMS = ("Checkmate", "MONeT-NoOp", "MONeT")
+# Forward ops; rows and columns of Checkmate's program, of MONeT-NoOp's, of MONeT's.
+_Size = tuple[int, int]
+_SIZES: dict[str, tuple[int, _Size, _Size, _Size]] = {
+    "googlenet": (215, (719327, 519252), (221630, 104673), (781747, 362640)),
+    "resnet50": (175, (473592, 344659), (344652, 167238), (487842, 229431)),
+    "mobilenet_v2": (153, (337316, 247033), (153828, 74579), (241478, 115047)),
+    "unet": (67, (65715, 48744), (32273, 15982), (73624, 36548)),
+    "vgg16": (40, (25334, 18968), (12772, 6306), (21918, 11234)),
+}
 
 
 def size_table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -289,7 +297,7 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
             form, size, count = _FORMS[0], (extra["rows"], extra["columns"]), None
         else:
             continue
-        ops, *sizes = MONET_SIZES.get(str(model), (None, None, None, None))
+        ops, *sizes = _SIZES.get(str(model), (None, None, None, None))
         printed = sizes[_FORMS.index(form)] or (None, None)
         found.append(
             {

@@ -7,8 +7,8 @@ from rematbench.strategies.registry import cards
 
 OLD = ("moccasin+anytime", "rockmate+anytime")
 WITH_OURS = (*OLD, *(card.name for card in cards().values() if card.our_search))
-"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once (rows of
-before are read so), and those whose cards say so."""
+"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once, and
+those whose cards say so."""
 
 
 def label(name: str, code: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -89,53 +89,38 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
             )
     strategy = told.pop("strategy", "anytime")
     plan = plan_or_strategy(strategy)
-    known = {name: read(told[name]) for name, read in _READERS.items() if name in told}
-    if "cache" not in told:
-        known["cache"] = _cache(True)
     name = strategy if isinstance(strategy, str) else type(plan).__name__
-    budget = parse_budget(told.get("budget"))
+    budget = parse_budget(told.pop("budget", None))
+    known = {key: _read(key, value) for key, value in {"cache": True, **told}.items()}
     return Options(budget=budget, plan=plan, name=name, **known)
 
 
-def _lower(given: Any) -> str:
-    if given not in LOWERINGS:
-        raise ConfigError(f"option lower={given}: give {' or '.join(LOWERINGS)}")
-    return str(given)
+def _is_number(given: Any) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool)
 
 
-def _reserve(given: Any) -> int:
-    return 0 if given in (None, 0) else parse_bytes("option reserve", given)
+_GOOD: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "lower": (lambda given: given in LOWERINGS, " or ".join(LOWERINGS)),
+    "time_limit": (lambda given: _is_number(given) and given > 0, "seconds above 0"),
+    "graphs": (lambda given: type(given) is int and given >= 1, "a whole number of 1 or more"),
+    "seed": (lambda given: type(given) is int, "a whole number"),
+    "progress": (lambda given: isinstance(given, bool), "True or False"),
+}
+"""What an option may be, as a test and in words."""
 
 
-def _seconds(given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
-        raise ConfigError(f"option time_limit={given}: give seconds above 0")
-    return float(given)
-
-
-def _costmodel(given: Any) -> str:
-    known = [name for name in costs.names() if name != "given"]
-    if given not in known:
-        raise ConfigError(f"option costmodel={given}: give one of {', '.join(known)}")
-    return str(given)
-
-
-def _count(given: Any) -> int:
-    if type(given) is not int or given < 1:
-        raise ConfigError(f"option graphs={given}: give a whole number of 1 or more")
-    return given
-
-
-def _seed(given: Any) -> int:
-    if type(given) is not int:
-        raise ConfigError(f"option seed={given}: give a whole number")
-    return given
-
-
-def _switch(given: Any) -> bool:
-    if not isinstance(given, bool):
-        raise ConfigError(f"option progress={given}: give True or False")
-    return given
+def _read(name: str, given: Any) -> Any:
+    if name in _GOOD and not _GOOD[name][0](given):
+        raise ConfigError(f"option {name}={given}: give {_GOOD[name][1]}")
+    if name == "time_limit":
+        return float(given)
+    if name == "reserve":
+        return 0 if given in (None, 0) else parse_bytes("option reserve", given)
+    if name == "costmodel":
+        known = [name for name in costs.names() if name != "given"]
+        if given not in known:
+            raise ConfigError(f"option costmodel={given}: give one of {', '.join(known)}")
+    return _cache(given) if name == "cache" else given
 
 
 def _cache(given: Any) -> Path | None:
@@ -147,15 +132,3 @@ def _cache(given: Any) -> Path | None:
     if not isinstance(given, (str, Path)):
         raise ConfigError(f"option cache={given}: give a folder, True or False")
     return Path(given).expanduser()
-
-
-_READERS: dict[str, Any] = {
-    "lower": _lower,
-    "reserve": _reserve,
-    "time_limit": _seconds,
-    "costmodel": _costmodel,
-    "graphs": _count,
-    "seed": _seed,
-    "cache": _cache,
-    "progress": _switch,
-}

@@ -49,3 +49,34 @@ def check_share(option: str, value: float | None) -> None:
     """
     if value is not None and not 0 <= value < 1:
         raise ConfigError(f"strategy.{option} is {value}; give a number from 0 to below 1")
+
+
+def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
+    """``given``, one of ``names``; or a ConfigError that names ``key``."""
+    if given not in names:
+        hint = did_you_mean(str(given), names)
+        raise ConfigError(f"{key}={given}: unknown; {hint}use one of {', '.join(names)}")
+    return str(given)
+
+
+def whole(key: str, given: Any, least: int, most: int | None = None) -> int:
+    """``given``, a whole number from ``least`` to ``most``; or a ConfigError that names ``key``."""
+    if type(given) is not int or given < least:
+        raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
+    if most is not None and given > most:
+        raise ConfigError(f"{key}={given}: give at most {most}")
+    return given
+
+
+def flag(key: str, given: Any) -> bool:
+    """``given``, true or false; or a ConfigError that names ``key``."""
+    if not isinstance(given, bool):
+        raise ConfigError(f"{key}={given}: give true or false")
+    return given
+
+
+def seconds(key: str, given: Any) -> float:
+    """``given``, a number of seconds above 0; or a ConfigError that names ``key``."""
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
+        raise ConfigError(f"{key}={given}: give a number of seconds above 0")
+    return float(given)

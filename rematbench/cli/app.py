@@ -14,6 +14,7 @@ os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 import hydra
 from hydra._internal.hydra import Hydra
 
+from rematbench.base.checks import flag
 from rematbench.base.errors import RematbenchError
 from rematbench.base.start import INTERRUPTED, catch_interrupts
 from rematbench.cli.command_line import read_command_line
@@ -22,7 +23,7 @@ from rematbench.cli.mistakes import MISTAKES, explain
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
 from rematbench.cli.terminal import working
-from rematbench.jobs.settings import Settings, flag
+from rematbench.jobs.settings import Settings
 from rematbench.jobs.warm_starts import with_known_plans
 from rematbench.rows.row import Row, joined, write_row
 from rematbench.worker import cache

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rematbench.base.checks import flag, whole
 from rematbench.base.errors import ConfigError
 from rematbench.base.sizes import size
 from rematbench.cli.app import command, run_job
@@ -21,7 +22,7 @@ from rematbench.cli.max_batch import Question, answer
 from rematbench.conf.published import LIBRARIES
 from rematbench.graphs.budget import Budget, parse_bytes
 from rematbench.graphs.files import write_bytes
-from rematbench.jobs.settings import Settings, flag, whole
+from rematbench.jobs.settings import Settings
 from rematbench.rows.row import Row, format_row, joined, write_row
 from rematbench.strategies.registry import entry
 from rematbench.worker.cache import copy_files

@@ -23,12 +23,13 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from rematbench.base.checks import flag, one_of, whole
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.cli.app import command, run_job
 from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.mistakes import one_line
 from rematbench.graphs.budget import Budget, parse_bytes
-from rematbench.jobs.settings import Settings, flag, one_of, whole
+from rematbench.jobs.settings import Settings
 from rematbench.rows.row import Row, joined, make_row, sure, write_row
 from rematbench.worker.cache import copy_files
 

@@ -18,17 +18,20 @@ def register_plugins() -> None:
     A strategy's options are its node.
     """
     store = ConfigStore.instance()
-    store.repo["strategy"] = _Strategies({f"{k}.yaml": each for k, each in registered().items()})
+    store.repo["strategy"] = _Strategies.fromkeys(f"{name}.yaml" for name in registered())
     for name in costmodels.registered():
         node = {"name": name, "preset": "v100"}
         store.store(group="costmodel", name=name, node=node, provider=costmodels.GROUP)
 
 
 class _Strategies(dict[str, Any]):
-    """The nodes of Hydra's group: options are read, from source, when a strategy is chosen."""
+    """The nodes of Hydra's group: options are read, from source, when a strategy is chosen.
+
+    It is copied and sent to other processes, so that it holds names alone.
+    """
 
     def __getitem__(self, name: str) -> ConfigNode:
-        node = OmegaConf.create(_node(super().__getitem__(name)))
+        node = OmegaConf.create(_node(registered()[name.removesuffix(".yaml")]))
         return ConfigNode(name, node, "strategy", None, GROUP)
 
 

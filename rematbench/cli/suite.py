@@ -22,6 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from rematbench.base.checks import flag, whole
 from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command
 from rematbench.cli.fit import with_strategy
@@ -29,7 +30,7 @@ from rematbench.cli.hydra_task import Config, Task
 from rematbench.costmodel.device import device_name, require, use_numerics
 from rematbench.graphs.budget import parse_budget
 from rematbench.graphs.files import write_json
-from rematbench.jobs.settings import flag, settings_from, whole
+from rematbench.jobs.settings import settings_from
 from rematbench.rows.row import Row, find_rows, write_leaderboard
 from rematbench.rows.shown import console
 from rematbench.strategies import registry

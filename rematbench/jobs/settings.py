@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel
-from rematbench.base.checks import did_you_mean
+from rematbench.base.checks import flag, one_of, seconds, whole
 from rematbench.base.code_hash import content_hash
 from rematbench.base.errors import ConfigError
 from rematbench.base.option_types import check_options
@@ -187,21 +187,21 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         target=target,
         options=options,
         budget=parse_budget(config["budget"]),
-        time_limit=_seconds("time_limit", config["time_limit"]),
+        time_limit=seconds("time_limit", config["time_limit"]),
         costmodel=_costs(costs, model["kind"]),
         preset=one_of("costmodel.preset", costs["preset"], tuple(MACHINES)),
         device=one_of("device", device["name"], DEVICES),
         numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
         within=_or_none(_within, "within", device),
-        timing_seconds=_seconds("device.seconds", device.get("seconds", 10.0)),
+        timing_seconds=seconds("device.seconds", device.get("seconds", 10.0)),
         native=_or_none(_native, "native", device),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
         allocator=one_of("allocator", config.get("allocator", "none"), ALLOCATORS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
         cache=_or_none(_path, "cache", config),
-        job_time_limit=_or_none(_seconds, "job_time_limit", config),
+        job_time_limit=_or_none(seconds, "job_time_limit", config),
         job_memory_limit=_or_none(_memory, "job_memory_limit", config),
         experiment=config.get("experiment"),
         group=_or_none(_name, "group", config),
@@ -317,15 +317,6 @@ def default_costs(kind: str) -> str:
     return "flops" if kind in (*TORCH_KINDS, "keras") else "given"
 
 
-def whole(key: str, given: Any, least: int, most: int | None = None) -> int:
-    """``given``, a whole number from ``least`` to ``most``; or a ConfigError that names ``key``."""
-    if type(given) is not int or given < least:
-        raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
-    if most is not None and given > most:
-        raise ConfigError(f"{key}={given}: give at most {most}")
-    return given
-
-
 def _lengths(given: Any) -> None:
     if not isinstance(given, list) or not given or any(type(n) is not int or n < 0 for n in given):
         raise ConfigError(
@@ -333,23 +324,10 @@ def _lengths(given: Any) -> None:
         )
 
 
-def flag(key: str, given: Any) -> bool:
-    """``given``, true or false; or a ConfigError that names ``key``."""
-    if not isinstance(given, bool):
-        raise ConfigError(f"{key}={given}: give true or false")
-    return given
-
-
 def _path(key: str, given: Any) -> str:
     if not isinstance(given, (str, int, float)) or isinstance(given, bool):
         raise ConfigError(f"{key}={given}: give a path")
     return os.path.abspath(os.path.expanduser(str(given)))
-
-
-def _seconds(key: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
-        raise ConfigError(f"{key}={given}: give a number of seconds above 0")
-    return float(given)
 
 
 def _memory(key: str, given: Any) -> int:
@@ -377,11 +355,3 @@ def _native(key: str, given: Any) -> str:
 def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, Any]) -> Any:
     given = config.get(key)
     return None if given is None else check(key, given)
-
-
-def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
-    """``given``, one of ``names``; or a ConfigError that names ``key``."""
-    if given not in names:
-        hint = did_you_mean(str(given), names)
-        raise ConfigError(f"{key}={given}: unknown; {hint}use one of {', '.join(names)}")
-    return str(given)

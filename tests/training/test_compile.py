@@ -233,7 +233,7 @@ def test_strategy_that_had_no_time_gives_its_leanest_plan(
     [
         ({"bugdet": "8GiB"}, "did you mean budget?"),
         ({"strategy": "anytimes"}, "did you mean anytime?"),
-        ({"lower": "aot"}, "eager or inductor"),
+        ({"lower": "aot"}, "eager, inductor"),
         ({"graphs": 0}, "1 or more"),
         ({"costmodel": "given"}, "flops"),
         ({"time_limit": -1}, "above 0"),

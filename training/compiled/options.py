@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel as costs
 from rematbench.base.cache_dirs import cache_root
-from rematbench.base.checks import did_you_mean
+from rematbench.base.checks import did_you_mean, flag, one_of, seconds, whole
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.files import plan_document
@@ -89,38 +90,22 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
             )
     strategy = told.pop("strategy", "anytime")
     plan = plan_or_strategy(strategy)
+    known = {name: read(told[name]) for name, read in _READERS.items() if name in told}
+    if "cache" not in told:
+        known["cache"] = _cache(True)
     name = strategy if isinstance(strategy, str) else type(plan).__name__
-    budget = parse_budget(told.pop("budget", None))
-    known = {key: _read(key, value) for key, value in {"cache": True, **told}.items()}
+    budget = parse_budget(told.get("budget"))
     return Options(budget=budget, plan=plan, name=name, **known)
 
 
-def _is_number(given: Any) -> bool:
-    return isinstance(given, (int, float)) and not isinstance(given, bool)
+def _reserve(given: Any) -> int:
+    return 0 if given in (None, 0) else parse_bytes("option reserve", given)
 
 
-_GOOD: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "lower": (lambda given: given in LOWERINGS, " or ".join(LOWERINGS)),
-    "time_limit": (lambda given: _is_number(given) and given > 0, "seconds above 0"),
-    "graphs": (lambda given: type(given) is int and given >= 1, "a whole number of 1 or more"),
-    "seed": (lambda given: type(given) is int, "a whole number"),
-    "progress": (lambda given: isinstance(given, bool), "True or False"),
-}
-"""What an option may be, as a test and in words."""
-
-
-def _read(name: str, given: Any) -> Any:
-    if name in _GOOD and not _GOOD[name][0](given):
-        raise ConfigError(f"option {name}={given}: give {_GOOD[name][1]}")
-    if name == "time_limit":
-        return float(given)
-    if name == "reserve":
-        return 0 if given in (None, 0) else parse_bytes("option reserve", given)
-    if name == "costmodel":
-        known = [name for name in costs.names() if name != "given"]
-        if given not in known:
-            raise ConfigError(f"option costmodel={given}: give one of {', '.join(known)}")
-    return _cache(given) if name == "cache" else given
+def _seed(given: Any) -> int:
+    if type(given) is not int:
+        raise ConfigError(f"option seed={given}: give a whole number")
+    return given
 
 
 def _cache(given: Any) -> Path | None:
@@ -132,3 +117,15 @@ def _cache(given: Any) -> Path | None:
     if not isinstance(given, (str, Path)):
         raise ConfigError(f"option cache={given}: give a folder, True or False")
     return Path(given).expanduser()
+
+
+_READERS: dict[str, Any] = {
+    "lower": lambda given: one_of("option lower", given, LOWERINGS),
+    "reserve": _reserve,
+    "time_limit": partial(seconds, "option time_limit"),
+    "costmodel": lambda given: one_of("option costmodel", given, costs.names()[1:]),
+    "graphs": lambda given: whole("option graphs", given, 1),
+    "seed": _seed,
+    "cache": _cache,
+    "progress": partial(flag, "option progress"),
+}

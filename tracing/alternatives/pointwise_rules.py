@@ -19,6 +19,7 @@ from rematbench.tracing.alternatives.scene import (
     Scene,
     contiguous,
     entries,
+    images,
     inplace_offer,
     like,
     one_out,
@@ -249,7 +250,7 @@ def average_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Average-pool: the default asks for the input and only looks at its shape."""
     grad, source, *geometry = call.args
     spec = scene.spec(source.name)
-    if not contiguous(spec) or len(spec.shape) != 4 or not entries(spec):
+    if not images(spec):
         yield Declined("shape", "the pool's input is not a contiguous batch of images")
         return
     yield Offer("shape", like(call, pools.average_backward, grad, list(spec.shape), *geometry))

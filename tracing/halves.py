@@ -258,7 +258,7 @@ class _HalvesBuilder(Builder):
 
     def _joined(self) -> Halves:
         results, gradients = self.ends[: self.returned], self.ends[self.returned :]
-        returned, wanted = _tensors_in(results), _tensors_in(gradients)
+        returned, wanted = tensors_among(results), tensors_among(gradients)
         needed = [*returned, *(new for _, new in self.written)]
         self._put_border(needed)
         self._prune([*dict.fromkeys([*needed, *wanted])])
@@ -341,5 +341,6 @@ def _attribute(owner: nn.Module, path: str) -> Any:
     return owner
 
 
-def _tensors_in(ends: Sequence[Any]) -> list[str]:
+def tensors_among(ends: Sequence[Any]) -> list[str]:
+    """The names of the tensors among what a half returns."""
     return [end.name for end in ends if isinstance(end, Ref)]

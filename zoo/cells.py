@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -261,20 +260,12 @@ def _cross_entropy(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 def _workload(
     name: str,
     genotype: Genotype,
-    *,
-    batch_size: int = 64,
-    resolution: int | str | None = None,
-    num_classes: int = 10,
-    cells: int = 20,
-    channels: int = 36,
+    batch_size: int,
+    resolution: int | str | None,
+    num_classes: int,
+    cells: int,
+    channels: int,
 ) -> Workload:
-    """A network of searched cells.
-
-    Args:
-        batch_size: default that of Feng & Huang; DARTS's paper trains with 96.
-        resolution: default 32.
-        channels: of the first cells' states (F in AmoebaNet's paper); default Feng & Huang's.
-    """
     height, width = image_size(resolution, 32)
     if height % 4 or width % 4:
         raise ConfigError(f"{name}: resolution={height}x{width}: give multiples of 4")
@@ -291,16 +282,60 @@ def _workload(
     return Workload(name, module, make_batch, _cross_entropy)
 
 
-darts = partial(_workload, "darts", _DARTS_V2)
-"""The CIFAR-10 network of Liu, Simonyan & Yang, "DARTS: Differentiable Architecture Search"
-(ICLR 2019), with the cells of its second-order search (figures 4 and 5; ``DARTS_V2``)."""
+def darts(
+    *,
+    batch_size: int = 64,
+    resolution: int | str | None = None,
+    num_classes: int = 10,
+    cells: int = 20,
+    channels: int = 36,
+) -> Workload:
+    """The CIFAR-10 network of Liu, Simonyan & Yang, "DARTS: Differentiable Architecture Search"
+    (ICLR 2019), with the cells of its second-order search (figures 4 and 5; ``DARTS_V2``).
 
-nasnet = partial(_workload, "nasnet", _NASNET_A)
-"""NASNet-A of Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition"
-(CVPR 2018), N = 6, as DARTS's code evaluates it (``NASNet``): with DARTS's layout and no input of a
-normal cell among what the cell concatenates. The paper's own "6 @ 768" has 32 channels and does
-concatenate one, which makes its 3.3 million parameters; here are 3.8."""
+    Args:
+        batch_size: default that of Feng & Huang; the paper trains with 96.
+        resolution: default 32.
+        channels: of the first cells' states.
+    """
+    return _workload("darts", _DARTS_V2, batch_size, resolution, num_classes, cells, channels)
 
-amoebanet = partial(_workload, "amoebanet", _AMOEBANET_A)
-"""AmoebaNet-A of Real et al., "Regularized Evolution for Image Classifier Architecture Search"
-(AAAI 2019), N = 6, as DARTS's code evaluates it (``AmoebaNet``), with DARTS's layout."""
+
+def nasnet(
+    *,
+    batch_size: int = 64,
+    resolution: int | str | None = None,
+    num_classes: int = 10,
+    cells: int = 20,
+    channels: int = 36,
+) -> Workload:
+    """NASNet-A of Zoph et al., "Learning Transferable Architectures for Scalable Image
+    Recognition" (CVPR 2018), N = 6, as DARTS's code evaluates it (``NASNet``): with DARTS's layout
+    and no input of a normal cell among what the cell concatenates. The paper's own "6 @ 768" has
+    32 channels and does concatenate one, which makes its 3.3 million parameters; here are 3.8.
+
+    Args:
+        resolution: default 32.
+        channels: of the first cells' states; the default is that of Feng & Huang.
+    """
+    return _workload("nasnet", _NASNET_A, batch_size, resolution, num_classes, cells, channels)
+
+
+def amoebanet(
+    *,
+    batch_size: int = 64,
+    resolution: int | str | None = None,
+    num_classes: int = 10,
+    cells: int = 20,
+    channels: int = 36,
+) -> Workload:
+    """AmoebaNet-A of Real et al., "Regularized Evolution for Image Classifier Architecture
+    Search" (AAAI 2019), N = 6, as DARTS's code evaluates it (``AmoebaNet``), with DARTS's layout.
+
+    Args:
+        resolution: default 32.
+        channels: of the first cells' states (F in the paper).
+    """
+    return _workload(
+        "amoebanet", _AMOEBANET_A, batch_size, resolution, num_classes, cells, channels
+    )

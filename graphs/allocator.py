@@ -106,39 +106,51 @@ def _allocate(blocks, totals, size):
     """A block, or -1 for nothing; the table must have two rows to spare."""
     if size == 0:
         return -1
-    used = blocks[-1, 0]
     wanted = _rounded(size, ROUNDING)
     pool = 0 if wanted <= SMALL else 1
-    best = -1
-    for b in range(used):
-        fits = blocks[b, _FREE] == 1 and blocks[b, _POOL] == pool and blocks[b, _SIZE] >= wanted
-        if fits and (best < 0 or blocks[b, _SIZE] < blocks[best, _SIZE]):
-            best = b
+    best = _smallest_free(blocks, pool, wanted)
     if best < 0:
         segment = SMALL_SEGMENT
         if pool == 1:
             segment = LARGE_SEGMENT if wanted < LARGE else _rounded(wanted, SEGMENT_ROUNDING)
-        best = used
-        used += 1
+        best = blocks[-1, 0]
+        blocks[-1, 0] += 1
         blocks[best] = (segment, 1, -1, -1, totals[3], 0, pool)
         totals[3] += 1
         totals[4] += segment
     rest = blocks[best, _SIZE] - wanted
     if (pool == 0 and rest >= ROUNDING) or rest > SMALL:
-        after = blocks[best, _NEXT]
-        offset = blocks[best, _OFFSET] + wanted
-        blocks[used] = (rest, 1, best, after, blocks[best, _SEGMENT], offset, pool)
-        if after >= 0:
-            blocks[after, _PREVIOUS] = used
-        blocks[best, _NEXT], blocks[best, _SIZE] = used, wanted
-        used += 1
+        _split(blocks, best, wanted)
     blocks[best, _FREE] = 0
-    blocks[-1, 0] = used
     totals[5] += blocks[best, _SIZE]
     totals[6] += size
     for k in range(3):
         totals[k] = max(totals[k], totals[4 + k])
     return best
+
+
+@kernel
+def _smallest_free(blocks, pool, wanted):
+    """The smallest free block of a pool that holds so many bytes, the first of equals; else -1."""
+    best = -1
+    for b in range(blocks[-1, 0]):
+        fits = blocks[b, _FREE] == 1 and blocks[b, _POOL] == pool and blocks[b, _SIZE] >= wanted
+        if fits and (best < 0 or blocks[b, _SIZE] < blocks[best, _SIZE]):
+            best = b
+    return best
+
+
+@kernel
+def _split(blocks, block, wanted):
+    """Leave a block so many bytes; what follows them becomes a free block."""
+    used, after = blocks[-1, 0], blocks[block, _NEXT]
+    rest, offset = blocks[block, _SIZE] - wanted, blocks[block, _OFFSET] + wanted
+    segment, pool = blocks[block, _SEGMENT], blocks[block, _POOL]
+    blocks[used] = (rest, 1, block, after, segment, offset, pool)
+    if after >= 0:
+        blocks[after, _PREVIOUS] = used
+    blocks[block, _NEXT], blocks[block, _SIZE] = used, wanted
+    blocks[-1, 0] = used + 1
 
 
 @kernel

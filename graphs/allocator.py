@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematbench.base.kernels import kernel
-from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 
 _KIB, _MIB = 2**10, 2**20
@@ -68,22 +68,6 @@ def replay(graph: Graph, plan: Plan) -> Allocation:
         tables.overwritten_by.items,
     )
     return Allocation(*totals.tolist())
-
-
-def replay_events(events: IntArray) -> tuple[IntArray, Allocation]:
-    """Play allocations and frees.
-
-    Args:
-        events: (n, 2): a handle, counted from 0, and the bytes to allocate for it, or -1 to free
-            it.
-
-    Returns:
-        Per event, the segment and the offset in it (-1 for none and for frees), shape (n, 2);
-        and what it came to.
-    """
-    handles = int(events[:, 0].max(initial=-1)) + 1
-    places, totals = _replay_events(np.ascontiguousarray(events, dtype=np.int64), handles)
-    return places, Allocation(*totals.tolist())
 
 
 @kernel
@@ -180,12 +164,13 @@ def _merge(blocks, left, right):
 
 
 @kernel
-def _with_room(blocks):
-    """The table, without merged rows where it is full, larger where that is not enough.
+def _with_room(blocks, rows, block):
+    """The table with so many rows to spare: without merged rows, and larger, where it is full.
 
-    Returns:
-        The table, and per old row its new number.
+    Where rows move, ``block`` (row numbers, or -1) follows.
     """
+    if blocks[-1, 0] + rows < blocks.shape[0]:
+        return blocks
     used = blocks[-1, 0]
     number = np.full(used + 1, -1, dtype=np.int64)
     count = 0
@@ -201,36 +186,10 @@ def _with_room(blocks):
                 if blocks[b, side] >= 0:
                     found[number[b], side] = number[blocks[b, side]]
     found[-1, 0] = count
-    return found, number
-
-
-@kernel
-def _renumber(block, number):
     for k in range(block.size):
         if block[k] >= 0:
             block[k] = number[block[k]]
-
-
-@kernel
-def _replay_events(events, handles):
-    blocks, totals = _new(64)
-    block = np.full(handles, -1, dtype=np.int64)
-    size = np.zeros(handles, dtype=np.int64)
-    places = np.full(events.shape, -1, dtype=np.int64)
-    for e in range(events.shape[0]):
-        handle, wanted = events[e]
-        if blocks[-1, 0] + 3 > blocks.shape[0]:
-            blocks, number = _with_room(blocks)
-            _renumber(block, number)
-        if wanted < 0:
-            _release(blocks, totals, block[handle], size[handle])
-            block[handle] = -1
-        else:
-            b = _allocate(blocks, totals, wanted)
-            block[handle], size[handle] = b, wanted
-            if b >= 0:
-                places[e, 0], places[e, 1] = blocks[b, _SEGMENT], blocks[b, _OFFSET]
-    return places, totals[:4]
+    return found
 
 
 @kernel
@@ -244,9 +203,7 @@ def _replay_plan(
         most = max(most, write_at[op + 1] - write_at[op])
     block = np.full(count + most, -1, dtype=np.int64)  # of values, then of old copies
     for v in residents:
-        if blocks[-1, 0] + 3 > blocks.shape[0]:
-            blocks, number = _with_room(blocks)
-            _renumber(block, number)
+        blocks = _with_room(blocks, 2, block)
         block[v] = _allocate(blocks, totals, value_bytes[v])
     for code in codes:
         if code < 0:
@@ -255,9 +212,7 @@ def _replay_plan(
             continue
         first, end = write_at[op_of[code]], write_at[op_of[code] + 1]
         for k in range(first, end):
-            if blocks[-1, 0] + 5 > blocks.shape[0]:
-                blocks, number = _with_room(blocks)
-                _renumber(block, number)
+            blocks = _with_room(blocks, 4, block)
             v, taken = writes[k], -1
             if over_at[code + 1] > over_at[code]:
                 taken = over[over_at[code] + k - first]

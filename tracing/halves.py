@@ -160,15 +160,7 @@ class _HalvesBuilder(Builder):
         self.border = Draft(Phase.LOSS, [], [])
 
     def halves(self) -> Halves:
-        for node in self.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node)
-            elif node.op == "get_attr":
-                self._constant(node)
-            elif node.op == "call_function":
-                self._function(node)
-            elif node.op == "output":
-                self.ends = [self._end(each) for each in node.args[0]]
+        self._walk()
         return self._joined()
 
     def _tensor(self, name: str, fake: Tensor) -> str:
@@ -209,9 +201,9 @@ class _HalvesBuilder(Builder):
         super()._constant(node)
         self.made_by[node.name] = node
 
-    def _function(self, node: Node) -> None:
+    def _call(self, node: Node) -> None:
         if node.target is operator.getitem:
-            self._call(node)
+            super()._call(node)
             return
         if not isinstance(node.target, torch._ops.OpOverload):
             raise CaptureError(
@@ -221,7 +213,7 @@ class _HalvesBuilder(Builder):
             return
         if node.target._schema.is_mutable:
             raise CaptureError(f"op {node.name} changes its argument in place")
-        self._call(node)
+        super()._call(node)
 
     def _place(self, node: Node, call: TorchCall, made: Mapping[str, Tensor]) -> None:
         super()._place(node, call, made)
@@ -253,8 +245,8 @@ class _HalvesBuilder(Builder):
         is_copy = node.target is aten.clone.default
         return Builder._is_alias(node, source) and not (leaves and is_copy)
 
-    def _end(self, argument: Any) -> Any:
-        return self._argument(argument) if isinstance(argument, Node) else argument
+    def _output(self, node: Node) -> None:
+        self.ends = [self._argument(each) for each in node.args[0]]
 
     def _joined(self) -> Halves:
         results, gradients = self.ends[: self.returned], self.ends[self.returned :]

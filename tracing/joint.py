@@ -69,19 +69,21 @@ class Builder:
         self.owner: dict[str, Draft] = {}  # value -> the op that makes it
         self.first_name = _first_names(workload.module)
         self.parameter: dict[str, str] = {}  # first name -> tensor
+        self.results: dict[Any, str] = {}
 
     def build(self) -> Captured:
-        results: dict[Any, str] = {}
+        self._walk()
+        return self._assemble(self.results)
+
+    def _walk(self) -> None:
+        takes = {
+            "placeholder": self._placeholder,
+            "get_attr": self._constant,
+            "call_function": self._call,
+            "output": self._output,
+        }
         for node in self.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node)
-            elif node.op == "get_attr":
-                self._constant(node)
-            elif node.op == "call_function":
-                self._call(node)
-            elif node.op == "output":
-                results = self._results(node)
-        return self._assemble(results)
+            takes[node.op](node)
 
     def _tensor(self, name: str, fake: Tensor) -> str:
         """Register a tensor; returns its value, made anew for a new storage."""
@@ -198,14 +200,12 @@ class Builder:
 
     _scope = staticmethod(scope_of)
 
-    def _results(self, node: Node) -> dict[Any, str]:
-        results = {}
+    def _output(self, node: Node) -> None:
         for argument, description in zip(node.args[0], node.meta["desc"], strict=True):
             if isinstance(argument, Node):
                 name = self.name[argument]
                 assert isinstance(name, str)
-                results[description] = name
-        return results
+                self.results[description] = name
 
     def _sort(self, results: dict[Any, str]) -> tuple[str, dict[str, list[str]], dict[str, str]]:
         """The loss, the parts of each parameter's gradient, and the new value of each buffer."""

@@ -10,7 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -214,29 +216,28 @@ def _searched(
     assert not isinstance(strategy, Plan)
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
-    tries = _TRIES if options.graphs == 1 else 2 * _TRIES
+    single = options.graphs == 1
 
     def ask(budget: int) -> tuple[Plan, Trace, Share]:
-        seconds = options.time_limit if options.graphs == 1 else options.time_limit / tries
+        seconds = options.time_limit if single else options.time_limit / tries
         problem = Problem(graph, budget, seconds, options.seed, halves.captured)
         found = _asked(halves, graph, strategy, problem)
         return found, *_judged(halves, graph, found, options)
 
-    tried = _alone(ask, allowed) if options.graphs == 1 else _shared(ask, graph, options, allowed)
-    found, leanest = None, None
-    try:
-        for _, made in zip(range(tries), tried, strict=False):
-            if made[2].together(options.graphs) <= allowed and (
-                found is None or made[1].cost < found[1].cost
-            ):
-                found = made
+    shared = _shared(ask, graph, options, allowed)
+    tries, tried = (_TRIES, _alone(ask, allowed)) if single else (2 * _TRIES, shared)
+    fitting: list[tuple[Plan, Trace, Share]] = []
+    leanest = None
+    try:  # what came before an exception stays in the list
+        made = islice(tried, tries)
+        fitting.extend(each for each in made if each[2].together(options.graphs) <= allowed)
     except Infeasible as error:
         leanest = error.smallest_peak_found
-    if found is None:  # it may have had no time for its leanest plan
-        found = dict(_leanest(halves, graph, options)).get(options.name)
-        if found is None or found[2].together(options.graphs) > allowed:
-            _refuse(halves, graph, options, took, leanest, held)
-    assert found is not None
+    if fitting:
+        return min(fitting, key=lambda made: made[1].cost)
+    found = dict(_leanest(halves, graph, options)).get(options.name)  # it may have lacked the time
+    if found is None or found[2].together(options.graphs) > allowed:
+        _refuse(halves, graph, options, took, leanest, held)
     return found
 
 
@@ -293,7 +294,7 @@ def _refuse(
     took: int,
     own: int | None = None,
     held: int = 0,
-) -> None:
+) -> NoReturn:
     """Raises Infeasible, with the budget that would do.
 
     Args:

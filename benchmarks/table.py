@@ -50,44 +50,40 @@ clock say little. A commit that ends in *-dirty* is of code that was not committ
 def page() -> str:
     """The page's text."""
     records = {name: record_of(name) for name in ALL}
-    lines = [
-        HEAD,
-        "| benchmark | measures | figures | missed | seconds | date | commit | machine | load |",
-    ]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
-    for name, record in records.items():
-        lines.append(_line(name, record))
     missed = [
-        (name, row)
+        f"| {name} | {row['figure']} | {_value(row)} | {_asked(row)} |"
         for name, record in records.items()
         for row in (record or {}).get("figures", ())
         if not row["kept"]
     ]
-    lines += [
-        "",
-        "## Missed",
-        "",
-        "| benchmark | figure | value | asked for |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| {name} | {row['figure']} | {_value(row)} | {_asked(row)} |" for name, row in missed
+    lines = [
+        HEAD,
+        "| benchmark | measures | figures | missed | seconds | date | commit | machine | load |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_line(name, record) for name, record in records.items()),
+        *("", "## Missed", "", "| benchmark | figure | value | asked for |", "|---|---|---|---|"),
+        *missed,
     ]
     for name, record in records.items():
-        if record is None or "figures" not in record:
-            continue
-        lines += ["", f"## {name}", "", f"`python -m benchmarks.{name}`: {ALL[name]}.", ""]
-        if (HOUSE / RECORDS / f"{name}.png").exists():
-            lines += [f"![{ALL[name]}](../{RECORDS}/{name}.png)", ""]
-        for what, why in record.get("reasons", {}).items():
-            lines += [f"- `{what}` grows faster, as its paper does: {why}."]
-        lines += _without_a_plan(record.get("without_a_plan", {}))
-        lines += [""] if "reasons" in record else []
-        lines += ["| figure | value | asked for |", "|---|---|---|"]
-        for row in record["figures"]:
-            asked = _asked(row) + ("" if row["kept"] else " (missed)")
-            lines.append(f"| {row['figure']} | {_value(row)} | {asked} |")
+        if record is not None and "figures" in record:
+            lines += _section(name, record)
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, record: dict[str, Any]) -> list[str]:
+    """A benchmark's own section: its picture, its remarks, its figures."""
+    lines = ["", f"## {name}", "", f"`python -m benchmarks.{name}`: {ALL[name]}.", ""]
+    if (HOUSE / RECORDS / f"{name}.png").exists():
+        lines += [f"![{ALL[name]}](../{RECORDS}/{name}.png)", ""]
+    for what, why in record.get("reasons", {}).items():
+        lines += [f"- `{what}` grows faster, as its paper does: {why}."]
+    lines += _without_a_plan(record.get("without_a_plan", {}))
+    lines += [""] if "reasons" in record else []
+    lines += ["| figure | value | asked for |", "|---|---|---|"]
+    for row in record["figures"]:
+        asked = _asked(row) + ("" if row["kept"] else " (missed)")
+        lines.append(f"| {row['figure']} | {_value(row)} | {asked} |")
+    return lines
 
 
 def _without_a_plan(refused: dict[str, str]) -> list[str]:

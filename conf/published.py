@@ -40,12 +40,11 @@ def sized(model: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in model.items() if key not in SIZES}
     if not any(model.get(size) for size in SIZES):
         return found
-    sections = [model.get(size) or {} for size in SIZES[: SIZES.index(model["size"]) + 1]]
     own: dict[str, Any] = {}
     options: dict[str, Any] = {}
-    for section in sections:
-        own |= {key: value for key, value in section.items() if key != "options"}
-        options |= section.get("options") or {}
+    for size in SIZES[: SIZES.index(model["size"]) + 1]:
+        own |= model.get(size) or {}
+        options |= own.pop("options", None) or {}
     for key in _OVER:
         if found.get(key) is None and key in own:
             found[key] = own[key]

@@ -11,7 +11,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # The profiler reads its log level when it is loaded; its notices are not ours to print.
@@ -53,6 +53,15 @@ class PeakReading:
     reserved_bytes: int | None = None
     fragmentation_bytes: int | None = None
     requested_bytes: int | None = None
+
+    def above(self, resident: int) -> PeakReading:
+        """The peaks with bytes that were live before the call."""
+        reserved, requested = (
+            None if found is None else found + resident
+            for found in (self.reserved_bytes, self.requested_bytes)
+        )
+        peak = self.peak_bytes + resident
+        return replace(self, peak_bytes=peak, reserved_bytes=reserved, requested_bytes=requested)
 
 
 def require(device: str) -> None:

@@ -88,7 +88,8 @@ def profiled(captured: Captured, device: str, cache: Path | None = None) -> Grap
     torch.set_rng_state(state)
     if path is not None and set(known) > had:
         _write(path, known)
-    return with_costs(_without(captured.graph, lost), costs, "second")
+    graph = _without(captured.graph, lost) if lost else captured.graph
+    return with_costs(graph, costs, "second")
 
 
 def _read(path: Path) -> dict[str, list[float]]:
@@ -149,25 +150,20 @@ def _measured(
 
 def _without(graph: Graph, lost: set[tuple[str, str]]) -> Graph:
     """``graph`` less some implementations (by names), less all that can then not run."""
-    if not lost:
-        return graph
-    gone: set[str] = set()  # values that nothing makes
-    while True:
-        ops = []
-        for op in graph.ops:
-            ways = tuple(
-                way
-                for way in op.implementations
-                if (op.name, way.name) not in lost and not gone.intersection(way.reads)
-            )
-            if ways:
-                ops.append(replace(op, implementations=ways))
-        made = {value for op in ops for value in op.writes}
-        missing = {v.name for v in graph.values if not v.resident} - made
-        if missing == gone:
-            values = tuple(v for v in graph.values if v.name not in gone)
-            return replace(graph, values=values, ops=tuple(ops))
-        gone = missing
+    ops = []
+    made = {value.name for value in graph.values if value.resident}
+    for op in graph.ops:
+        readable = made.union(op.writes)
+        left = [
+            way
+            for way in op.implementations
+            if (op.name, way.name) not in lost and readable.issuperset(way.reads)
+        ]
+        if left:
+            ops.append(replace(op, implementations=tuple(left)))
+            made.update(op.writes)
+    values = tuple(value for value in graph.values if value.name in made)
+    return replace(graph, values=values, ops=tuple(ops))
 
 
 def _place(device: str) -> str:
@@ -273,11 +269,11 @@ def _encoded(captured: Captured, call: TorchCall, device: str) -> dict[str, Tens
     """Stand-ins for sparse encodings: random bytes would be no encoding, and empty ones free."""
     made: dict[str, Tensor] = {}
     for name in sorted({*call_reads(call), *filter(None, call.outs)}):
-        op = next((op for op in captured.graph.ops if name in op.writes), None)
-        traits = None if op is None else captured.traits.get((op.name, "default"))
-        if name in made or op is None or traits is None or traits.density == 1.0:
+        op = next((op.name for op in captured.graph.ops if name in op.writes), "")
+        traits = captured.traits.get((op, "default"))
+        if name in made or traits is None or traits.density == 1.0:
             continue
-        encode = captured.code[op.name]["default"][0]
+        encode = captured.code[op]["default"][0]
         (source,) = call_reads(encode)
         dense = _sparse(captured.tensors[source], traits.density, device)
         if encode is call:
@@ -312,6 +308,18 @@ def _random(spec: TensorSpec, bound: int, device: str) -> Tensor:
     return flat.as_strided(spec.shape, spec.stride)
 
 
+_INDEXED = {
+    aten.embedding: (0, slice(1)),
+    aten.nll_loss_forward: (0, slice(1, 2)),
+    aten.nll_loss2d_forward: (0, slice(1, 2)),
+    aten.nll_loss_backward: (1, slice(1, 2)),
+    aten.nll_loss2d_backward: (1, slice(1, 2)),
+    aten.max_pool2d_with_indices_backward: (0, slice(-2, None)),
+    aten.max_pool3d_with_indices_backward: (0, slice(-3, None)),
+}
+"""Which argument an op's indices point into, and along which of its axes."""
+
+
 def _index_bound(captured: Captured, call: TorchCall) -> int:
     """One more than the largest index that is valid in the integer arguments of ``call``."""
 
@@ -321,18 +329,11 @@ def _index_bound(captured: Captured, call: TorchCall) -> int:
         return captured.tensors[argument.name].shape
 
     packet = getattr(call.target, "overloadpacket", None)
-    if packet is aten.embedding:
-        return shape(0)[0]
+    if packet in _INDEXED:
+        argument, axes = _INDEXED[packet]
+        return math.prod(shape(argument)[axes])
     if packet is aten.embedding_dense_backward:
         return int(call.args[2])
-    if packet in (aten.nll_loss_forward, aten.nll_loss2d_forward):
-        return shape(0)[1]
-    if packet in (aten.nll_loss_backward, aten.nll_loss2d_backward):
-        return shape(1)[1]
-    if packet is aten.max_pool2d_with_indices_backward:
-        return shape(0)[-1] * shape(0)[-2]
-    if packet is aten.max_pool3d_with_indices_backward:
-        return shape(0)[-1] * shape(0)[-2] * shape(0)[-3]
     if packet in (aten.gather, aten.scatter, aten.scatter_add, aten.index_select):
         return shape(0)[int(call.args[1])]
     if packet in (aten.index, aten.index_put, aten._unsafe_index, aten._unsafe_index_put):

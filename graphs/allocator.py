@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rematbench.base.kernels import kernel
-from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 
 _KIB, _MIB = 2**10, 2**20
@@ -59,22 +59,6 @@ def replay(graph: Graph, plan: Plan) -> Allocation:
     return Allocation(*totals.tolist())
 
 
-def replay_events(events: IntArray) -> tuple[IntArray, Allocation]:
-    """Play allocations and frees.
-
-    Args:
-        events: (n, 2): a handle, counted from 0, and the bytes to allocate for it, or -1 to free
-            it.
-
-    Returns:
-        Per event, the segment and the offset in it (-1 for none and for frees), shape (n, 2);
-        and what it came to.
-    """
-    handles = int(events[:, 0].max(initial=-1)) + 1
-    places, totals = _replay_events(np.ascontiguousarray(events, dtype=np.int64), handles)
-    return places, Allocation(*totals.tolist())
-
-
 @kernel
 def _new(capacity):
     """No blocks yet, and totals: reserved, allocated, requested, segments, and the first three now.
@@ -95,39 +79,51 @@ def _allocate(blocks, totals, size):
     """A block, or -1 for nothing; the table must have two rows to spare."""
     if size == 0:
         return -1
-    used = blocks[-1, 0]
     wanted = _rounded(size, ROUNDING)
     pool = 0 if wanted <= SMALL else 1
-    best = -1
-    for b in range(used):
-        fits = blocks[b, _FREE] == 1 and blocks[b, _POOL] == pool and blocks[b, _SIZE] >= wanted
-        if fits and (best < 0 or blocks[b, _SIZE] < blocks[best, _SIZE]):
-            best = b
+    best = _smallest_free(blocks, pool, wanted)
     if best < 0:
         segment = SMALL_SEGMENT
         if pool == 1:
             segment = LARGE_SEGMENT if wanted < LARGE else _rounded(wanted, SEGMENT_ROUNDING)
-        best = used
-        used += 1
+        best = blocks[-1, 0]
+        blocks[-1, 0] += 1
         blocks[best] = (segment, 1, -1, -1, totals[3], 0, pool)
         totals[3] += 1
         totals[4] += segment
     rest = blocks[best, _SIZE] - wanted
     if (pool == 0 and rest >= ROUNDING) or rest > SMALL:
-        after = blocks[best, _NEXT]
-        offset = blocks[best, _OFFSET] + wanted
-        blocks[used] = (rest, 1, best, after, blocks[best, _SEGMENT], offset, pool)
-        if after >= 0:
-            blocks[after, _PREVIOUS] = used
-        blocks[best, _NEXT], blocks[best, _SIZE] = used, wanted
-        used += 1
+        _split(blocks, best, wanted)
     blocks[best, _FREE] = 0
-    blocks[-1, 0] = used
     totals[5] += blocks[best, _SIZE]
     totals[6] += size
     for k in range(3):
         totals[k] = max(totals[k], totals[4 + k])
     return best
+
+
+@kernel
+def _smallest_free(blocks, pool, wanted):
+    """The smallest free block of a pool that holds so many bytes, the first of equals; else -1."""
+    best = -1
+    for b in range(blocks[-1, 0]):
+        fits = blocks[b, _FREE] == 1 and blocks[b, _POOL] == pool and blocks[b, _SIZE] >= wanted
+        if fits and (best < 0 or blocks[b, _SIZE] < blocks[best, _SIZE]):
+            best = b
+    return best
+
+
+@kernel
+def _split(blocks, block, wanted):
+    """Leave a block so many bytes; what follows them becomes a free block."""
+    used, after = blocks[-1, 0], blocks[block, _NEXT]
+    rest, offset = blocks[block, _SIZE] - wanted, blocks[block, _OFFSET] + wanted
+    segment, pool = blocks[block, _SEGMENT], blocks[block, _POOL]
+    blocks[used] = (rest, 1, block, after, segment, offset, pool)
+    if after >= 0:
+        blocks[after, _PREVIOUS] = used
+    blocks[block, _NEXT], blocks[block, _SIZE] = used, wanted
+    blocks[-1, 0] = used + 1
 
 
 @kernel
@@ -157,12 +153,13 @@ def _merge(blocks, left, right):
 
 
 @kernel
-def _with_room(blocks):
-    """The table, without merged rows where it is full, larger where that is not enough.
+def _with_room(blocks, rows, block):
+    """The table with so many rows to spare: without merged rows, and larger, where it is full.
 
-    Returns:
-        The table, and per old row its new number.
+    Where rows move, ``block`` (row numbers, or -1) follows.
     """
+    if blocks[-1, 0] + rows < blocks.shape[0]:
+        return blocks
     used = blocks[-1, 0]
     number = np.full(used + 1, -1, dtype=np.int64)
     count = 0
@@ -178,36 +175,10 @@ def _with_room(blocks):
                 if blocks[b, side] >= 0:
                     found[number[b], side] = number[blocks[b, side]]
     found[-1, 0] = count
-    return found, number
-
-
-@kernel
-def _renumber(block, number):
     for k in range(block.size):
         if block[k] >= 0:
             block[k] = number[block[k]]
-
-
-@kernel
-def _replay_events(events, handles):
-    blocks, totals = _new(64)
-    block = np.full(handles, -1, dtype=np.int64)
-    size = np.zeros(handles, dtype=np.int64)
-    places = np.full(events.shape, -1, dtype=np.int64)
-    for e in range(events.shape[0]):
-        handle, wanted = events[e]
-        if blocks[-1, 0] + 3 > blocks.shape[0]:
-            blocks, number = _with_room(blocks)
-            _renumber(block, number)
-        if wanted < 0:
-            _release(blocks, totals, block[handle], size[handle])
-            block[handle] = -1
-        else:
-            b = _allocate(blocks, totals, wanted)
-            block[handle], size[handle] = b, wanted
-            if b >= 0:
-                places[e, 0], places[e, 1] = blocks[b, _SEGMENT], blocks[b, _OFFSET]
-    return places, totals[:4]
+    return found
 
 
 @kernel
@@ -220,9 +191,7 @@ def _replay_plan(codes, tables):
     most = max(1, np.diff(write_at).max()) if write_at.size > 1 else 1
     block = np.full(count + most, -1, dtype=np.int64)  # of values, then of old copies
     for v in np.flatnonzero(tables.resident):
-        if blocks[-1, 0] + 3 > blocks.shape[0]:
-            blocks, number = _with_room(blocks)
-            _renumber(block, number)
+        blocks = _with_room(blocks, 2, block)
         block[v] = _allocate(blocks, totals, value_bytes[v])
     for code in codes:
         if code < 0:
@@ -231,9 +200,7 @@ def _replay_plan(codes, tables):
             continue
         first, end = write_at[op_of[code]], write_at[op_of[code] + 1]
         for k in range(first, end):
-            if blocks[-1, 0] + 5 > blocks.shape[0]:
-                blocks, number = _with_room(blocks)
-                _renumber(block, number)
+            blocks = _with_room(blocks, 4, block)
             v, taken = writes[k], -1
             if over_at[code + 1] > over_at[code]:
                 taken = over[over_at[code] + k - first]

@@ -62,30 +62,41 @@ def _value_names(source: Resolved) -> list[str]:
 
 
 def _graph_ops(source: Resolved, names: list[str]) -> tuple[Op, ...]:
-    made = [_new_storages(source, op) for op in source.ops]
-    folded: Counter[int] = Counter()
-    for op, new in zip(source.ops, made, strict=True):
-        if not new:
+    made: dict[int, list[int]] = {}  # op -> its new storages
+    costs: Counter[int] = Counter()
+    for i, op in enumerate(source.ops):
+        new = _new_storages(source, op)
+        if new:
+            costs[i] += op.cost
+        else:
             viewed = source.storages[source.tensors[op.outputs[0]].storage]
-            folded[source.tensors[viewed.root].op] += op.cost
-    kept = [i for i, op in enumerate(source.ops) if op.name is not None and made[i]]
-    border = len(source.ops) if source.backward_op is None else source.backward_op
-    before = [i for i in kept if i < border]
-    loss = before[-1] if before and source.backward_op is not None else -1
+            costs[source.tensors[viewed.root].op] += op.cost
+        if new and op.name is not None:
+            made[i] = new
+    phases = _phases(source, list(made))
     ops = []
-    for i in kept:
+    for i, new in made.items():
         op = source.ops[i]
-        phase = Phase.LOSS if i == loss else Phase.FORWARD if i < border else Phase.BACKWARD
         reads = dict.fromkeys(names[source.tensors[t].storage] for t in op.arguments)
-        writes = [names[s] for s in made[i]]
-        cost, space = op.cost + folded[i], op.workspace_bytes
-        ops.append(simple_op(f"{op.name}.{i}", phase, reads, writes, cost, space, op.name))
+        writes = [names[s] for s in new]
+        cost, space = costs[i], op.workspace_bytes
+        ops.append(simple_op(f"{op.name}.{i}", phases[i], reads, writes, cost, space, op.name))
     return tuple(ops)
 
 
+def _phases(source: Resolved, ops: list[int]) -> dict[int, Phase]:
+    """The phase of each op: what is marked as backward, the last op before that, and the rest."""
+    border = len(source.ops) if source.backward_op is None else source.backward_op
+    phases = {i: Phase.FORWARD if i < border else Phase.BACKWARD for i in ops}
+    before = [i for i in ops if i < border]
+    if before and source.backward_op is not None:
+        phases[before[-1]] = Phase.LOSS
+    return phases
+
+
 def _new_storages(source: Resolved, op: StreamOp) -> list[int]:
-    found = (source.tensors[t].storage for t in op.outputs)
-    return [s for s, t in zip(found, op.outputs, strict=True) if source.storages[s].root == t]
+    found = ((source.tensors[t].storage, t) for t in op.outputs)
+    return [storage for storage, t in found if source.storages[storage].root == t]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +127,7 @@ def stream_of_graph(graph: Graph) -> GraphStream:
     """
     chosen = _pure_implementations(graph)
     tables = graph.tables
-    costs = [float(cost) for cost in tables.cost]
-    total = sum(costs)
-    whole = all(cost.is_integer() for cost in costs) and total < _EXACT_COST
-    scale = 1.0 if whole else _SCALED_COST / total
-    unit = graph.cost_unit if whole else f"{1 / scale:g} {graph.cost_unit}"
-    if not isfinite(scale):  # of costs so small that only their ratios are numbers
-        costs, scale = [cost / total for cost in costs], _SCALED_COST
-        unit = f"{total / _SCALED_COST:g} {graph.cost_unit}"
+    costs, unit = _whole_costs(graph)
     events: list[Event] = [Constant(v.name, v.bytes) for v in graph.values if v.resident]
     residents = len(events)
     codes = with_frees(graph, chosen[graph.needed_ops()]).tolist()
@@ -132,16 +136,27 @@ def stream_of_graph(graph: Graph) -> GraphStream:
             events.append(Release(graph.values[~code].name))
             continue
         op = graph.ops[tables.op_of[code]]
-        results = [Result(graph.values[v].name, graph.values[v].bytes) for v in _writes(graph, op)]
+        results = [Result(name, graph.values[graph.value_index[name]].bytes) for name in op.writes]
         reads = tuple(graph.values[v].name for v in tables.reads[code].tolist())
-        cost, workspace = round(costs[code] * scale), int(tables.workspace[code])
-        events.append(Call(op.name, reads, tuple(results), cost, workspace))
+        events.append(
+            Call(op.name, reads, tuple(results), costs[code], int(tables.workspace[code]))
+        )
     computes = tuple(code for code in codes if code >= 0)
     return GraphStream(EventStream(tuple(events), graph.name, unit), computes, residents)
 
 
-def _writes(graph: Graph, op: Op) -> list[int]:
-    return [graph.value_index[name] for name in op.writes]
+def _whole_costs(graph: Graph) -> tuple[list[int], str]:
+    """The cost of each implementation as a whole number, and the unit of these."""
+    costs = [float(cost) for cost in graph.tables.cost]
+    total = sum(costs)
+    if all(cost.is_integer() for cost in costs) and total < _EXACT_COST:
+        return [int(cost) for cost in costs], graph.cost_unit
+    scale = _SCALED_COST / total
+    unit = f"{1 / scale:g} {graph.cost_unit}"
+    if not isfinite(scale):  # of costs so small that only their ratios are numbers
+        costs, scale = [cost / total for cost in costs], _SCALED_COST
+        unit = f"{total / _SCALED_COST:g} {graph.cost_unit}"
+    return [round(cost * scale) for cost in costs], unit
 
 
 def _pure_implementations(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -22,6 +22,7 @@ from rematbench.streams.events import (
     EventStream,
     Mutate,
     Release,
+    Result,
 )
 
 
@@ -168,14 +169,12 @@ class _Draft:
         self.number = number
         match event:
             case Constant(name, size):
-                self.op(None, (), [name], [(size, None)])
-                self.steps.append((StepKind.KEEP, self.define(name, len(self.tensors) - 1)))
+                (made,) = self.op(None, (), [Result(name, size)])
+                self.steps.append((StepKind.KEEP, self.define(name, made)))
             case Call(op, names, results, cost, workspace):
-                outputs = [(r.bytes, r.alias) for r in results]
-                made = [r.name for r in results]
-                new = self.op(op, [self.find(n) for n in names], made, outputs, cost, workspace)
-                for name, tensor in zip(made, new, strict=True):
-                    self.define(name, tensor)
+                new = self.op(op, [self.find(n) for n in names], results, cost, workspace)
+                for result, tensor in zip(results, new, strict=True):
+                    self.define(result.name, tensor)
             case Mutate():
                 self.mutate(event)
             case Copy(target, source):
@@ -185,12 +184,10 @@ class _Draft:
                 self.tensor_of[target] = after
                 self.release(before, target)
                 self.reference(after, source, might_be_released=after == before)
-            case Release(name):
-                if name in self.tensor_of:  # names from before START are not ours
-                    self.release(self.tensor_of[name], name)
-            case Annotate(text):
-                if text == "BACKWARD" and self.backward_op is None:
-                    self.backward_op = len(self.ops)
+            case Release(name) if name in self.tensor_of:  # names from before START are not ours
+                self.release(self.tensor_of[name], name)
+            case Annotate("BACKWARD") if self.backward_op is None:
+                self.backward_op = len(self.ops)
 
     def fail(self, message: str) -> GraphError:
         return GraphError(f"{self.stream.place(self.number)}: {message}")
@@ -221,11 +218,10 @@ class _Draft:
     def mutate(self, event: Mutate) -> None:
         """New tensors, each of its old storage's full size; the old ones lose a reference."""
         arguments = [self.find(name) for name in event.arguments]
-        changed = [event.arguments[index] for index in event.mutated]
-        old = [arguments[index] for index in event.mutated]
-        sizes = [(self.storages[self.tensors[t].storage].bytes, None) for t in old]
-        new = self.op(event.op, arguments, changed, sizes, event.cost)
-        for name, before, after in zip(changed, old, new, strict=True):
+        old = [(event.arguments[index], arguments[index]) for index in event.mutated]
+        results = [Result(name, self.storages[self.tensors[t].storage].bytes) for name, t in old]
+        new = self.op(event.op, arguments, results, event.cost)
+        for (name, before), after in zip(old, new, strict=True):
             self.tensor_of[name] = after
             self.release(before, name)
 
@@ -233,14 +229,14 @@ class _Draft:
         self,
         name: str | None,
         arguments: Sequence[int],
-        names: Sequence[str],
-        outputs: Sequence[tuple[int, int | None]],
+        results: Sequence[Result],
         cost: int = 0,
         workspace: int = 0,
     ) -> range:
-        """Add an op and its tensors, given as (bytes, alias), with one reference each."""
+        """Add an op and the tensors that it makes, with one reference each."""
         first = len(self.tensors)
-        for size, alias in outputs:
+        for result in results:
+            size, alias = result.bytes, result.alias
             if alias is None:
                 storage = len(self.storages)
                 self.storages.append(StreamStorage(size, len(self.tensors)))
@@ -249,9 +245,9 @@ class _Draft:
             else:
                 raise self.fail(f"alias {alias} is no argument; give an index into them")
             self.tensors.append(StreamTensor(len(self.ops), storage, size))
+            self.names.append(result.name)
             self.references.append(1)
         made = range(first, len(self.tensors))
-        self.names += names
         self.steps.append((StepKind.COMPUTE, len(self.ops)))
         self.ops.append(StreamOp(name, tuple(arguments), made, cost, workspace, self.number))
         return made

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from rematbench.base.errors import GraphError
+from rematbench.base.json_files import readable
 from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, MOST_TICKS, shown
 from rematbench.graphs.files import write_bytes
 from rematbench.streams.events import (
@@ -68,22 +68,14 @@ def read_log(path: str | Path) -> EventStream:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if packed:
-                with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield unpacked  # type: ignore[misc]
-            else:
-                yield raw
-    except gzip.BadGzipFile as fault:
-        raise GraphError(f"{path}: damaged gzip ({fault}); write the file again") from None
-    except (EOFError, zlib.error) as fault:
-        raise GraphError(f"{path}: damaged or truncated gzip ({fault}); write it again") from None
-    except OSError as fault:
-        why = fault.strerror or fault
-        raise GraphError(f"{path}: cannot be read ({why}); check the path") from None
+    with readable(path, GraphError), path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if packed:
+            with gzip.GzipFile(fileobj=raw) as unpacked:
+                yield unpacked  # type: ignore[misc]
+        else:
+            yield raw
 
 
 class _Reader:

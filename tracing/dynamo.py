@@ -74,7 +74,7 @@ def _told(error: TorchDynamoException) -> str:
     frames = [frame for frame in getattr(error, "real_stack", None) or () if frame.filename]
     mine = [frame for frame in frames if own(frame.filename)] or frames
     where = f" at {_place(mine[-1])}" if mine else ""
-    inside = f" (in {_place(frames[-1])})" if mine and mine[-1] is not frames[-1] else ""
+    inside = f" (in {_place(frames[-1])})" if mine[-1:] != frames[-1:] else ""
     reason, _, more = one_line(error).partition(" Developer debug context: ")
     raised = _RAISED.match(more)
     told = raised["what"] if raised else reason.partition(" Hint:")[0]

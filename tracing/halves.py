@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 
 from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Phase
-from rematbench.tracing.captured import Captured, Ref, Resident, TorchCall, call_reads
+from rematbench.tracing.captured import Captured, Ref, Resident, TorchCall
 from rematbench.tracing.joint import Builder, Draft
 from rematbench.tracing.trouble import depends_on_values
 from rematbench.tracing.workload import Workload
@@ -30,6 +30,7 @@ BORDER = "tangents_of_results"
 """The op between the halves."""
 
 _ROOT = re.compile(r"^L\['\w+'\]\.?")  # the compiled module itself
+_PHASES = list(Phase)  # as a step runs them
 aten = torch.ops.aten
 
 
@@ -159,15 +160,7 @@ class _HalvesBuilder(Builder):
         self.border = Draft(Phase.LOSS, [], [])
 
     def halves(self) -> Halves:
-        for node in self.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node)
-            elif node.op == "get_attr":
-                self._constant(node)
-            elif node.op == "call_function":
-                self._function(node)
-            elif node.op == "output":
-                self.ends = [self._end(each) for each in node.args[0]]
+        self._walk()
         return self._joined()
 
     def _tensor(self, name: str, fake: Tensor) -> str:
@@ -208,9 +201,9 @@ class _HalvesBuilder(Builder):
         super()._constant(node)
         self.made_by[node.name] = node
 
-    def _function(self, node: Node) -> None:
+    def _call(self, node: Node) -> None:
         if node.target is operator.getitem:
-            self._call(node)
+            super()._call(node)
             return
         if not isinstance(node.target, torch._ops.OpOverload):
             raise CaptureError(
@@ -220,15 +213,18 @@ class _HalvesBuilder(Builder):
             return
         if node.target._schema.is_mutable:
             raise CaptureError(f"op {node.name} changes its argument in place")
-        self._call(node)
-        made = self.name[node]
-        for name in made if isinstance(made, tuple) else (made,):
-            if name is not None:
-                self.made_by.setdefault(name, node)
-        scope = _scope(node)
-        for name in (node.name, f"{node.name}_input", f"{node.name}_weight"):
-            if name in self.drafts:
-                self.drafts[name].scope = scope
+        super()._call(node)
+
+    def _place(self, node: Node, call: TorchCall, made: Mapping[str, Tensor]) -> None:
+        super()._place(node, call, made)
+        self.made_by.update(dict.fromkeys(made, node))
+
+    @staticmethod
+    def _scope(node: Node) -> str:
+        """The path of the submodule that a node came from, from the compiled module on."""
+        modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+        paths = [path for path, _ in modules.values()]
+        return _ROOT.sub("", paths[-1]) if paths else ""
 
     def _writes_primal(self, node: Node) -> bool:
         """Is it the copy of a result into an input? Then the forward half does it, last."""
@@ -249,47 +245,34 @@ class _HalvesBuilder(Builder):
         is_copy = node.target is aten.clone.default
         return Builder._is_alias(node, source) and not (leaves and is_copy)
 
-    def _end(self, argument: Any) -> Any:
-        return self._argument(argument) if isinstance(argument, Node) else argument
+    def _output(self, node: Node) -> None:
+        self.ends = [self._argument(each) for each in node.args[0]]
 
     def _joined(self) -> Halves:
         results, gradients = self.ends[: self.returned], self.ends[self.returned :]
-        needed = [end.name for end in results if isinstance(end, Ref)]
-        needed += [new for _, new in self.written]
+        returned, wanted = tensors_among(results), tensors_among(gradients)
+        needed = [*returned, *(new for _, new in self.written)]
         self._put_border(needed)
-        wanted = [end.name for end in gradients if isinstance(end, Ref)]
         self._prune([*dict.fromkeys([*needed, *wanted])])
         if BORDER not in self.drafts:
             raise CaptureError("no gradient depends on what the compiled module returns")
-        resident = {self.value_of[r.tensor] for r in self.residents}
         changes = self._changes(results)
-        held = {self.value_of[r.name] for r in results if isinstance(r, Ref)} - {
-            self.value_of[name] for name in changes.values()
-        }
-        outputs = [*held, *(self.value_of[name] for name in wanted)]
-        captured = Captured(
-            graph=self._graph(resident, tuple(v for v in self.bytes if v in {*outputs} - resident)),
-            workload=self.workload,
-            device=self.device,
-            code={name: {"default": tuple(d.calls)} for name, d in self.drafts.items()},
-            prologue=tuple(self.prologue),
-            tensors=self.tensors,
-            value_of=self.value_of,
-            residents=tuple(self.residents),
-            loss=self.tangents[0],
-            gradients=self._gradients(gradients),
-            updates=changes,
-            constants=self.constants,
-        )
+        held = self._values(returned) - self._values(changes.values())
+        outputs = held | self._values(wanted)
         return Halves(
-            captured=captured,
+            captured=self._captured(
+                [value for value in self.bytes if value in outputs],
+                loss=self.tangents[0],
+                gradients=self._gradients(gradients),
+                updates=changes,
+            ),
             primals=tuple(self.primals),
             tangents=tuple(self.tangents),
             results=tuple(results),
             gradients=tuple(gradients),
             changed=frozenset([*changes, *(name for name, _ in self.written)]),
             written=tuple(self.written),
-            held=frozenset(held - resident),
+            held=frozenset(held - self._resident()),
             fakes=self.fakes,
             nodes=self.made_by,
         )
@@ -315,37 +298,29 @@ class _HalvesBuilder(Builder):
     def _put_border(self, needed: Sequence[str]) -> None:
         """Order the ops: what results need and what came before the first tangent; the rest."""
         late = {*self.border.values}
-        drafts = list(self.drafts.items())
-        for _, draft in drafts:
-            if any(
-                self.value_of[name] in late for call in draft.calls for name in call_reads(call)
-            ):
+        drafts = list(self.drafts.values())
+        for draft in drafts:
+            draft.phase = Phase.BACKWARD
+            if late & self._reads(draft):
                 late.update(draft.values)
-        wanted = {self.value_of[name] for name in needed}
+        wanted = self._values(needed)
         if wanted & late:
             raise CaptureError("a result of the forward pass depends on a gradient")
-        first = next((i for i, (_, d) in enumerate(drafts) if {*d.values} & late), len(drafts))
-        ahead = set()
-        for i in range(len(drafts) - 1, -1, -1):
-            name, draft = drafts[i]
+        first = next((i for i, draft in enumerate(drafts) if {*draft.values} & late), len(drafts))
+        for i, draft in reversed([*enumerate(drafts)]):
             if i < first or wanted.intersection(draft.values):
-                ahead.add(name)
-                wanted |= {self.value_of[n] for c in draft.calls for n in call_reads(c)}
-        order = [item for item in drafts if item[0] in ahead]
+                draft.phase = Phase.FORWARD
+                wanted |= self._reads(draft)
         self.border.calls.insert(0, self._border(needed))
-        order.append((BORDER, self.border))
-        order += [item for item in drafts if item[0] not in ahead]
-        self.drafts = dict(order)
-        for name, draft in order:
-            if name != BORDER:
-                draft.phase = Phase.FORWARD if name in ahead else Phase.BACKWARD
+        order = [*self.drafts.items(), (BORDER, self.border)]
+        self.drafts = dict(sorted(order, key=lambda item: _PHASES.index(item[1].phase)))
 
     def _border(self, needed: Sequence[str]) -> TorchCall:
         specs = [
             (spec.shape, spec.stride, spec.dtype)
             for spec in map(self.tensors.__getitem__, self.tangents)
         ]
-        resident = {self.value_of[r.tensor] for r in self.residents}
+        resident = self._resident()
         reads = [name for name in dict.fromkeys(needed) if self.value_of[name] not in resident]
         return TorchCall(
             tangents_like, tuple(map(Ref, reads)), {"specs": specs}, tuple(self.tangents), True
@@ -358,8 +333,6 @@ def _attribute(owner: nn.Module, path: str) -> Any:
     return owner
 
 
-def _scope(node: Node) -> str:
-    """The path of the submodule that a node came from, from the compiled module on."""
-    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    paths = [path for path, _ in modules.values()]
-    return _ROOT.sub("", paths[-1]) if paths else ""
+def tensors_among(ends: Sequence[Any]) -> list[str]:
+    """The names of the tensors among what a half returns."""
+    return [end.name for end in ends if isinstance(end, Ref)]

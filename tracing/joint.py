@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -68,19 +69,21 @@ class Builder:
         self.owner: dict[str, Draft] = {}  # value -> the op that makes it
         self.first_name = _first_names(workload.module)
         self.parameter: dict[str, str] = {}  # first name -> tensor
+        self.results: dict[Any, str] = {}
 
     def build(self) -> Captured:
-        results: dict[Any, str] = {}
+        self._walk()
+        return self._assemble(self.results)
+
+    def _walk(self) -> None:
+        takes = {
+            "placeholder": self._placeholder,
+            "get_attr": self._constant,
+            "call_function": self._call,
+            "output": self._output,
+        }
         for node in self.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node)
-            elif node.op == "get_attr":
-                self._constant(node)
-            elif node.op == "call_function":
-                self._call(node)
-            elif node.op == "output":
-                results = self._results(node)
-        return self._assemble(results)
+            takes[node.op](node)
 
     def _tensor(self, name: str, fake: Tensor) -> str:
         """Register a tensor; returns its value, made anew for a new storage."""
@@ -141,12 +144,16 @@ class Builder:
             if isinstance(alias, str):  # views of the copy are views of the original
                 self.value_at.setdefault(_storage(node.meta["val"]), self.value_of[alias])
             return
-        fakes = node.meta["val"]
-        unpack = isinstance(fakes, (tuple, list))
-        outs = tuple(
-            (f"{node.name}_out{i}" if unpack else node.name) if isinstance(fake, Tensor) else None
-            for i, fake in enumerate(fakes if unpack else [fakes])
-        )
+        self._kernel(node)
+
+    def _kernel(self, node: Node) -> None:
+        """Name what a kernel returns, and put its call where it belongs."""
+        result = node.meta["val"]
+        unpack = isinstance(result, (tuple, list))
+        fakes = list(result) if unpack else [result]
+        names = [f"{node.name}_out{i}" if unpack else node.name for i in range(len(fakes))]
+        made = {name: f for name, f in zip(names, fakes, strict=True) if isinstance(f, Tensor)}
+        outs = tuple(name if name in made else None for name in names)
         self.name[node] = outs if unpack else node.name
         call = TorchCall(
             node.target,
@@ -155,7 +162,7 @@ class Builder:
             outs,
             unpack,
         )
-        self._place(node, call, list(fakes) if unpack else [fakes])
+        self._place(node, call, made)
 
     @staticmethod
     def _is_alias(node: Node, source: Node) -> bool:
@@ -166,38 +173,39 @@ class Builder:
         # The trace is functional, so a copy of equal layout can share the original's storage.
         return bool(node.meta["val"].stride() == source.meta["val"].stride())
 
-    def _place(self, node: Node, call: TorchCall, fakes: list[Any]) -> None:
-        """Make ``call`` an op of its own, or attach it, as a view, to the op of its storage."""
-        known = {self.value_at.get(_storage(f)) for f in fakes if isinstance(f, Tensor)}
-        for name, fake in zip(call.outs, fakes, strict=True):
-            if name is not None:
-                self._tensor(name, fake)
-        views = known - {None}
-        if views and len(known) > 1:
-            raise CaptureError(f"{told(node)} returns a view beside a new tensor")
-        if views:
-            value = views.pop()
-            assert value is not None
-            draft = self.owner.get(value)
-            (self.prologue if draft is None else draft.calls).append(call)
+    def _place(self, node: Node, call: TorchCall, made: Mapping[str, Tensor]) -> None:
+        """Make ``call`` an op of its own, or attach it, as a view, to the op of its storage.
+
+        Args:
+            made: its results, by name.
+        """
+        viewed = {self.value_at.get(_storage(fake), "") for fake in made.values()}
+        for name, fake in made.items():
+            self._tensor(name, fake)
+        if any(viewed):
+            value, *others = viewed
+            if others:
+                raise CaptureError(f"{told(node)} returns a view beside a new tensor")
+            owner = self.owner.get(value)
+            (self.prologue if owner is None else owner.calls).append(call)
             return
         backward = node.meta.get("partitioner_tag") == "is_backward"
         phase = Phase.BACKWARD if backward else Phase.FORWARD
+        adds = bool(node.meta.get("is_gradient_acc")) and node.target is aten.add.Tensor
         for name, part in _split(node.name, call):
-            values = list(dict.fromkeys(self.value_of[out] for out in part.outs if out))
-            adds = bool(node.meta.get("is_gradient_acc")) and node.target is aten.add.Tensor
-            draft = Draft(phase, [part], values, scope_of(node), _sequence(node), adds)
+            values = list(dict.fromkeys(self.value_of[out] for out in filter(None, part.outs)))
+            draft = Draft(phase, [part], values, self._scope(node), _sequence(node), adds)
             self.drafts[name] = draft
             self.owner.update(dict.fromkeys(values, draft))
 
-    def _results(self, node: Node) -> dict[Any, str]:
-        results = {}
+    _scope = staticmethod(scope_of)
+
+    def _output(self, node: Node) -> None:
         for argument, description in zip(node.args[0], node.meta["desc"], strict=True):
             if isinstance(argument, Node):
                 name = self.name[argument]
                 assert isinstance(name, str)
-                results[description] = name
-        return results
+                self.results[description] = name
 
     def _sort(self, results: dict[Any, str]) -> tuple[str, dict[str, list[str]], dict[str, str]]:
         """The loss, the parts of each parameter's gradient, and the new value of each buffer."""
@@ -230,12 +238,19 @@ class Builder:
         ends = list(dict.fromkeys([loss, *gradients.values(), *updates.values()]))
         self._prune(ends)
         self.owner[self.value_of[loss]].phase = Phase.LOSS
-        resident = {self.value_of[r.tensor] for r in self.residents}
-        outputs = dict.fromkeys(
-            v for v in map(self.value_of.__getitem__, ends) if v not in resident
-        )
+        outputs = dict.fromkeys(self.value_of[end] for end in ends)
+        return self._captured(outputs, loss, gradients, updates)
+
+    def _captured(
+        self,
+        outputs: Iterable[str],
+        loss: str,
+        gradients: Mapping[str, str],
+        updates: Mapping[str, str],
+    ) -> Captured:
+        """The step with these values as its outputs, but for those that are resident."""
         return Captured(
-            graph=self._graph(resident, tuple(outputs)),
+            graph=self._graph(outputs),
             workload=self.workload,
             device=self.device,
             code={name: {"default": tuple(d.calls)} for name, d in self.drafts.items()},
@@ -306,7 +321,20 @@ class Builder:
                 wanted |= call_reads(call)
         self.prologue = kept[::-1]
 
-    def _graph(self, resident: set[str], outputs: tuple[str, ...]) -> Graph:
+    def _values(self, names: Iterable[str]) -> set[str]:
+        """The values that tensors lie in."""
+        return {self.value_of[name] for name in names}
+
+    def _resident(self) -> set[str]:
+        return self._values(resident.tensor for resident in self.residents)
+
+    def _reads(self, draft: Draft) -> set[str]:
+        """The values that an op's calls read, its own included."""
+        return {value for call in draft.calls for value in self._values(call_reads(call))}
+
+    def _graph(self, ends: Iterable[str]) -> Graph:
+        resident = self._resident()
+        outputs = tuple(value for value in ends if value not in resident)
         written = {value for draft in self.drafts.values() for value in draft.values}
         values = tuple(
             Value(name, self.bytes[name], name in resident)
@@ -317,8 +345,8 @@ class Builder:
         nodes = _autograd_nodes(list(self.drafts.values()))
         ops = []
         for (name, draft), autograd_node in zip(self.drafts.items(), nodes, strict=True):
-            reads = {self.value_of[ref] for call in draft.calls for ref in call_reads(call)}
-            own = tuple(sorted(reads.difference(draft.values), key=place.__getitem__))
+            reads = self._reads(draft).difference(draft.values)
+            own = tuple(sorted(reads, key=place.__getitem__))
             ops.append(
                 Op(
                     name,

@@ -127,17 +127,10 @@ class Recorder(TorchDispatchMode):
         op = func._schema.name.partition("::")[2]
         keys = [storage_key(tensor) for tensor in inputs]
         changed = list(dict.fromkeys(storage_key(tensor) for tensor in written))
-        results: list[Result] = []
         place = len(self.events)  # releases of names that the results replace come after the call
-        for tensor in tensors_in(out):
-            key = storage_key(tensor)
-            if key in changed or (key in self._storages and key not in keys):
-                continue  # the argument itself, or a second result in one storage
-            alias = keys.index(key) if key in keys else None
-            size = 0 if alias is not None else tensor.untyped_storage().nbytes()
-            results.append(Result(self._define(tensor), size, alias))
+        results = tuple(self._results(out, keys, changed))
         if results:
-            self.events.insert(place, Call(op, tuple(names), tuple(results), cost))
+            self.events.insert(place, Call(op, tuple(names), results, cost))
             cost = 0
         if changed:
             mutated = tuple(keys.index(key) for key in changed)
@@ -146,6 +139,15 @@ class Recorder(TorchDispatchMode):
                 self._rename(self._storages[key], names[index])
         elif not results and inputs:
             self._read(op, names, cost)
+
+    def _results(self, out: Any, keys: list[int], changed: list[int]) -> Iterator[Result]:
+        """What an operator made, given the storages of its arguments and those that it changed."""
+        for tensor in tensors_in(out):
+            key = storage_key(tensor)
+            if key in keys and key not in changed:
+                yield Result(self._define(tensor), 0, keys.index(key))
+            elif key not in keys and key not in self._storages:  # else a second one in one storage
+                yield Result(self._define(tensor), tensor.untyped_storage().nbytes())
 
     def _rename(self, storage: _LiveStorage, name: str) -> None:
         """After a mutation ``name`` stands for the whole storage; its other views are old."""

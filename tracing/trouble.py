@@ -157,7 +157,7 @@ def check_types(name: str, nodes: Iterable[Node]) -> None:
                     f"model {name!r} cannot be planned: it draws from a random generator of its "
                     "own, whose state no plan keeps; draw without generator="
                 )
-            if isinstance(made, Tensor) and made.layout is not torch.strided:
+            if getattr(made, "layout", torch.strided) is not torch.strided:
                 raise CaptureError(
                     f"model {name!r} cannot be planned: {told(node)} makes a tensor of layout "
                     f"{made.layout}, whose bytes nobody knows beforehand; use dense tensors"
@@ -166,8 +166,8 @@ def check_types(name: str, nodes: Iterable[Node]) -> None:
             continue
         found = {
             each: each.meta["val"].dtype
-            for each in tree_leaves(node.args)
-            if isinstance(each, Node) and isinstance(each.meta.get("val"), Tensor)
+            for each in node.all_input_nodes
+            if isinstance(each.meta.get("val"), Tensor)
         }
         if len(set(found.values())) > 1:
             types = ", ".join(f"{_named(each)} is {dtype}" for each, dtype in found.items())

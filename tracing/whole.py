@@ -74,23 +74,25 @@ def without_tokens(nodes: Sequence[Node]) -> list[Node]:
     """
     gone: set[Node] = set()
     for node in nodes:
-        description = type(node.meta.get("desc")).__name__
-        if node.op == "placeholder" and description.endswith("TokenAOTInput"):
+        if _orders_effects(node, gone):
             gone.add(node)
-        elif str(node.target) == "with_effects":
-            if str(node.args[1]) != "aten._linalg_check_errors.default":
-                raise CaptureError(
-                    f"the step has an effect besides its results, {node.args[1]}; a plan may run "
-                    "an op twice: remove it from the step"
-                )
-            gone.add(node)
-        elif node.target is operator.getitem and node.args[0] in gone:
-            gone.add(node)
-    if not gone:
-        return list(nodes)
-    output = next(node for node in nodes if node.op == "output")
-    pairs = zip(output.args[0], output.meta["desc"], strict=True)
-    kept = [(end, described) for end, described in pairs if end not in gone]
-    output.args = ([end for end, _ in kept],)
-    output.meta["desc"] = [described for _, described in kept]
+    if gone:
+        output = nodes[-1]
+        pairs = zip(output.args[0], output.meta["desc"], strict=True)
+        ends, described = zip(*(pair for pair in pairs if pair[0] not in gone), strict=True)
+        output.args, output.meta["desc"] = (list(ends),), list(described)
     return [node for node in nodes if node not in gone]
+
+
+def _orders_effects(node: Node, others: set[Node]) -> bool:
+    """Does a node only order effects, as a token, a check or one of ``others``' results do?"""
+    if str(node.target) == "with_effects":
+        if str(node.args[1]) != "aten._linalg_check_errors.default":
+            raise CaptureError(
+                f"the step has an effect besides its results, {node.args[1]}; a plan may run "
+                "an op twice: remove it from the step"
+            )
+        return True
+    if node.op == "placeholder":
+        return type(node.meta.get("desc")).__name__.endswith("TokenAOTInput")
+    return node.target is operator.getitem and node.args[0] in others

@@ -15,7 +15,7 @@ from rematbench.graphs.kinds import ImplementationTraits, Way
 from rematbench.validator.compare import TOLERANCE, difference, largest_entry
 from rematbench.validator.double import doubled, in_double
 from rematbench.validator.execute import Bench, RandomReplay
-from rematbench.validator.interpret import run_call
+from rematbench.validator.interpret import run_call, run_calls
 
 # TF32 rounds each factor of a product to ten bits.
 TF32_EPSILON, TF32_TOLERANCE = 2.0**-10, 2e-3
@@ -72,8 +72,7 @@ class _Walk:
         self.tensors = dict(zip(names, self.bench.residents, strict=True))
         torch.manual_seed(self.bench.seed + 1)
         with torch.no_grad():
-            for call in captured.prologue:
-                self.tensors |= run_call(call, self.tensors)
+            run_calls(captured.prologue, self.tensors)
             for number, unread in self._schedule():
                 op = self.graph.ops[number]
                 before = dict(self.tensors)

@@ -299,28 +299,26 @@ class Validator:
             judged: see :meth:`judge`; unjudged where eager training does not fit.
             planned, eager: seconds, see :meth:`times`; no eager ones where it did not run.
         """
-        judgement, reading = judged
+        judgement, reading = judged[0], judged[1].above(self.bench.resident_bytes)
         compared = judgement.comparison
         ratio = Ratio.of(planned, eager) if eager else None
         quiet = quiet_turns(eager) if eager else range(len(planned))
         seconds, iqr = spread([planned[turn] for turn in quiet])
-        resident, reserved = self.bench.resident_bytes, reading.reserved_bytes
-        requested = reading.requested_bytes
         return Measurement(
-            measured_peak_bytes=reading.peak_bytes + resident,
-            measured_reserved_bytes=None if reserved is None else reserved + resident,
-            requested_bytes=None if requested is None else requested + resident,
+            measured_peak_bytes=reading.peak_bytes,
+            measured_reserved_bytes=reading.reserved_bytes,
+            requested_bytes=reading.requested_bytes,
             fragmentation_bytes=reading.fragmentation_bytes,
             measured_seconds=seconds,
             measured_seconds_iqr=iqr,
             measured_repeats=len(quiet),
             measured_spikes=len(planned) - len(quiet),
-            measured_overhead=None if ratio is None else ratio.median - 1,
-            measured_overhead_interval=None if ratio is None else ratio.overhead,
+            measured_overhead=ratio and ratio.median - 1,
+            measured_overhead_interval=ratio and ratio.overhead,
             eager_seconds=spread([eager[turn] for turn in quiet])[0] if eager else None,
             eager_peak_bytes=self.eager_peak_bytes if eager else None,
-            gradient_max_error=None if compared is None else compared.max_error,
-            gradient_bitwise=None if compared is None else compared.bitwise,
+            gradient_max_error=compared and compared.max_error,
+            gradient_bitwise=compared and compared.bitwise,
             verdict=judgement.verdict,
             reason=judgement.reason,
             rounding=judgement.rounding,

@@ -123,7 +123,7 @@ class Writer:
         graph, tables = self.captured.graph, self.captured.graph.tables
         recorded = self._recorded(codes)
         merged = merged_calls(self.captured, codes.tolist())
-        done: set[int] = set()
+        unrecorded = set(recorded)
         found: list[list[Line]] = []
         for position, code in enumerate(codes.tolist()):
             if code < 0:
@@ -137,25 +137,23 @@ class Writer:
             if position - 1 in merged:
                 del calls[0]
             replayed = self._replayed(op.name, chosen.name)
-            random = op.name in self.captured.random_ops
-            if random and number not in done:
-                if number in recorded:
-                    calls.insert(0, Line(f"rng.record({number})", records=number))
-            elif random or replayed is not None:
+            if number in unrecorded:
+                unrecorded.remove(number)
+                calls.insert(0, Line(f"rng.record({number})", records=number))
+            elif number in recorded or replayed is not None:
                 source = number if replayed is None else replayed
                 replay = Line(f"rng.replay({source})", replays=source)
                 calls = [replay, *calls, Line("rng.resume()")]
-            done.add(number)
             calls += [release(self.names[name]) for name in chosen.overwrites]
             found.append(calls)
         return found
 
     def _recorded(self, codes: np.ndarray[Any, Any]) -> set[int]:
-        """Ops that run more than once, or whose draws another op repeats."""
+        """The random ops that run more than once, or whose draws another op repeats."""
         graph, tables = self.captured.graph, self.captured.graph.tables
         computes = codes[codes >= 0]
         ops, counts = np.unique(tables.op_of[computes], return_counts=True)
-        found = set(ops[counts > 1].tolist())
+        found = {number for number in ops[counts > 1].tolist() if graph.ops[number].random}
         for code in set(computes.tolist()):
             number = int(tables.op_of[code])
             way = graph.ops[number].implementations[code - int(tables.op_first[number])]

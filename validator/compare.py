@@ -79,23 +79,32 @@ def compare(
     errors = {name: difference(a, b, scales[name]) for name, a, b in pairs}
     wrong: dict[str, str] = {}
     for name, _, theirs in pairs:
-        usual = TOLERANCE.get(theirs.dtype, 0.0) if tolerance is None else tolerance
-        words = _wrong(errors[name], 0.0 if exact else usual)
+        words = _wrong(errors[name], _allowed(theirs.dtype, exact, tolerance))
         if words is not None:
             wrong[name] = words
     worst = max(errors, key=lambda name: _rank(errors[name]))
     error = errors[worst]
-    reason = None
-    if wrong:
-        name = max(wrong, key=lambda name: _rank(errors[name]))
-        are = "is" if len(wrong) == 1 else "are"
-        reason = f"{name} {wrong[name]}; {len(wrong)} of {len(pairs)} tensors {are} wrong"
     return Comparison(
         bitwise=all(errors[name] == 0.0 and same(a, b) for name, a, b in pairs),
         max_error=None if isinstance(error, str) else error,
         worst=worst,
-        reason=reason,
+        reason=_reason(wrong, errors),
     )
+
+
+def _allowed(dtype: torch.dtype, exact: bool, tolerance: float | None) -> float:
+    if exact:
+        return 0.0
+    return TOLERANCE.get(dtype, 0.0) if tolerance is None else tolerance
+
+
+def _reason(wrong: dict[str, str], errors: dict[str, float | str]) -> str | None:
+    """What to say of the tensors that are wrong: the worst, and how many."""
+    if not wrong:
+        return None
+    name = max(wrong, key=lambda name: _rank(errors[name]))
+    are = "is" if len(wrong) == 1 else "are"
+    return f"{name} {wrong[name]}; {len(wrong)} of {len(errors)} tensors {are} wrong"
 
 
 def _rank(error: float | str) -> float:

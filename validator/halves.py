@@ -16,7 +16,7 @@ from rematbench.base.errors import PlanError
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Ref
-from rematbench.tracing.halves import BORDER, Halves
+from rematbench.tracing.halves import BORDER, Halves, tensors_among
 from rematbench.validator.codegen import Line, Writer, release
 from rematbench.validator.execute import RandomReplay
 
@@ -105,16 +105,16 @@ class _Halving:
     def __init__(self, halves: Halves, first: list[Line], second: list[Line], views: int) -> None:
         self.halves = halves
         self.first = first
-        self.ends = [end.name for end in halves.gradients if isinstance(end, Ref)]
-        wanted = _wanted(second, views, self.ends)
-        reads = [n for n in _outside(wanted, self.ends) if n not in halves.tangents]
-        constants = halves.captured.constants
+        ends = tensors_among(halves.gradients)
+        wanted = _wanted(second, views, ends)
+        there = {*halves.tangents, *halves.captured.constants}
+        reads = [n for n in _outside(wanted, ends) if n not in there]
         self.copied = [n for n in reads if n in halves.changed]
-        self.saved = [n for n in reads if n not in halves.changed and n not in constants]
+        self.saved = [n for n in reads if n not in halves.changed]
         self.second = list(_tidied(wanted, {*reads, *halves.tangents}))
         replayed = {line.replays for line in second}
         self.states = [n for n in _recorded(first) if n in replayed]
-        self.second_rng = bool(_recorded(second) or replayed - {None})
+        self.second_rng = bool(replayed.union(_recorded(second)) - {None})
 
     def source(self) -> str:
         halves = self.halves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -19,3 +19,9 @@ def run_call(call: TorchCall, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     result = call.target(*args, **kwargs)
     results = result if call.unpack else [result]
     return {n: t for n, t in zip(call.outs, results, strict=False) if n is not None}
+
+
+def run_calls(calls: Iterable[TorchCall], tensors: dict[str, Tensor]) -> None:
+    """Run calls one after another, and put what they make beside what they read."""
+    for call in calls:
+        tensors |= run_call(call, tensors)

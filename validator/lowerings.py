@@ -69,24 +69,25 @@ def plan_of_halves(captured: Captured, plan: Plan) -> Plan:
     graph, tables = captured.graph, captured.graph.tables
     codes = plan.codes(graph)
     ops = tables.op_of[codes[codes >= 0]].tolist()
-    begins = {captured.value_of[r.tensor] for r in captured.residents if r.kind == "tangent"}
-    reads = [begins.intersection(op.implementations[0].reads) for op in graph.ops]
-    border = next((at for at, op in enumerate(ops) if reads[op]), len(ops))
-    ends = [captured.value_of[name] for name in (captured.loss, *captured.updates.values())]
-    late = sorted(_needed(captured, ends) - set(ops[:border]))
+    begins = {value for value, kind in captured.kinds.items() if kind == "tangent"}
+    reads = [op.implementations[0].reads for op in graph.ops]
+    border = next((at for at, op in enumerate(ops) if begins.intersection(reads[op])), len(ops))
+    needed = _needed(captured, (captured.loss, *captured.updates.values()))
+    late = sorted(needed - set(ops[:border]))
     rest = ops[border:]
     for op in late:
         if op in rest:
             rest.remove(op)
-    names = [graph.ops[op].name for op in (*ops[:border], *late)]
-    names += [BORDER, *(graph.ops[op].name for op in rest)]
-    return Plan([Compute(name) for name in names], graph.name, plan.strategy, plan.budget_bytes)
+    computes = [*(Compute(op.name) for op in graph.ops), Compute(BORDER)]
+    order = [*ops[:border], *late, len(graph.ops), *rest]
+    return Plan([computes[i] for i in order], graph.name, plan.strategy, plan.budget_bytes)
 
 
-def _needed(captured: Captured, values: Iterable[str]) -> set[int]:
-    """The ops that values are made by, and those before them."""
+def _needed(captured: Captured, tensors: Iterable[str]) -> set[int]:
+    """The ops that tensors are made by, and those before them."""
     graph, tables = captured.graph, captured.graph.tables
     found: set[int] = set()
+    values = (captured.value_of[name] for name in tensors)
     ahead = [int(tables.writer[graph.value_index[value]]) for value in values]
     while ahead:
         op = ahead.pop()

@@ -229,9 +229,7 @@ def _segments(module: nn.Module, how: CheckpointedRun) -> Iterator[tuple[str, ..
         chosen = [(name, module.get_submodule(name)) for name in how.modules]
         wrap = partial(_whole, policy=policy)
     else:
-        chosen = _rows(module) or [
-            (n, m) for n, m in module.named_children() if any(m.parameters())
-        ]
+        chosen = _rows(module) or _with_parameters(module)
         wrap = partial(_checkpointed, segments=how.segments, policy=policy)
     for _, each in chosen:
         each.forward = wrap(each)
@@ -267,6 +265,10 @@ def _rows(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
     if type(module) is nn.ModuleList and len(module) >= _FEWEST:
         return children
     return [found for name, child in children for found in _rows(child, name)]
+
+
+def _with_parameters(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(name, child) for name, child in module.named_children() if any(child.parameters())]
 
 
 def _whole(module: nn.Module, policy: Policy | None) -> Callable[..., Any]:

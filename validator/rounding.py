@@ -106,21 +106,26 @@ class Judge:
         alone = self._compared_alone(program)
         double = self._in_double(program)
         worst = max(alone, key=_closeness)
-        lossy = [a.error for a in alone if Kind.LOSSY in kinds_of(a.implementation)]
+        compared = double.comparison
+        lossy = [
+            a.error
+            for a in alone
+            if a.error is not None and Kind.LOSSY in kinds_of(a.implementation)
+        ]
         wrong = [f"{_name(a)} alone: {a.reason}" for a in alone if a.reason is not None]
-        if double.comparison is None:  # then the default implementations are all there is
-            wrong += [] if self._wrong_default is None else [self._wrong_default]
-        elif double.comparison.reason is not None:
-            wrong.append(f"in float64, {double.comparison.reason}")
+        if compared is None:  # then the default implementations are all there is
+            wrong += filter(None, [self._wrong_default])
+        elif compared.reason is not None:
+            wrong.append(f"in float64, {compared.reason}")
         return Rounding(
-            float64_error=None if double.comparison is None else double.comparison.max_error,
+            float64_error=compared and compared.max_error,
             float64_reason=double.reason,
             float64_reference=double.reference,
             alone_count=len(alone),
             alone_error=worst.error,
             alone_tolerance=worst.tolerance,
             alone_worst=_name(worst),
-            lossy_error=max((error for error in lossy if error is not None), default=None),
+            lossy_error=max(lossy, default=None),
             reason="; ".join(wrong[:2]) or None,
         )
 

@@ -9,7 +9,7 @@ from rematbench.graphs.ir import Phase
 from rematbench.graphs.plan import Compute, program_order
 from rematbench.tracing.captured import Captured
 from rematbench.validator.execute import Bench
-from rematbench.validator.interpret import run_call
+from rematbench.validator.interpret import run_calls
 
 DENSE = 0.95  # above it, no sparse encoding is worth its trouble
 
@@ -25,30 +25,23 @@ def densities(captured: Captured, device: str, seed: int = 0) -> dict[str, float
     """
     bench = Bench(captured, device, seed)
     graph = captured.graph
-    tensors = {
-        r.tensor: tensor for r, tensor in zip(captured.residents, bench.residents, strict=True)
-    }
+    names = (resident.tensor for resident in captured.residents)
+    tensors = dict(zip(names, bench.residents, strict=True))
     found: dict[str, float] = {}
     torch.manual_seed(seed + 1)
     with torch.no_grad():
-        for call in captured.prologue:
-            tensors |= run_call(call, tensors)
+        run_calls(captured.prologue, tensors)
         for statement in program_order(graph).statements:
             if not isinstance(statement, Compute):
-                gone = [n for n in tensors if captured.value_of[n] == statement.value]
-                for name in gone:
-                    del tensors[name]
+                gone = statement.value
+                tensors = {n: t for n, t in tensors.items() if captured.value_of[n] != gone}
                 continue
             op = graph.ops[graph.op_index[statement.op]]
             if op.phase is not Phase.FORWARD:
                 break
-            for call in captured.code[op.name]["default"]:
-                tensors |= run_call(call, tensors)
-            for value in op.writes:
-                density = _density(tensors.get(value))
-                if density < DENSE:
-                    found[value] = density
-    return found
+            run_calls(captured.code[op.name]["default"], tensors)
+            found |= {value: _density(tensors.get(value)) for value in op.writes}
+    return {value: density for value, density in found.items() if density < DENSE}
 
 
 def _density(tensor: Tensor | None) -> float:

@@ -57,19 +57,19 @@ def adapt(where: str, module: nn.Module, rank: int) -> None:
     module.requires_grad_(False)
     scores = getattr(module, "get_output_embeddings", lambda: None)()
     found = [
-        (parent, name, child)
+        (parent, name, child, features)
         for parent in module.modules()
         for name, child in parent.named_children()
-        if child is not scores and _features(child) is not None
+        if child is not scores and (features := _features(child))
     ]
     if not found:
         raise ConfigError(
             f"{where} model.options.lora={rank}: the model has no linear layers to adapt"
         )
     adapters: dict[nn.Module, Adapted] = {}  # a layer that is used twice has one
-    for parent, name, child in found:
+    for parent, name, child, features in found:
         if child not in adapters:
-            adapters[child] = Adapted(child, *(_features(child) or (0, 0)), rank)
+            adapters[child] = Adapted(child, *features, rank)
         setattr(parent, name, adapters[child])
 
 

@@ -160,13 +160,12 @@ def make_library_model(given: Mapping[str, Any]) -> Workload:
     options = dict(model["options"])
     autocast, rank = options.pop("autocast", None), options.pop("lora", None)
     where = f"model={model['name']}"
-    for key in _LOADS.intersection(options):
-        if options[key]:
-            raise ConfigError(
-                f"{where} model.options.{key}={options[key]}: it would load trained weights, which "
-                "no plan depends on; leave it out (to train from them, use model=python)"
-            )
-    if autocast is not None and autocast not in AUTOCAST:
+    for key in filter(options.get, _LOADS):
+        raise ConfigError(
+            f"{where} model.options.{key}={options[key]}: it would load trained weights, which "
+            "no plan depends on; leave it out (to train from them, use model=python)"
+        )
+    if autocast not in (None, *AUTOCAST):
         raise ConfigError(
             f"{where} model.options.autocast={autocast}: give one of {', '.join(AUTOCAST)}, or null"
         )
@@ -181,20 +180,7 @@ def make_library_model(given: Mapping[str, Any]) -> Workload:
         dtype=getattr(torch, model.get("dtype") or model.get("own_dtype") or "", None),
         options=options,
     )
-    import_library(where, model["kind"])
-    maker = _maker(model["kind"])
-    try:
-        made = maker(asked)
-    except RematbenchError:
-        raise
-    except Exception as error:  # a library looks at its options where it uses them
-        if is_out_of_memory(error):
-            raise
-        chosen = given.get("options") or {}
-        shown = ", ".join(f"{key}={value}" for key, value in chosen.items()) or "as published"
-        raise ConfigError(
-            f"{where}: {asked.what} cannot be made with model.options {shown}: {accuse(error)}"
-        ) from error
+    made = _made(model["kind"], asked, given.get("options") or {})
     if rank is not None:
         from rematbench.zoo.adapters import adapt
 
@@ -217,10 +203,22 @@ def _what(where: str, model: Mapping[str, Any]) -> str:
     return str(model[key])
 
 
-def _maker(library: str) -> Callable[[Asked], Workload]:
-    module = importlib.import_module(f"rematbench.zoo.{library}_models")
-    found: Callable[[Asked], Workload] = module.workload
-    return found
+def _made(library: str, asked: Asked, chosen: Mapping[str, Any]) -> Workload:
+    import_library(asked.where, library)
+    make: Callable[[Asked], Workload]
+    make = importlib.import_module(f"rematbench.zoo.{library}_models").workload
+    try:
+        return make(asked)
+    except RematbenchError:
+        raise
+    except Exception as error:  # a library looks at its options where it uses them
+        if is_out_of_memory(error):
+            raise
+        shown = ", ".join(f"{key}={value}" for key, value in chosen.items()) or "as published"
+        raise ConfigError(
+            f"{asked.where}: {asked.what} cannot be made with model.options {shown}: "
+            f"{accuse(error)}"
+        ) from error
 
 
 def _autocast(made: Workload, dtype: torch.dtype) -> Workload:

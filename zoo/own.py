@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -72,23 +73,22 @@ def call(where: str, make: Callable[..., Any], options: Mapping[str, Any]) -> An
     Raises:
         ConfigError: it does not take the options, or raises.
     """
-    try:
-        signature = inspect.signature(make)
-    except (TypeError, ValueError):  # of a built-in function, say
-        signature = None
-    try:
-        if signature is not None:
-            signature.bind(**options)
-    except TypeError as error:
-        assert signature is not None
-        accepted = ", ".join(k for k in signature.parameters if k not in ("name", "options"))
-        raise ConfigError(f"{where}: {error}; its options are: {accepted or 'none'}") from error
+    with suppress(TypeError, ValueError):  # a built-in function has no signature, say
+        _check_options(where, inspect.signature(make), options)
     try:
         return make(**options)
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error) or (isinstance(error, ConfigError) and not own_place(error)):
             raise
         raise ConfigError(f"{where} raised {accuse(error)}") from error
+
+
+def _check_options(where: str, signature: inspect.Signature, options: Mapping[str, Any]) -> None:
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        accepted = ", ".join(k for k in signature.parameters if k not in ("name", "options"))
+        raise ConfigError(f"{where}: {error}; its options are: {accepted or 'none'}") from error
 
 
 def _find(where: str, target: str) -> Callable[..., Any]:

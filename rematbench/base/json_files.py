@@ -8,12 +8,27 @@ import math
 import os
 import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rematbench.base.errors import ConfigError, RematbenchError, UnwritableError
 
 _NOT_TEXT = "not text (UTF-8); give a JSON file, plain or gzip"
+
+
+@contextmanager
+def readable(path: Path, error: type[RematbenchError]) -> Iterator[None]:
+    """What goes wrong inside while a file is read, plain or gzip, becomes an ``error``."""
+    try:
+        yield
+    except gzip.BadGzipFile as fault:
+        raise error(f"{path}: damaged gzip ({fault}); write the file again") from None
+    except (EOFError, zlib.error) as fault:
+        raise error(f"{path}: damaged or truncated gzip ({fault}); write it again") from None
+    except OSError as fault:
+        raise error(f"{path}: cannot be read ({fault.strerror or fault}); check the path") from None
 
 
 def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> Any:
@@ -25,20 +40,15 @@ def read_json(path: str | Path, error: type[RematbenchError] = ConfigError) -> A
     """
     path = Path(path)
     try:
-        raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
+        with readable(path, error):
+            raw = path.read_bytes()
+            if raw[:2] == b"\x1f\x8b":
+                raw = gzip.decompress(raw)
         # json.loads would guess UTF-16 or UTF-32 from zeros, which binary files begin with, too.
         text = raw.decode("utf-8-sig")
         if "\0" in text:
             raise error(f"{path}: {_NOT_TEXT}")
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_reject)
-    except OSError as fault:
-        if isinstance(fault, gzip.BadGzipFile):
-            raise error(f"{path}: damaged gzip ({fault}); write the file again") from None
-        raise error(f"{path}: cannot be read ({fault.strerror or fault}); check the path") from None
-    except (EOFError, zlib.error) as fault:
-        raise error(f"{path}: damaged or truncated gzip ({fault}); write it again") from None
     except json.JSONDecodeError as fault:
         where = f"line {fault.lineno}, column {fault.colno}"
         if fault.msg == "Extra data":

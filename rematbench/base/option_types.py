@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from rematbench.base.checks import did_you_mean
@@ -11,6 +12,7 @@ from rematbench.base.errors import ConfigError
 from rematbench.base.options import Option
 
 _SEQUENCES = ("list", "tuple", "Sequence")
+_TYPES = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": NoneType}
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -75,14 +77,9 @@ def _is(value: Any, kind: ast.expr) -> bool:
             return isinstance(value, (list, str) if name == "Sequence" else list)
         return True
     name = ast.unparse(kind).rpartition(".")[2]
-    if name == "None":
-        return value is None
-    if name in ("int", "float"):
-        types = (int,) if name == "int" else (int, float)
-        return isinstance(value, types) and not isinstance(value, bool)
-    if name in ("bool", "str"):
-        return type(value).__name__ == name
-    return name not in _WORDS and value is not None and not isinstance(value, (int, float, str))
+    if name in _TYPES:
+        return isinstance(value, _TYPES[name]) and isinstance(value, bool) == (name == "bool")
+    return not isinstance(value, (int, float, str, NoneType))
 
 
 def _literals(kind: ast.expr) -> list[Any]:

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,29 +68,28 @@ def _read(module: str, name: str) -> tuple[Option, ...]:
     source = _source(module)
     node = source.class_of(name)
     if node is None:
-        elsewhere = source.imported(name)
-        if elsewhere is None:
-            raise _Unclear
-        return _read(*elsewhere)
+        return _read(*source.imported(name))
     found: dict[str, Option] = {}
     for base in node.bases:
         if not isinstance(base, ast.Name):
             raise _Unclear
         found |= {option.name: option for option in _read(module, base.id)}
-    docs = _attribute_docs(ast.get_docstring(node) or "")
-    if not any(_is_dataclass(each) for each in node.decorator_list):
-        if any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body):
-            raise _Unclear
-        return tuple(found.values())
-    for field in node.body:
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        option = field.target.id
-        if "ClassVar" in ast.dump(field.annotation) or field.value is None:
-            continue
-        kind = source.resolved(field.annotation)
-        found[option] = Option(option, kind, source.value(field.value), docs.get(option, ""))
+    if any(_is_dataclass(each) for each in node.decorator_list):
+        found |= {option.name: option for option in _fields(source, node)}
+    elif any(getattr(each, "name", "") == "__init__" for each in node.body):
+        raise _Unclear
     return tuple(found.values())
+
+
+def _fields(source: _Source, node: ast.ClassDef) -> Iterator[Option]:
+    """The fields of a dataclass that have a default."""
+    docs = _attribute_docs(ast.get_docstring(node) or "")
+    for field in node.body:
+        match field:
+            case ast.AnnAssign(ast.Name(name), annotation, ast.expr() as value):
+                if "ClassVar" not in ast.dump(annotation):
+                    kind = source.resolved(annotation)
+                    yield Option(name, kind, source.value(value), docs.get(name, ""))
 
 
 def _is_dataclass(decorator: ast.expr) -> bool:
@@ -167,14 +166,18 @@ class _Source:
             node = nodes[0]
         return node if isinstance(node, ast.ClassDef) else None
 
-    def imported(self, name: str) -> tuple[str, str] | None:
-        """Where a name is imported from: module and name there."""
+    def imported(self, name: str) -> tuple[str, str]:
+        """Where a name is imported from: module and name there.
+
+        Raises:
+            _Unclear: nothing imports it by name.
+        """
         for each in self._body:
             if isinstance(each, ast.ImportFrom) and each.module:
                 for alias in each.names:
                     if (alias.asname or alias.name) == name:
                         return self._absolute(each), alias.name
-        return None
+        raise _Unclear
 
     def _absolute(self, statement: ast.ImportFrom) -> str:
         assert statement.module is not None
@@ -191,10 +194,10 @@ class _Source:
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
                 assert isinstance(each, ast.Assign)
                 return self, each.value
-        elsewhere = self.imported(name)
-        if elsewhere is None or elsewhere[0] in sys.stdlib_module_names:
+        module, original = self.imported(name)
+        if module in sys.stdlib_module_names:
             raise _Unclear
-        return _source(elsewhere[0])._assigned(elsewhere[1])
+        return _source(module)._assigned(original)
 
     def value(self, node: ast.expr) -> Any:
         """A default's value.

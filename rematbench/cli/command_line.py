@@ -113,19 +113,26 @@ def _takes_value(action: argparse.Action | None, following: str) -> bool:
     return True
 
 
-def _override(parser: OverridesParser, word: str) -> Override:
+def _check_word(word: str) -> None:
+    """Refuse what is no KEY=VALUE (nor ~KEY), or leads out of ``conf``."""
     key, equals, value = word.partition("=")
-    if not equals and not word.startswith("~"):
-        where = [group for group in _OF_JOBS if word in choices_of(group)]
-        near = f"{where[0]}={word}" if where else "model=vgg16"
-        raise ConfigError(f"{word}: give KEY=VALUE, such as {near}")
-    if equals and not value and not key.startswith("hydra."):
+    if not equals:
+        if word.startswith("~"):
+            return
+        near = (f"{group}={word}" for group in _OF_JOBS if word in choices_of(group))
+        raise ConfigError(f"{word}: give KEY=VALUE, such as {next(near, 'model=vgg16')}")
+    if not value and not key.startswith("hydra."):
         raise ConfigError(f"{word} has no value; give one, or null")
-    if equals and not key.strip("+~"):
+    if not key.strip("+~"):
         raise ConfigError(f"{word}: the key is missing; give KEY=VALUE")
     group = key.strip("+~").partition("@")[0]
     if group in (*_OF_JOBS, "experiment") and _leads_out(value):
         raise ConfigError(f"{word}: leads out of conf/{group}; give one of its names (--help)")
+
+
+def _override(parser: OverridesParser, word: str) -> Override:
+    _check_word(word)
+    key, _, value = word.partition("=")
     if value and not _STRUCTURE.search(value):
         parts = [_expanded(part) for part in value.split(",")]
         plain = "(" not in value or not _reads(parser, word)

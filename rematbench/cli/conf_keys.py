@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
 from rematbench.conf.published import SIZES
+
+_REST = r"([^#]*?)\s*(?:#\s*(.*))?$"  # what follows a key or a dash, and a comment
 
 
 def shown(value: Any) -> str:
@@ -65,31 +68,39 @@ def group_keys(group: str, name: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def chosen_groups(text: str) -> list[tuple[str, str]]:
-    """Which choices of groups a file's ``defaults`` make."""
-    section = re.search(r"^defaults:.*\n((?:  .*\n)+)", text, re.MULTILINE)
-    found = re.findall(r"^  - (?:override )?(\w+): (\S+)", section[1] if section else "", re.M)
-    return [(group, value) for group, value in found]
+def conf_texts(config: str) -> list[str]:
+    """A command's file in ``conf``, and that of the jobs where it builds on them."""
+    text = conf_text(f"{config}.yaml")
+    return [text, conf_text("job.yaml")] if "  - job\n" in text else [text]
+
+
+def chosen_groups(texts: Sequence[str]) -> dict[str, str]:
+    """Which choices of groups the ``defaults`` of files make, the first file's before others'."""
+    found: dict[str, str] = {}
+    for text in reversed(texts):
+        section = re.search(r"^defaults:.*\n((?:  .*\n)+)", text, re.MULTILINE)
+        found |= re.findall(r"^  - (?:override )?(\w+): (\S+)", section[1] if section else "", re.M)
+    return found
+
+
+def assignments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Key and value of the words of a command line that are KEY=VALUE."""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            yield key, value
 
 
 def read_keys(text: str) -> list[tuple[str, str, str]]:
     """The top-level keys of a configuration file: key, default, and what its comments say."""
     keys: list[list[str]] = []
     for line in text.splitlines():
-        found = re.match(r"(\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$", line)
-        if found:
-            keys.append([found[1], found[2], found[3] or ""])
-            continue
-        below = re.match(r"  (\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$", line)
-        if keys and below and (not keys[-1][1] or "." in keys[-1][0]):  # a key of the last key's
-            parent = keys[-1][0].partition(".")[0]
-            if not keys[-1][1]:
-                keys.pop()
-            keys.append([f"{parent}.{below[1]}", below[2], below[3] or ""])
-            continue
-        inside = re.match(r"  (- )?([^#]*?)\s*(?:#\s*(.*))?$", line)
-        if keys and inside and line.startswith("  "):
-            _add(keys[-1], bool(inside[1]), inside[2], inside[3])
+        if found := re.match(rf"(\w+):\s*{_REST}", line):
+            keys.append([*found.groups("")])
+        elif _has_keys(keys) and (found := re.match(rf"  (\w+):\s*{_REST}", line)):
+            keys.append([f"{_parent(keys)}.{found[1]}", *found.groups("")[1:]])
+        elif keys and (found := re.match(rf"  (- )?{_REST}", line)):
+            _add(keys[-1], *found.groups(""))
     hidden = ("defaults", "hydra")
     return [
         (key, value or "...", meaning)
@@ -98,7 +109,20 @@ def read_keys(text: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _add(key: list[str], item: bool, content: str, comment: str | None) -> None:
+def _has_keys(keys: list[list[str]]) -> bool:
+    """Is the last key one that has keys of its own, or one of these?"""
+    return bool(keys) and (not keys[-1][1] or "." in keys[-1][0])
+
+
+def _parent(keys: list[list[str]]) -> str:
+    """The key above the next one, which stands for it where it has no value."""
+    parent = keys[-1][0].partition(".")[0]
+    if not keys[-1][1]:
+        keys.pop()
+    return parent
+
+
+def _add(key: list[str], item: str, content: str, comment: str) -> None:
     """A line below a key: an item of its list, or more of its comment."""
     if item and (not key[1] or key[1].startswith("[")):
         key[1] = f"{key[1].rstrip(']')}{',' if key[1] else '['}{content}]"

@@ -167,19 +167,24 @@ def _told(row: Row) -> dict[str, Any]:
     }
 
 
+def _making(model: Mapping[str, Any]) -> tuple[str, str]:
+    """The function that makes a model, and the expression that does."""
+    own, cast = ["batch_size", "resolution"], ""
+    if model["kind"] in LIBRARIES:
+        own += ["config", "arch", "task", "size", "dtype"]
+    elif model.get("dtype"):
+        cast = f".cast(torch.{model['dtype']})"
+    options = dict(model.get("options") or {})
+    options |= {key: model[key] for key in own if model.get(key) is not None}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    if model["kind"] == "python":
+        return "make_python_model", f"make_python_model({model['target']!r}{given}){cast}"
+    return "make_model", f"make_model({model['name']!r}{given}){cast}"
+
+
 def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     """What to paste into a training script."""
-    model = settings.model | {"batch_size": row["batch_size"]}
-    options = dict(model.get("options") or {})
-    options |= {k: model[k] for k in ("batch_size", "resolution") if model.get(k) is not None}
-    if model["kind"] in LIBRARIES:
-        own = ("config", "arch", "task", "size", "dtype")
-        options |= {key: model[key] for key in own if model.get(key) is not None}
-    given = "".join(f", {key}={value!r}" for key, value in options.items())
-    cast = model["kind"] not in LIBRARIES and model.get("dtype")  # a library's model is made so
-    python = model["kind"] == "python"
-    make = "make_python_model" if python else "make_model"
-    name = model["target"] if python else model["name"]
+    make, workload = _making(settings.model | {"batch_size": row["batch_size"]})
     what = "ordinary training fits" if row["strategy"] == _ORDINARY else row["strategy"]
     # `apply` sees the step alone.
     budget = asked.budget - row["extra"].get("memory", {}).get("optimizer", 0)
@@ -198,7 +203,7 @@ device = {_device(settings)!r}  # the plan is of this device's trace
 torch.manual_seed({settings.seed})
 random.seed({settings.seed})
 np.random.seed({settings.seed % 2**32})
-workload = {make}({name!r}{given}){f".cast(torch.{model['dtype']})" if cast else ""}
+workload = {workload}
 model, loss = workload.module.to(device), workload.loss
 with torch.device(device):
     example = workload.make_batch()

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from rematbench.cli.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
+from rematbench.cli.conf_keys import (
+    assignments,
+    choices_of,
+    chosen_groups,
+    conf_texts,
+    group_keys,
+    read_keys,
+)
 
 _WIDTH = 100
 _INDENT = 30
@@ -171,7 +178,7 @@ def help_text(name: str, given: Sequence[str] = ()) -> str:
     if page.config is None:
         parts.append(_section("Arguments", _table(page.arguments)))
     else:
-        parts += _keys(page, dict(_assignments(given)))
+        parts += _keys(page, dict(assignments(given)))
     parts.append(_section("Examples", [f"  {name} {line}" for line in page.examples]))
     parts.append(_section("More", _table(_more(name, page))))
     return "\n\n".join(parts)
@@ -204,20 +211,11 @@ def _table(rows: Iterable[tuple[str, str]]) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _assignments(given: Sequence[str]) -> Iterable[tuple[str, str]]:
-    for word in given:
-        key, equals, value = word.partition("=")
-        if equals:
-            yield key, value
-
-
 def _keys(page: Help, chosen: dict[str, str]) -> list[str]:
     """The choices, the keys, and the options of what is chosen."""
     assert page.config is not None
-    names = [page.config, "job"] if "strategy" in page.groups else [page.config]
-    texts = [conf_text(f"{name}.yaml") for name in dict.fromkeys(names)]
-    defaults = {key: value for text in reversed(texts) for key, value in chosen_groups(text)}
-    parts = [_section("Choices", _table(_choices(page.groups, defaults)))]
+    texts = conf_texts(page.config)
+    parts = [_section("Choices", _table(_choices(page.groups, chosen_groups(texts))))]
     keys: dict[str, tuple[str, str]] = {}
     for text in texts:
         for key, default, meaning in read_keys(text):
@@ -227,7 +225,7 @@ def _keys(page: Help, chosen: dict[str, str]) -> list[str]:
     parts.append(_section("Keys, with their defaults", _table(keys.values())))
     for group in ("model", "strategy"):
         if group in page.groups and group in chosen:
-            parts += [*(_about(chosen[group]) if group == "strategy" else ())]
+            parts += _about(chosen[group]) if group == "strategy" else ()
             parts.append(_options(group, chosen[group]))
     return parts
 

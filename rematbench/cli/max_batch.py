@@ -125,7 +125,7 @@ def equation_11(asked: Question, probes: Mapping[int, Probe]) -> int | None:
         The estimate, or None where batches of 1 and 2 were not tried, 1 does not fit, or the
         accounting is not Checkmate's.
     """
-    plain = asked.vary == "batch_size" and asked.least == asked.step == 1
+    plain = (asked.vary, asked.least, asked.step) == ("batch_size", 1, 1)
     if not plain or 2 not in probes or not probes[1].fits:
         return None
     one, two = probes[1].row, probes[2].row
@@ -134,9 +134,14 @@ def equation_11(asked: Question, probes: Mapping[int, Probe]) -> int | None:
     if one["extra"]["accounting"] != "checkmate":
         return None
     fixed = 2 * one["extra"]["resident_bytes"] - two["extra"]["resident_bytes"]
-    curve = [p for p in one["extra"].get("curve", []) if {"cost", "peak_bytes"} <= set(p)]
-    least = min(p["peak_bytes"] for p in [one, *curve] if p["cost"] <= limit * _ROUNDING)
+    least = _leanest(one, limit * _ROUNDING)
     return int((asked.memory - fixed) // (least - fixed)) if least > fixed else None
+
+
+def _leanest(row: Row, limit: float) -> int:
+    """The least peak of a job's plans that cost no more than a limit."""
+    curve = [p for p in row["extra"].get("curve", []) if {"cost", "peak_bytes"} <= set(p)]
+    return int(min(p["peak_bytes"] for p in [row, *curve] if p["cost"] <= limit))
 
 
 def line(asked: Question, probes: Mapping[int, Probe]) -> int | None:

@@ -14,7 +14,14 @@ from yaml import MarkedYAMLError, YAMLError
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import BudgetError, tell_os_error
 from rematbench.base.origin import one_line as one_line, printable
-from rematbench.cli.conf_keys import choices_of, chosen_groups, conf_text, group_keys, read_keys
+from rematbench.cli.conf_keys import (
+    assignments,
+    choices_of,
+    chosen_groups,
+    conf_texts,
+    group_keys,
+    read_keys,
+)
 from rematbench.graphs.budget import Budget, parse_budget
 from rematbench.jobs.settings import model_label
 from rematbench.rows.provenance import commit, now, versions
@@ -77,14 +84,8 @@ def explain(error: BaseException, config: str = "config", overrides: Sequence[st
         return f"{error.full_key} is missing; give {error.full_key}=..."
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return tell_os_error(error)
-    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
-        where = f"{error.problem_mark.name}:{error.problem_mark.line + 1}"
-        return printable(f"{where}: {error.problem}; give one YAML document")
     if isinstance(error, YAMLError | UnicodeDecodeError):
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        files = [frame.f_locals["full_path"] for frame in frames if "full_path" in frame.f_locals]
-        where = printable(files[-1]) if files else "a file of --config-dir"
-        return f"{where}: not YAML text in UTF-8 ({one_line(error)})"
+        return _bad_file(error)
     text = re.sub(r"^\w+ raised while resolving interpolation: ", "", one_line(error))
     key = re.match(r"Could not override '(?P<key>[^']+)'", text)
     if key:
@@ -100,13 +101,21 @@ def explain(error: BaseException, config: str = "config", overrides: Sequence[st
     return re.split(r" full_key: | See https:", text)[0]
 
 
+def _bad_file(error: YAMLError | UnicodeDecodeError) -> str:
+    """What to say of a file that is no YAML."""
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        where = f"{error.problem_mark.name}:{error.problem_mark.line + 1}"
+        return printable(f"{where}: {error.problem}; give one YAML document")
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    files = [frame.f_locals["full_path"] for frame in frames if "full_path" in frame.f_locals]
+    where = printable(files[-1]) if files else "a file of --config-dir"
+    return f"{where}: not YAML text in UTF-8 ({one_line(error)})"
+
+
 def unknown_key(key: str, config: str, overrides: Sequence[str]) -> str:
     """What to say of a key that there is not."""
-    texts = [conf_text(f"{config}.yaml")]
-    if "  - job\n" in texts[0]:
-        texts.append(conf_text("job.yaml"))
-    chosen = dict(pair for text in reversed(texts) for pair in chosen_groups(text))
-    chosen |= dict(word.split("=", 1) for word in overrides if "=" in word)
+    texts = conf_texts(config)
+    chosen = chosen_groups(texts) | dict(assignments(overrides))
     group = key.partition(".")[0]
     name = chosen.get(group, "")
     if "." in key and name in choices_of(group):

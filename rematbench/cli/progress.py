@@ -102,9 +102,8 @@ def read(folder: Path) -> Progress:
         own = next(reversed(begins), "")
     since = cells[begins.get(own, 0) :]
     # Lines of another length are cut off: still being written.
-    jobs = {each[0]: each for each in since if len(each) == 6 and each[5] in (own, "")}
+    jobs = {each[0]: each for each in since if each[5:] in ([own], [""])}
     ran = [float(began) for _, _, cached, began, *_ in jobs.values() if cached == "0"]
-    pace = (time() - min(ran)) / len(ran) if ran else None
     total = int(cells[begins[own]][2]) if own in begins else 0
-    left = None if pace is None else pace * (total - len(jobs))
+    left = (time() - min(ran)) / len(ran) * (total - len(jobs)) if ran else None
     return Progress(len(jobs), total, left)

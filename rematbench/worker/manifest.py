@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.machinery import PathFinder
@@ -84,13 +84,15 @@ class Manifest:
 
     def holds(self) -> bool:
         """Is all still as it was, here?"""
-        return (
-            (self.folder is None or self.folder == os.getcwd())
-            and all(installed_version(name) == known for name, known in self.packages.items())
-            and all(_hash(path) == known for path, known in self.files.items())
-            and all(_hash_of_input(path) == known for path, known in self.read.items())
-            and all(_hash_of_variable(name) == known for name, known in self.variables.items())
-            and all(_hash_of_module(name) == known for name, known in self.modules.items())
+        looks: tuple[tuple[Callable[[str], str | None], Mapping[str, str | None]], ...] = (
+            (installed_version, self.packages),
+            (_hash, self.files),
+            (_hash_of_input, self.read),
+            (_hash_of_variable, self.variables),
+            (_hash_of_module, self.modules),
+        )
+        return (self.folder is None or self.folder == os.getcwd()) and all(
+            look(name) == known for look, table in looks for name, known in table.items()
         )
 
 
@@ -103,14 +105,8 @@ def loaded(names: Iterable[str]) -> Loaded:
     own = {HOUSE, *(name.partition(".")[0] for name in names)}
     modules: dict[str, str] = {}
     tops = set()
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        name = spec.name if name == "__main__" and spec is not None else name
-        file, top = getattr(module, "__file__", None), name.partition(".")[0]
-        if not isinstance(file, str) or name.startswith("__"):  # Python's and pip's own names
-            continue
-        if is_card(name):
-            continue
+    for name, file in _loaded_files():
+        top = name.partition(".")[0]
         # What an installed package calls a module's file need not be one (torch.ops).
         home = getattr(sys.modules.get(top), "__file__", None) or file
         installed = is_installed_file(home)
@@ -121,6 +117,16 @@ def loaded(names: Iterable[str]) -> Loaded:
     known = _distributions()
     packages = {package for top in tops for package in known.get(top, ())}
     return Loaded(modules, sorted(packages))
+
+
+def _loaded_files() -> Iterator[tuple[str, str]]:
+    """The modules that are loaded, and their files, without Python's and pip's own names."""
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        name = spec.name if name == "__main__" and spec is not None else name
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not name.startswith("__") and not is_card(name):
+            yield name, file
 
 
 def manifest(of: Loaded, began: int) -> Manifest | None:

@@ -166,16 +166,15 @@ class Watch:
         seen = self._now
         if seen is None:
             return
-        if event == "open":
+        path = None
+        if event == "open" and _reads(args[1], args[2]):
             path = _path(args[0])
-            if path is not None and _reads(args[1], args[2]) and _is_asked(sys._getframe(1)):
-                seen.files.add(path)
         elif event in _FOLDERS:
             path = _path("." if args[0] is None else args[0])
-            if path is not None and _is_asked(sys._getframe(1)):
-                seen.files.add(path)
         elif event in _OUTSIDE and (frame := _first_own(sys._getframe(1))):
             seen.outside.add(_told(_OUTSIDE[event], frame))
+        if path is not None and _is_asked(sys._getframe(1)):
+            seen.files.add(path)
 
 
 class _Listening:

@@ -169,20 +169,11 @@ class Worker:
         """
         watch = Watch(process.pid, limits)
         while True:
-            try:
-                line = self._lines.get(timeout=PATROL)
-            except queue.Empty:
-                line = None  # nothing for a while
-                if process.poll() is not None and self._lines.empty():
-                    raise self._death(process) from None  # its own children may hold the pipe
+            line = self._next_line(process)
             if line is None or watch.is_due:
                 end = watch.end(self._witness.look())
                 if end is not None:
-                    process.kill()
-                    process.wait()
-                    if end.is_too_large and self._served:  # of earlier jobs' leftovers, perhaps
-                        return {"again": True}
-                    raise end
+                    return self._ended(process, end)
             if line is None:
                 continue
             if not line:
@@ -198,6 +189,23 @@ class Worker:
             self._phase = message["phase"]
             say(self._phase)
             watch.enter(self._phase)
+
+    def _next_line(self, process: subprocess.Popen[str]) -> str | None:
+        """What the worker says next: empty at the end of its output, None: nothing for a while."""
+        try:
+            return self._lines.get(timeout=PATROL)
+        except queue.Empty:
+            if process.poll() is not None and self._lines.empty():
+                raise self._death(process) from None  # its own children may hold the pipe
+            return None
+
+    def _ended(self, process: subprocess.Popen[str], end: Ended) -> Message:
+        """Stop the worker at a limit; what is too large for one that served may fit another."""
+        process.kill()
+        process.wait()
+        if end.is_too_large and self._served:  # of earlier jobs' leftovers, perhaps
+            return {"again": True}
+        raise end
 
     def _interrupted(self, process: subprocess.Popen[str], limits: Limits, say: Say) -> Message:
         """Ask an anytime planner for its best plan; any other worker is ended.

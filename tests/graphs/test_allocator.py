@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rematbench.graphs.allocator import Allocation, replay, replay_events
+from rematbench.graphs.allocator import (
+    _OFFSET,
+    _SEGMENT,
+    Allocation,
+    _allocate,
+    _new,
+    _release,
+    _with_room,
+    replay,
+)
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
@@ -17,8 +26,26 @@ KIB, MIB = 2**10, 2**20
 
 
 def played(*events: tuple[int, int]) -> tuple[list[list[int]], Allocation]:
-    places, found = replay_events(np.array(events, dtype=np.int64).reshape(-1, 2))
-    return places.tolist(), found
+    """Plays allocations (a handle, bytes) and frees (a handle, -1).
+
+    Returns:
+        Per event, the segment and the offset in it (-1 for none and for frees), and the totals.
+    """
+    blocks, totals = _new(4)
+    block = np.full(len(events), -1, dtype=np.int64)
+    size, places = dict[int, int](), []
+    for handle, wanted in events:
+        blocks = _with_room(blocks, 2, block)
+        places.append([-1, -1])
+        if wanted < 0:
+            _release(blocks, totals, block[handle], size[handle])
+            block[handle] = -1
+            continue
+        row = block[handle] = _allocate(blocks, totals, wanted)
+        size[handle] = wanted
+        if row >= 0:
+            places[-1] = [int(blocks[row, _SEGMENT]), int(blocks[row, _OFFSET])]
+    return places, Allocation(*totals[:4].tolist())
 
 
 @pytest.mark.parametrize(

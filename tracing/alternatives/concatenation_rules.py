@@ -22,8 +22,8 @@ from rematbench.tracing.alternatives.scene import (
     Extra,
     Offer,
     Scene,
-    contiguous,
     entries,
+    images,
     like,
     out_of,
     plain,
@@ -39,22 +39,18 @@ WAIT = 8
 def parts_of(scene: Scene) -> Iterator[tuple[str, Offer | Extra | Declined]]:
     """(name of the op that it is for, what is offered), all sums of the backward pass."""
     graph = scene.captured.graph
-    readers: dict[str, list[int]] = {}
-    for number, op in enumerate(graph.ops):
-        for value in op.reads:
-            readers.setdefault(value, []).append(number)
     for number, op in enumerate(graph.ops):
         call = scene.root(op.name)
         is_sum = call.target is aten.add.Tensor and all(isinstance(a, Ref) for a in call.args)
         if op.phase is not Phase.BACKWARD or not is_sum:
             continue
         for term in call.args:
-            after = _copied_after(scene, op, term.name, readers)
+            after = _copied_after(scene, op, term.name)
             if after is not None and number - graph.op_index[after] > WAIT:
                 yield from ((op.name, found) for found in _copied(scene, op, term, after))
 
 
-def _copied_after(scene: Scene, op: Op, name: str, readers: dict[str, list[int]]) -> str | None:
+def _copied_after(scene: Scene, op: Op, name: str) -> str | None:
     """The op that a copy of the tensor ``name`` follows; None where no copy helps.
 
     A copy helps where the tensor is at most half of its storage, and ``op`` the last to read that.
@@ -64,12 +60,12 @@ def _copied_after(scene: Scene, op: Op, name: str, readers: dict[str, list[int]]
     if value in scene.resident or value in graph.outputs or value not in scene.writer:
         return None
     terms = [a.name for a in scene.root(op.name).args if captured.value_of[a.name] == value]
-    *before, last = (graph.ops[number].name for number in readers[value])
-    if terms != [name] or last != op.name:
+    *_, before, last = scene.writer[value], *scene.readers[value]
+    if terms != [name] or last is not op:
         return None
     if 2 * entries(spec) * spec.dtype.itemsize > scene.bytes[value]:
         return None
-    return before[-1] if before else scene.writer[value].name
+    return before.name
 
 
 def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | Extra | Declined]:
@@ -100,6 +96,4 @@ def joined(scene: Scene, name: str) -> list[Ref] | None:
     parts, dim = (*made[1].args, 0)[:2]
     if dim not in (1, -3) or not all(isinstance(part, Ref) for part in parts):
         return None
-    specs = [scene.spec(part.name) for part in parts]
-    whole = all(len(s.shape) == 4 and contiguous(s) and entries(s) for s in specs)
-    return list(parts) if whole else None
+    return list(parts) if images(*(scene.spec(part.name) for part in parts)) else None

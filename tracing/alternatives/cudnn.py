@@ -26,8 +26,8 @@ from rematbench.tracing.alternatives.scene import (
     Found,
     Offer,
     Scene,
-    contiguous,
     entries,
+    images,
     one_out,
     out_of,
 )
@@ -109,32 +109,31 @@ def convolve(
     return y if b is None else y.add_(b.view(1, -1, 1, 1))
 
 
+def _workspaces(sizes: Sizes, geometry: Any) -> dict[int, int]:
+    """Bytes of workspace by plan; none where cuDNN has no plan for the convolution."""
+    try:
+        tf32 = torch.backends.cudnn.allow_tf32
+        graph, *_, plans = _graph(sizes, *(tuple(part) for part in geometry), tf32)
+        return {plan: graph.get_workspace_size_plan_at_index(plan) for plan in plans}
+    except Exception:  # it says so in many types
+        return {}
+
+
 def offers(scene: Scene, op: Op, call: TorchCall) -> Found:
     """cuDNN's plans for a forward convolution captured on CUDA."""
     if scene.captured.device != "cuda" or call.target is not aten.convolution.default:
         return
-    if not available():
-        return
     x, w, b, stride, padding, dilation, transposed, _, groups = call.args
     out = out_of(call)
-    if transposed or groups != 1 or out is None:
+    if transposed or groups != 1 or out is None or not available():
         return
-    specs = [scene.spec(name) for name in (x.name, w.name, out)]
-    if any(len(s.shape) != 4 or not entries(s) or not contiguous(s) for s in specs):
+    source, weight, result = map(scene.spec, (x.name, w.name, out))
+    if not images(source, weight, result) or source.dtype is not torch.float32:
         return
-    if specs[0].dtype is not torch.float32:
-        return
-    sizes = (specs[0].shape, specs[1].shape, specs[2].shape)
-    try:
-        tf32 = torch.backends.cudnn.allow_tf32
-        graph, *_, plans = _graph(sizes, tuple(stride), tuple(padding), tuple(dilation), tf32)
-        workspaces = {plan: graph.get_workspace_size_plan_at_index(plan) for plan in plans}
-    except Exception:  # cuDNN has no plan for this convolution, and says so in many types
-        return
-    flops = 2.0 * entries(specs[2]) * entries(specs[1]) / specs[1].shape[0]
+    geometry = (stride, padding, dilation)
+    flops = 2.0 * entries(result) * entries(weight) / weight.shape[0]
+    workspaces = _workspaces((source.shape, weight.shape, result.shape), geometry)
     for plan, workspace in workspaces.items():
-        root = one_out(
-            out, convolve, x, w, b, (stride, padding, dilation), list(specs[2].shape), plan
-        )
+        root = one_out(out, convolve, x, w, b, geometry, list(result.shape), plan)
         traits = ImplementationTraits(TOLERANCE, flops=flops, float64=False)
         yield Offer(f"conv:cudnn{plan}", root, traits, max(1, int(workspace)))

@@ -21,7 +21,7 @@ from rematbench.tracing.alternatives.scene import (
     entries,
     plain,
 )
-from rematbench.tracing.captured import Ref, TensorSpec, TorchCall, call_reads
+from rematbench.tracing.captured import Ref, TensorSpec, TorchCall, call_names, call_reads
 
 aten = torch.ops.aten
 
@@ -29,39 +29,33 @@ aten = torch.ops.aten
 HALF_TOLERANCE = 2e-3
 SMALLEST_BYTES = 1024
 
-# Backward ops that need a dense value and pass its error on no larger than it is. The others read
-# a mask, an output or a shape instead, or (cosine, division) blow the error up.
-_READERS = {
-    aten.convolution_backward.default,
-    aten.mm.default,
-    aten.bmm.default,
-    aten.mul.Tensor,
-    aten.native_batch_norm_backward.default,
-    aten.native_layer_norm_backward.default,
-    aten.silu_backward.default,
-    aten.gelu_backward.default,
-    aten.hardswish_backward.default,
+# Backward ops that need a dense value and pass its error on no larger than it is, and the positions
+# of the value among their arguments. Besides products, the second argument is what the op waited
+# for; statistics are small. The others read a mask, an output or a shape instead, or (cosine,
+# division) blow the error up.
+_PLACES = {
+    aten.convolution_backward.default: ([1],),
+    aten.mm.default: ([0], [1], [0, 1]),
+    aten.bmm.default: ([0], [1], [0, 1]),
+    aten.mul.Tensor: ([0], [1], [0, 1]),
+    aten.native_batch_norm_backward.default: ([1],),
+    aten.native_layer_norm_backward.default: ([1],),
+    aten.silu_backward.default: ([1],),
+    aten.gelu_backward.default: ([1],),
+    aten.hardswish_backward.default: ([1],),
 }
 
 
 def encodings_of(scene: Scene) -> Iterator[tuple[str, Offer | Extra | Declined]]:
     """(name of the op that it is for, what is offered), all values of the step."""
-    readers: dict[str, list[Op]] = {}
-    for op in scene.captured.graph.ops:
-        for value in op.reads:
-            readers.setdefault(value, []).append(op)
-    for value, found in readers.items():
+    for value, readers in scene.readers.items():
         if not _worthwhile(scene, value):
             continue
-        later = [op for op in found if op.phase is Phase.BACKWARD and _decodable(scene, op, value)]
-        before = [op for op in found if op.phase is Phase.FORWARD]
+        later = [op for op in readers if _decodable(scene, op, value)]
         if later:
-            after = before[-1] if before else scene.writer[value]
-            for item in _encode(scene, value, after):
-                yield after.name, item
-            for op in later:
-                for offer in _offers(scene, op, value):
-                    yield op.name, offer
+            yield from ((extra.after, extra) for extra in _encode(scene, value))
+        for op in later:
+            yield from ((op.name, offer) for offer in _offers(scene, op, value))
 
 
 def _worthwhile(scene: Scene, value: str) -> bool:
@@ -76,27 +70,22 @@ def _worthwhile(scene: Scene, value: str) -> bool:
 
 
 def _decodable(scene: Scene, op: Op, value: str) -> bool:
-    """Does the op's root call read the whole value as an argument, and nothing else of it?"""
+    """Does a backward op's root call read the whole value as an argument, nothing else of it?"""
     calls = scene.captured.code[op.name]["default"]
     call = calls[0]
-    places = [i for i, argument in enumerate(call.args) if argument == Ref(value)]
-    # Besides products, the second argument is what the op waited for; statistics are small.
-    if call.target not in _READERS or not places or (places != [1] and not _is_product(call)):
+    places = _places(call, value)
+    if op.phase is not Phase.BACKWARD or places not in _PLACES.get(call.target, ()):
         return False
     if call.target is aten.convolution_backward.default and call.args[10][0]:
         return False
     used = {ref for each in calls for ref in call_reads(each)}
     names = {ref for ref in used if scene.captured.value_of[ref] == value}
-    nested = {ref for a in call.args if not isinstance(a, Ref) for ref in _nested(a)}
-    return names == {value} and value not in nested
+    return names == {value} and call_names(call).count(value) == len(places)
 
 
-def _is_product(call: TorchCall) -> bool:
-    return call.target in (aten.mm.default, aten.bmm.default, aten.mul.Tensor)
-
-
-def _nested(argument: Any) -> set[str]:
-    return call_reads(TorchCall(print, (argument,), {}, (), False))
+def _places(call: TorchCall, value: str) -> list[int]:
+    """The positions of a value among a call's arguments."""
+    return [i for i, argument in enumerate(call.args) if argument == Ref(value)]
 
 
 def _available(scene: Scene, value: str) -> list[str]:
@@ -118,7 +107,10 @@ def _parts(scene: Scene, value: str, encoding: str) -> dict[str, TensorSpec]:
     return values | columns | {f"{value}_csr_starts": plain((rows,), torch.int32)}
 
 
-def _encode(scene: Scene, value: str, after: Op) -> Iterator[Extra]:
+def _encode(scene: Scene, value: str) -> Iterator[Extra]:
+    """The encodings of a value, each made once its last reader of the forward pass is done."""
+    before = (op for op in scene.readers[value] if op.phase is Phase.FORWARD)
+    *_, after = scene.writer[value], *before
     targets: dict[str, Callable[..., Any]] = {
         "fp16": encodings.to_half,
         "bitmap": encodings.to_bitmap,
@@ -139,7 +131,7 @@ def _encode(scene: Scene, value: str, after: Op) -> Iterator[Extra]:
 
 def _offers(scene: Scene, op: Op, value: str) -> Found:
     call = scene.root(op.name)
-    positions = [i for i, a in enumerate(call.args) if a == Ref(value)]
+    positions = _places(call, value)
     shape = list(scene.spec(value).shape)
     single = sum(_worthwhile(scene, v) and _decodable(scene, op, v) for v in op.reads) == 1
     for encoding in _available(scene, value):
@@ -152,10 +144,7 @@ def _offers(scene: Scene, op: Op, value: str) -> Found:
             call.outs,
             call.unpack,
         )
-        lossy = encoding == "fp16"
-        traits = ImplementationTraits(
-            HALF_TOLERANCE if lossy else 0.0,
-            runs_default=True,
-        )
-        name = f"{'lossy' if lossy else 'encoded'}:{encoding}"
+        kind, tolerance = ("lossy", HALF_TOLERANCE) if encoding == "fp16" else ("encoded", 0.0)
+        traits = ImplementationTraits(tolerance, runs_default=True)
+        name = f"{kind}:{encoding}"
         yield Offer(name if single else f"{name}:{value}", root, traits, scene.bytes[value])

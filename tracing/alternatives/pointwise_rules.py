@@ -19,6 +19,7 @@ from rematbench.tracing.alternatives.scene import (
     Scene,
     contiguous,
     entries,
+    images,
     inplace_offer,
     like,
     one_out,
@@ -56,10 +57,25 @@ def _layout(scene: Scene, call: TorchCall) -> str | None:
     return None
 
 
-def _planes(scene: Scene, call: TorchCall) -> int:
-    """Workspace of reading a mask plane by plane."""
+def _by_mask(
+    scene: Scene,
+    call: TorchCall,
+    packed: tuple[Extra, Ref],
+    target: Callable[..., Any],
+    *options: Any,
+) -> Found:
+    """The gradient by a packed mask (:func:`mask_op`), which is read plane by plane."""
+    reason = _layout(scene, call)
+    if reason is not None:
+        yield Declined("intermediate:bits", reason)
+        return
+    extra, mask = packed
+    yield extra
     out = out_of(call)
-    return 0 if out is None else 2 * bits.mask_bytes(entries(scene.spec(out)))
+    assert out is not None
+    planes = 2 * bits.mask_bytes(entries(scene.spec(out)))
+    root = like(call, target, call.args[0], mask, *options)
+    yield Offer("intermediate:bits", root, workspace_bytes=planes)
 
 
 def threshold_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -70,17 +86,8 @@ def threshold_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         return
     source = made[1].args[0]
     yield Offer("input", like(call, call.target, grad, source, threshold))
-    reason = _layout(scene, call)
-    if reason:
-        yield Declined("intermediate:bits", reason)
-        return
-    extra, mask = mask_op(scene, result.name, "bits", made[0], bits.pack_above, threshold)
-    yield extra
-    yield Offer(
-        "intermediate:bits",
-        like(call, bits.masked_backward, grad, mask),
-        workspace_bytes=_planes(scene, call),
-    )
+    packed = mask_op(scene, result.name, "bits", made[0], bits.pack_above, threshold)
+    yield from _by_mask(scene, call, packed, bits.masked_backward)
 
 
 def hardtanh_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -92,17 +99,8 @@ def hardtanh_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     result = out_of(made[1])
     assert result is not None
     yield Offer("output", like(call, call.target, grad, Ref(result), low, high))
-    reason = _layout(scene, call)
-    if reason:
-        yield Declined("intermediate:bits", reason)
-        return
-    extra, mask = mask_op(scene, result, "bits", made[0], bits.pack_inside, low, high)
-    yield extra
-    yield Offer(
-        "intermediate:bits",
-        like(call, bits.masked_backward, grad, mask),
-        workspace_bytes=_planes(scene, call),
-    )
+    packed = mask_op(scene, result, "bits", made[0], bits.pack_inside, low, high)
+    yield from _by_mask(scene, call, packed, bits.masked_backward)
 
 
 def leaky_relu_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
@@ -117,17 +115,8 @@ def leaky_relu_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         yield Offer("output", like(call, call.target, grad, Ref(result), slope, True))
     else:
         yield Declined("output", "a negative slope hides the input's sign; use a mask")
-    reason = _layout(scene, call)
-    if reason:
-        yield Declined("intermediate:bits", reason)
-        return
-    extra, mask = mask_op(scene, source.name, "positive", made[0], bits.pack_positive)
-    yield extra
-    yield Offer(
-        "intermediate:bits",
-        like(call, bits.leaky_backward, grad, mask, slope),
-        workspace_bytes=_planes(scene, call),
-    )
+    packed = mask_op(scene, source.name, "positive", made[0], bits.pack_positive)
+    yield from _by_mask(scene, call, packed, bits.leaky_backward, slope)
 
 
 def _smooth_backward(scene: Scene, kind: str, target: Any, call: TorchCall) -> Found:
@@ -182,13 +171,8 @@ def dropout_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         return
     reason = _layout(scene, call)
     if reason is None:
-        extra, packed = mask_op(scene, mask.name, "bits", made[0], bits.pack_mask)
-        yield extra
-        yield Offer(
-            "intermediate:bits",
-            like(call, bits.dropout_backward, grad, packed, scale),
-            workspace_bytes=_planes(scene, call),
-        )
+        packed = mask_op(scene, mask.name, "bits", made[0], bits.pack_mask)
+        yield from _by_mask(scene, call, packed, bits.dropout_backward, scale)
     forward = scene.spec(made[1].args[0].name)
     ours = scene.spec(grad.name)
     if not (contiguous(forward) and contiguous(ours)) or forward.dtype != ours.dtype:
@@ -249,7 +233,7 @@ def average_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     """Average-pool: the default asks for the input and only looks at its shape."""
     grad, source, *geometry = call.args
     spec = scene.spec(source.name)
-    if not contiguous(spec) or len(spec.shape) != 4 or not entries(spec):
+    if not images(spec):
         yield Declined("shape", "the pool's input is not a contiguous batch of images")
         return
     yield Offer("shape", like(call, pools.average_backward, grad, list(spec.shape), *geometry))

@@ -84,6 +84,11 @@ def contiguous(spec: TensorSpec) -> bool:
     return True
 
 
+def images(*specs: TensorSpec) -> bool:
+    """Are these contiguous batches of images, none of them empty?"""
+    return all(len(s.shape) == 4 and contiguous(s) and entries(s) for s in specs)
+
+
 def out_of(call: TorchCall) -> str | None:
     """A call's first output."""
     return call.outs[0] if call.outs else None
@@ -124,6 +129,15 @@ class Scene:
     def writer(self) -> dict[str, Op]:
         """The op that writes each value."""
         return {value: op for op in self.captured.graph.ops for value in op.writes}
+
+    @cached_property
+    def readers(self) -> dict[str, list[Op]]:
+        """The ops that read each value, in order."""
+        table: dict[str, list[Op]] = {}
+        for op in self.captured.graph.ops:
+            for value in op.reads:
+                table.setdefault(value, []).append(op)
+        return table
 
     @cached_property
     def resident(self) -> frozenset[str]:

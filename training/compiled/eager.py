@@ -27,22 +27,17 @@ Half = Callable[[list[Any]], Any]
 def shells(halves: Halves, programs: TwoPrograms) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward module for AOTAutograd."""
     fakes = halves.fakes
-    handed = [*(fakes[name] for name in programs.saved), *(fakes[n] for n in programs.copied)]
+
+    def ends(returned: Sequence[Any]) -> list[Any]:
+        return [fakes[end.name] if isinstance(end, Ref) else end for end in returned]
+
+    handed = [fakes[name] for name in (*programs.saved, *programs.copied)]
     handed += [fake_state(halves) for _ in programs.states]
-    results = [fakes[end.name] if isinstance(end, Ref) else end for end in halves.results]
-    forward = _shell(
-        [(name, fakes[name]) for name in halves.primals],
-        [*results, *handed],
-    )
-    names = [f"handed_{i}" for i in range(len(handed))]
-    backward = _shell(
-        [
-            *zip(names, handed, strict=True),
-            *((name, fakes[name]) for name in halves.tangents),
-        ],
-        [fakes[end.name] if isinstance(end, Ref) else end for end in halves.gradients],
-    )
-    return forward, backward
+    primals = [(name, fakes[name]) for name in halves.primals]
+    tangents = [(name, fakes[name]) for name in halves.tangents]
+    given = [(f"handed_{i}", fake) for i, fake in enumerate(handed)]
+    forward = _shell(primals, [*ends(halves.results), *handed])
+    return forward, _shell([*given, *tangents], ends(halves.gradients))
 
 
 def half_of_a_plan(*inputs: Any) -> Any:

@@ -149,23 +149,15 @@ def _storage_table(source: Resolved, semantics: Semantics, ops: Table, flat: lis
     """Views, the first tensor of each storage made from one, and the edges between different
     storages, each at its first op."""
     count = len(source.storages)
+    parents, children = _neighbours(source, semantics, ops, flat)
     views: list[list[int]] = [[] for _ in range(count)]
     made_from: list[dict[int, int]] = [{} for _ in range(count)]
-    parents: list[dict[int, None]] = [{} for _ in range(count)]
-    children: list[dict[int, None]] = [{} for _ in range(count)]
-    for number, op in enumerate(source.ops):
-        ops[number]["edges"] = len(flat)
-        made = [t for t in op.outputs if not semantics.root_dependencies or _is_root(source, t)]
-        for child in dict.fromkeys(source.tensors[t].storage for t in made):
-            for parent in dict.fromkeys(source.tensors[t].storage for t in op.arguments):
-                if parent != child and parent not in parents[child]:
-                    parents[child][parent] = children[parent][child] = None
-                    flat += [parent, child]
-        ops[number]["nedges"] = (len(flat) - ops[number]["edges"]) // 2
+    for op in source.ops:
+        read = {source.tensors[t].storage for t in op.arguments}
         for t in op.outputs:
             own = source.tensors[t].storage
             views[own].append(t)
-            for parent in {source.tensors[a].storage for a in op.arguments} - {own}:
+            for parent in read - {own}:
                 made_from[parent].setdefault(own, t)
     table = np.zeros(count, dtype=STORAGE)
     table["bytes"] = [storage.bytes for storage in source.storages]
@@ -180,6 +172,24 @@ def _storage_table(source: Resolved, semantics: Semantics, ops: Table, flat: lis
         table[number]["made"] = len(flat)
         flat += firsts.values()
     return table
+
+
+def _neighbours(
+    source: Resolved, semantics: Semantics, ops: Table, flat: list[int]
+) -> tuple[list[dict[int, None]], list[dict[int, None]]]:
+    """Parents and children of each storage; the edges of each op are added to ``flat``."""
+    parents: list[dict[int, None]] = [{} for _ in source.storages]
+    children: list[dict[int, None]] = [{} for _ in source.storages]
+    for number, op in enumerate(source.ops):
+        ops[number]["edges"] = len(flat)
+        made = [t for t in op.outputs if not semantics.root_dependencies or _is_root(source, t)]
+        for child in dict.fromkeys(source.tensors[t].storage for t in made):
+            for parent in dict.fromkeys(source.tensors[t].storage for t in op.arguments):
+                if parent != child and parent not in parents[child]:
+                    parents[child][parent] = children[parent][child] = None
+                    flat += [parent, child]
+        ops[number]["nedges"] = (len(flat) - ops[number]["edges"]) // 2
+    return parents, children
 
 
 def _is_root(source: Resolved, tensor: int) -> bool:

@@ -72,21 +72,37 @@ def forward_network(graph: Graph) -> Network:
     ops = [op for op in forward.reads if op not in constants]
     reads = {op: forward.reads[op] - kept for op in ops}
     entries = [op for op in ops if not reads[op]]
-    extra_source = len(residents) > 0 or len(entries) > 1
-    number = {op: i + extra_source for i, op in enumerate(ops)}
+    number = {op: i for i, op in enumerate(ops)}
     edges = [(number[int(graph.tables.writer[v])], number[op]) for op in ops for v in reads[op]]
-    if extra_source:
-        starts = [op for op in ops if len(residents) == 1 and forward.residents[op]]
-        edges += [(0, number[op]) for op in {*entries, *starts}]
-    sinks = set(number.values()) - {u for u, _ in edges}
-    outputs = [tuple(v for v in forward.outputs[op] if v not in kept) for op in ops]
-    values = [()] * extra_source + outputs + [()] * (len(sinks) > 1)
-    if len(sinks) > 1:
-        edges += [(sink, len(values) - 1) for sink in sorted(sinks)]
+    values = [tuple(v for v in forward.outputs[op] if v not in kept) for op in ops]
+    starts = {number[op] for op in entries}
+    if len(residents) == 1:
+        starts |= {number[op] for op in ops if forward.residents[op]}
+    edges, values = _with_ends(edges, values, starts if residents or len(entries) > 1 else None)
     size = graph.tables.value_bytes
     costs = tuple(int(size[list(written)].sum()) for written in values)
     kept_bytes = int(size[sorted(kept)].sum())
     return Network(costs, tuple(sorted(set(edges))), tuple(values), tuple(sorted(kept)), kept_bytes)
+
+
+def _with_ends(
+    edges: list[tuple[int, int]], values: list[tuple[int, ...]], starts: set[int] | None
+) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
+    """Edges and vertices with one source and one sink.
+
+    Args:
+        starts: vertices behind a source of its own; None: the network has its source.
+    """
+    own = range(len(values))
+    if starts is not None:
+        own = range(1, len(values) + 1)
+        edges = [(u + 1, v + 1) for u, v in edges] + [(0, v + 1) for v in starts]
+        values = [(), *values]
+    sinks = sorted({*own} - {u for u, _ in edges})
+    if len(sinks) > 1:
+        edges = edges + [(sink, len(values)) for sink in sinks]
+        values = [*values, ()]
+    return edges, values
 
 
 def _forward(graph: Graph) -> _Forward:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -202,6 +203,21 @@ class Published:
             for node, operator in enumerate(self.operator)
             if operator in _IN_PLACE
         }
+        self._node_columns(nodes, stages)
+        self.q = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
+        self.p = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
+        self.a: list[dict[int, list[int]]] = [{} for _ in range(stages + 1)]
+        chosen = {node: ways for node, ways in self.algorithms.items() if self._chooses(node)}
+        for k, (node, ways) in product(range(stages + 1), chosen.items()):
+            costs = (self.tables.cost[ways] / self._unit).tolist()
+            self.a[k][node] = [column(cost, integral=True) for cost in costs]
+        self.d = [
+            [column(integral=True) for _ in each.ways] if len(each.ways) > 1 else []
+            for each in self.backward
+        ]
+
+    def _node_columns(self, nodes: int, stages: int) -> None:
+        column = self.program.column
         self.r, self.s = (np.full((stages + 1, nodes), -1, dtype=np.int64) for _ in range(2))
         again = np.zeros(nodes)  # what computing a node again costs, if it has no algorithms
         for op, node in self.of_op.items():
@@ -210,18 +226,6 @@ class Published:
             self.r[k, node] = column(float(again[node]), integral=True)
         for place in np.ndindex(stages, nodes):  # s[k]: stored before backward op k
             self.s[place] = column(integral=True)
-        self.q = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
-        self.p = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
-        self.a: list[dict[int, list[int]]] = [{} for _ in range(stages + 1)]
-        for k in range(stages + 1):
-            for node, ways in self.algorithms.items():
-                if self._chooses(node):
-                    costs = (self.tables.cost[ways] / self._unit).tolist()
-                    self.a[k][node] = [column(cost, integral=True) for cost in costs]
-        self.d = [
-            [column(integral=True) for _ in each.ways] if len(each.ways) > 1 else []
-            for each in self.backward
-        ]
 
     def _cost(self, op: int) -> float:
         return float(self.tables.cost[int(self.tables.op_first[op])]) / self._unit

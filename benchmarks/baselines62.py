@@ -28,7 +28,7 @@ from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.structure import articulation_points, forward_ops
+from rematbench.graphs.structure import articulation_points, forward_ops, read_bytes
 from rematbench.jobs.accounting import account
 from rematbench.report.tables import geometric_mean
 from rematbench.strategies.anytime.planner import Anytime
@@ -104,11 +104,8 @@ def checkpoint_sets(graph: Graph, strategy: str) -> list[tuple[int, ...]]:
     candidates = find(graph)
     if strategy.endswith("sqrt"):
         return [tuple(every_sqrt(candidates).tolist())]
-    ops, tables = forward_ops(graph), graph.tables
-    read = np.zeros(len(graph.values), dtype=bool)
-    read[tables.reads.items] = True
-    size = [sum(tables.value_bytes[v] for v in tables.writes[op] if read[v]) for op in ops]
-    bytes_of, allowed = np.array(size, dtype=np.int64), np.isin(ops, candidates)
+    ops = forward_ops(graph)
+    bytes_of, allowed = read_bytes(graph)[ops], np.isin(ops, candidates)
     sweep = segment_sizes(bytes_of, MOST)
     return list(dict.fromkeys(tuple(ops[greedy(bytes_of, allowed, b)].tolist()) for b in sweep))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from rematbench import costmodel
 from rematbench.graphs.builders.synthetic import with_backward
-from rematbench.graphs.coarsen import coarsen
-from rematbench.graphs.ir import Graph, Op, Phase
+from rematbench.graphs.ir import Graph, Op, Phase, Value
 from rematbench.jobs.accounting import account
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.costless import costless_parameters
@@ -18,6 +17,7 @@ from rematbench.zoo import make_model
 
 IN_PLACE = ("relu", "native_dropout", "_log_softmax", "sigmoid")
 """Ops that are one layer with what they read."""
+COUNTER_BYTES = 64
 
 
 def captured(name: str, **options: Any) -> Captured:
@@ -43,7 +43,8 @@ def layers(name: str, *, merged: bool = False, **options: Any) -> Graph:
         merged: an activation is part of the layer before it.
     """
     graph = account("activations", in_flops(name, **options))
-    whole = [op for op in coarsen(graph).graph.ops if op.phase is Phase.FORWARD]
+    known = {value.name: value for value in graph.values}
+    whole = [op for op in graph.ops if op.phase is Phase.FORWARD and not _counts(op, known)]
     needed = {value for op in whole for value in op.reads}
     ops = [replace(op, writes=_main(op, needed)) for op in whole]
     ops = _merged(ops) if merged else ops
@@ -51,6 +52,12 @@ def layers(name: str, *, merged: bool = False, **options: Any) -> Graph:
     read = {value for op in ops for value in op.reads}
     values = tuple(value for value in graph.values if value.name in written | read)
     return with_backward(Graph(name, values, tuple(ops), tuple(sorted(written - read))))
+
+
+def _counts(op: Op, values: Mapping[str, Value]) -> bool:
+    """Does it only count, as batch norm counts batches?"""
+    small = sum(values[name].bytes for name in op.writes) <= COUNTER_BYTES
+    return small and bool(op.reads) and all(values[name].resident for name in op.reads)
 
 
 def _main(op: Op, needed: set[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.figures import Figure, publish
 from rematbench import costmodel
+from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible
 from rematbench.engines.joint.ways import VARIANTS
 from rematbench.graphs.ir import Graph
@@ -121,11 +122,12 @@ def gaps(case: Case, graph: Graph) -> Iterator[Figure]:
         budget = int(fraction * base.peak_bytes)
         try:
             problem = Problem(graph, budget, time_limit=SECONDS, warm_starts=tuple(known))
-            busy = process_time()
+            busy, began = process_time(), planning_seconds()
             found = AnytimeJoint(gap=case.stop).plan(problem)
         except Infeasible:
             yield Figure(f"{title}: plans found", 0, 1, "plans", at_least=True)
             continue
+        seconds = planning_seconds() - began
         cost = cost_of(graph, found)
         costs.append(cost)
         assert found.bound is not None
@@ -133,7 +135,7 @@ def gaps(case: Case, graph: Graph) -> Iterator[Figure]:
         known.append(found.plan)
         yield Figure(f"{title}: gap", 100 * (1 - found.bound / cost), case.most, "%")
         yield Figure(f"{title}: overhead", 100 * (cost / base.cost - 1), None, "%")
-        yield Figure(f"{title}: past the time limit", max(0, found.seconds - SECONDS), 2, "s")
+        yield Figure(f"{title}: past the time limit", max(0, seconds - SECONDS), 2, "s")
         yield Figure(f"{title}: planning, CPU", process_time() - busy, SECONDS, "CPU s")
     rises = sum(later > earlier for earlier, later in itertools.pairwise(costs))
     yield Figure(f"{name}: budgets where the cost rises", rises, 0, "budgets")

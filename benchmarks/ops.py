@@ -34,7 +34,7 @@ from benchmarks.figures import Figure, publish
 from rematbench import validator
 from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.rows.provenance import HOUSE
 from rematbench.tracing.trace import FRONTS, capture
 from rematbench.tracing.workload import Workload
@@ -170,7 +170,7 @@ def forward_twice(graph: Graph) -> Plan:
     loss = graph.loss_index
     assert loss is not None
     sequence = np.concatenate([first[: loss + 1], first[:loss], first[loss + 1 :]])
-    return Plan.from_codes(graph, with_frees(graph, sequence))
+    return Plan.of_computes(graph, sequence)
 
 
 def survey(name: str, count: int = SAMPLES) -> Surveyed:

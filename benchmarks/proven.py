@@ -60,8 +60,8 @@ def graphs() -> Iterator[tuple[str, Graph, list[Target]]]:
 
 
 def without_nodes(graph: Graph) -> Graph:
-    """A graph that earlier commits read: they know neither autograd's nodes nor random ops."""
-    plain = (replace(op, autograd_node=None, random=False) for op in graph.ops)
+    """A graph that earlier commits read: they know no autograd nodes, random ops and targets."""
+    plain = (replace(op, autograd_node=None, random=False, target=None) for op in graph.ops)
     return replace(graph, ops=tuple(plain), random_state_bytes=0)
 
 

@@ -34,7 +34,6 @@ from benchmarks.large import (
 )
 from benchmarks.report import row
 from rematbench.base.errors import Infeasible
-from rematbench.graphs.coarsen import coarsen
 from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
@@ -131,7 +130,6 @@ def page(graph: Graph) -> Callable[[], object]:
 
 ALL: dict[str, Callable[[Graph], Callable[[], object]]] = {
     "100 simulations": simulation,
-    "coarsen": lambda graph: lambda: coarsen(graph),
     "graph and plan files": files,
     "page of a row": page,
     **{name: partial(planner, name) for name in (*STRATEGIES, *PRACTICES)},

@@ -26,6 +26,7 @@ ALL = {
     "torch_planners": "PyTorch's planners beside ours",
     "checkmate": "`anytime`: seconds, gaps and memory",
     "proven": "`anytime` beside its earlier self, where that proved its plan in seconds",
+    "engines": "searches by stages, by intervals and joint, each alone in the same CPU seconds",
     "before": "`anytime` beside the search that it was at 4f1d762: costs and gaps",
     "monet": "`monet`: gaps, overheads, ablations",
     "compile": "`torch.compile` with our backend",

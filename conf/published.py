@@ -20,9 +20,14 @@ def of_libraries() -> dict[str, Mapping[str, Any]]:
     found = {}
     for path in (files("rematbench.conf") / "model").iterdir():
         text = path.read_text(encoding="utf-8") if path.name.endswith(".yaml") else ""
-        if any(f"kind: {library}" in text for library in LIBRARIES):
+        if is_of_library(text):
             found[path.name.removesuffix(".yaml")] = yaml.safe_load(text)
     return found
+
+
+def is_of_library(text: str) -> bool:
+    """Is a file of ``conf/model`` of a model that a library has?"""
+    return any(f"kind: {library}" in text for library in LIBRARIES)
 
 
 def sized(model: Mapping[str, Any]) -> dict[str, Any]:

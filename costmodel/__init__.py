@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.costmodel import plugins
 from rematbench.costmodel.plugins import NAMES as NAMES
@@ -55,8 +55,7 @@ def apply(
     if name not in NAMES:
         if name in plugins.registered():
             return plugins.costed(name, graph, captured)
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = did_you_mean(name, names())
         raise ConfigError(f"costmodel={name}: unknown; {hint}use one of {', '.join(names())}")
     if captured is None:
         return _uncaptured(name, graph, preset)

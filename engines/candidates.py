@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from rematbench.base.clock import OutOfTime, planning_seconds
@@ -14,12 +14,13 @@ from rematbench.graphs.simulate import Trace, simulate
 
 
 def cheapest_within(
-    problem: Problem, candidates: Iterable[tuple[Any, Callable[[], Plan]]]
+    problem: Problem, candidates: Iterable[tuple[Any, Plan]]
 ) -> tuple[Any, Plan, Trace, list[dict[str, Any]]]:
     """Simulate each candidate plan and keep the cheapest whose peak fits the budget.
 
     Args:
-        candidates: pairs of a knob's value and a function that makes the plan.
+        candidates: pairs of a knob's value and its plan; from a generator, since no more are asked
+            for once time is up.
 
     Returns:
         The winning knob, its plan and trace, and the whole trade-off curve as one
@@ -34,8 +35,7 @@ def cheapest_within(
     curve: list[dict[str, Any]] = []
     stopped = False
     try:
-        for knob, make in candidates:
-            plan = make()
+        for knob, plan in candidates:
             trace = simulate(problem.graph, plan)
             curve.append({"knob": knob, "cost": trace.cost, "peak_bytes": trace.peak_bytes})
             fits = problem.budget is None or trace.peak_bytes <= problem.budget
@@ -91,7 +91,7 @@ def fitted(problem: Problem, plan: Plan, **facts: Any) -> Solution:
     Raises:
         Infeasible: the plan's simulated peak is above the budget.
     """
-    _, plan, _, _ = cheapest_within(problem, [(None, lambda: plan)])
+    _, plan, _, _ = cheapest_within(problem, [(None, plan)])
     return Solution(plan, **facts)
 
 

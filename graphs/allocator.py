@@ -55,18 +55,7 @@ def replay(graph: Graph, plan: Plan) -> Allocation:
     A compute allocates its outputs in order (again, where one is live), then its workspace; then
     the workspace and the old copies go. What overwrites a read takes over its block.
     """
-    tables = graph.tables
-    _, totals = _replay_plan(
-        plan.codes(graph),
-        tables.value_bytes,
-        np.flatnonzero(tables.resident),
-        tables.op_of,
-        tables.workspace,
-        tables.writes.start,
-        tables.writes.items,
-        tables.overwritten_by.start,
-        tables.overwritten_by.items,
-    )
+    _, totals = _replay_plan(plan.codes(graph), graph.tables)
     return Allocation(*totals.tolist())
 
 
@@ -193,16 +182,15 @@ def _with_room(blocks, rows, block):
 
 
 @kernel
-def _replay_plan(
-    codes, value_bytes, residents, op_of, workspace, write_at, writes, over_at, over
-):  # fmt: skip
+def _replay_plan(codes, tables):
     blocks, totals = _new(64)
+    value_bytes, op_of, workspace = tables.value_bytes, tables.op_of, tables.workspace
+    write_at, writes = tables.writes
+    over_at, over = tables.overwritten_by
     count = value_bytes.size
-    most = 1
-    for op in range(write_at.size - 1):
-        most = max(most, write_at[op + 1] - write_at[op])
+    most = max(1, np.diff(write_at).max()) if write_at.size > 1 else 1
     block = np.full(count + most, -1, dtype=np.int64)  # of values, then of old copies
-    for v in residents:
+    for v in np.flatnonzero(tables.resident):
         blocks = _with_room(blocks, 2, block)
         block[v] = _allocate(blocks, totals, value_bytes[v])
     for code in codes:

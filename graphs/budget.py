@@ -31,6 +31,9 @@ class Budget:
     bytes: int | None = None
     fraction: float | None = None
 
+    def __str__(self) -> str:
+        return str(self.bytes if self.fraction is None else self.fraction)
+
     def of(self, checkpoint_all_peak: int) -> int | None:
         """The budget in bytes."""
         if self.fraction is not None:

@@ -12,8 +12,9 @@ The formats are a contract, since other programs read and write them::
      "budget_bytes": null, "statements": [["compute", "f"], ["free", "y"]]}
 
 ``resident``, ``workspace_bytes``, an op's ``scope`` (the module that it came from), its
-``autograd_node`` (a number that backward ops share which autograd runs as one) and ``random``
-(true: it draws random numbers, and first runs in program order among such ops) are optional; so
+``autograd_node`` (a number that backward ops share which autograd runs as one), ``random``
+(true: it draws random numbers, and first runs in program order among such ops) and ``target`` (the
+operator that it calls, as PyTorch spells it: ``aten.relu.default``) are optional; so
 are an implementation's ``replays`` (the random op whose draws it repeats) and the graph's
 ``random_state_bytes``, of a generator's state that repeated draws begin from.
 An op with several implementations has
@@ -41,7 +42,7 @@ from rematbench.graphs.plan import Compute, Free, Plan, Statement
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
 _DEFAULT = "default"
 _STATE = "random_state_bytes"
-_MARKS = ("scope", "autograd_node", "random")
+_MARKS = ("scope", "autograd_node", "random", "target")
 
 
 def read_graph(path: str | Path) -> Graph:
@@ -101,8 +102,9 @@ def _op(form: _Form, position: int, item: Any) -> Op:
     random = item.get("random", False)
     if not isinstance(random, bool):
         raise form.error(f"{where}: random is {random!r}; give true or false")
-    phase = Phase(item["phase"])
-    return Op(form.text(item, "name", where), phase, writes, implementations, scope, node, random)
+    name, phase = form.text(item, "name", where), Phase(item["phase"])
+    target = form.text(item, "target", where) if "target" in item else None
+    return Op(name, phase, writes, implementations, scope, node, random, target)
 
 
 def _implementation(form: _Form, where: str, item: Any) -> Implementation:
@@ -143,6 +145,7 @@ def _op_document(op: Op) -> dict[str, Any]:
     head |= {"scope": op.scope} if op.scope else {}
     head |= {"autograd_node": op.autograd_node} if op.autograd_node is not None else {}
     head |= {"random": True} if op.random else {}
+    head |= {"target": op.target} if op.target else {}
     first = op.implementations[0]
     if len(op.implementations) == 1 and first.name == _DEFAULT and not first.overwrites:
         return head | {

@@ -1,4 +1,4 @@
-"""The graph of one training step: values, ops, and the alternative ways to run each op.
+"""The graph of one training step: its ops in program order, and the values that they make.
 
 Names are for people and files. Algorithms use the integer indices and the numpy arrays of
 :class:`~rematbench.graphs.tables.Tables`, which a graph builds once, on demand.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import networkx as nx
@@ -19,107 +17,14 @@ from numpy.typing import NDArray
 
 from rematbench.base.errors import GraphError
 from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, MOST_COST, shown
+from rematbench.graphs.ops import (
+    Implementation as Implementation,
+    Op as Op,
+    Phase as Phase,
+    Value as Value,
+    simple_op as simple_op,
+)
 from rematbench.graphs.tables import IntArray as IntArray, Rows as Rows, Tables
-
-
-class Phase(StrEnum):
-    """The part of a training step that an op belongs to."""
-
-    FORWARD = "forward"
-    LOSS = "loss"
-    BACKWARD = "backward"
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One storage, the unit that is allocated and freed.
-
-    Attributes:
-        name: unique among the values of a graph.
-        bytes: size of the storage.
-        resident: an input, parameter or buffer, live from start to end.
-    """
-
-    name: str
-    bytes: int
-    resident: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Implementation:
-    """One way to run an op; most ops have one.
-
-    Attributes:
-        name: unique within its op.
-        reads: names of the values that it reads. All but an op's default may read what the op
-            itself writes: such an implementation can only recompute (batch norm by its saved
-            statistics), while these values live.
-        cost: in the graph's cost unit.
-        workspace_bytes: bytes needed only while it runs.
-        overwrites: reads whose storages the op's outputs take over (in-place).
-        replays: the random op whose draws it repeats, from a state of the generator that is saved
-            for it; None: of no other op. Not hashed.
-    """
-
-    name: str
-    reads: tuple[str, ...]
-    cost: float
-    workspace_bytes: int = 0
-    overwrites: tuple[str, ...] = ()
-    replays: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One computation, which reads values and writes new ones.
-
-    ``implementations[0]`` is the default.
-
-    Attributes:
-        scope: qualified name of the module that it came from; "" where none is known. No planner's
-            answer depends on it but those of strategies by blocks, so that it is not hashed.
-        autograd_node: equal of backward ops that PyTorch's autograd runs as one node of its graph,
-            which lets go of nothing before it is done (both products that a product of two tensors
-            becomes); None of an op that is one alone. Not hashed, for the same reason.
-        random: it draws random numbers, so that its first compute must follow program order among
-            such ops (:func:`rematbench.graphs.simulate.check_draws`). Not hashed.
-    """
-
-    name: str
-    phase: Phase
-    writes: tuple[str, ...]
-    implementations: tuple[Implementation, ...]
-    scope: str = ""
-    autograd_node: int | None = None
-    random: bool = False
-
-    @property
-    def told(self) -> str:
-        """Its name as messages say it, with the module that it came from: ``'mm_3' (layers.1)``."""
-        return f"{self.name!r} ({self.scope})" if self.scope else repr(self.name)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """What the default implementation reads."""
-        return self.implementations[0].reads
-
-    @property
-    def cost(self) -> float:
-        """Cost of the default implementation."""
-        return self.implementations[0].cost
-
-
-def simple_op(
-    name: str,
-    phase: Phase,
-    reads: Iterable[str],
-    writes: Iterable[str],
-    cost: float,
-    workspace_bytes: int = 0,
-) -> Op:
-    """An op with a single implementation, called ``default``."""
-    implementation = Implementation("default", tuple(reads), cost, workspace_bytes)
-    return Op(name, phase, tuple(writes), (implementation,))
 
 
 @dataclass(frozen=True)
@@ -206,13 +111,6 @@ class Graph:
         return _build_tables(self)
 
     @cached_property
-    def forward_values(self) -> NDArray[np.bool_]:
-        """Per value: is it written by a forward op?"""
-        forward = np.array([op.phase is Phase.FORWARD for op in self.ops] + [False])
-        mask: NDArray[np.bool_] = forward[self.tables.writer]
-        return mask
-
-    @cached_property
     def hash(self) -> str:
         """16 hex digits that change with anything that a planner or the simulator looks at."""
         content = [
@@ -247,7 +145,7 @@ class Graph:
 
     @cached_property
     def _needed_ops(self) -> NDArray[np.bool_]:
-        return self._closure(lambda op: self.tables.reads[int(self.tables.op_first[op])])
+        return self._closure(self.tables.inputs)
 
     @cached_property
     def _always_needed_ops(self) -> NDArray[np.bool_]:
@@ -258,18 +156,17 @@ class Graph:
             rows = [{*tables.reads[way].tolist()} for way in range(int(first), int(last))]
             return sorted(set.intersection(*(row for row in rows if not row & own)))
 
-        return self._closure(always_read)
+        return self._closure(Rows.of([always_read(op) for op in range(len(self.ops))]))
 
-    def _closure(self, reads: Callable[[int], IntArray | list[int]]) -> NDArray[np.bool_]:
+    def _closure(self, reads: Rows) -> NDArray[np.bool_]:
         """Per op: does an output depend on it, where ops read so?"""
         tables = self.tables
-        wanted = np.zeros(len(self.values), dtype=bool)
-        wanted[tables.outputs] = True
+        wanted = tables.is_output.copy()
         needed = np.zeros(len(self.ops), dtype=bool)
         for op in range(len(self.ops) - 1, -1, -1):
             if wanted[tables.writes[op]].any():
                 needed[op] = True
-                wanted[reads(op)] = True
+                wanted[reads[op]] = True
         return needed
 
     def floor(self) -> tuple[int, str]:
@@ -344,22 +241,8 @@ def _check_ops(graph: Graph) -> None:
         if op.name in seen:
             raise GraphError(f"{where} appears twice; rename one")
         seen.add(op.name)
-        if not op.writes:
-            raise GraphError(f"{where} writes nothing; remove it, or name the value that it makes")
-        for name in op.writes:
-            if name not in graph.value_index:
-                raise GraphError(f"{where} writes the unknown value {name!r}; list it under values")
-            if name in resident:
-                raise GraphError(
-                    f"{where} writes the resident value {name!r}; residents are never written: "
-                    "write a new value and make it an output"
-                )
-            if name in writer:
-                raise GraphError(
-                    f"{where} writes {name!r}, which op {writer[name]!r} writes too; "
-                    "each value has exactly one writer"
-                )
-            writer[name] = op.name
+        _check_writes(where, graph, op, writer, resident)
+        writer |= dict.fromkeys(op.writes, op.name)
         if not op.implementations:
             raise GraphError(f"{where} has no implementation; give at least one")
         if len({i.name for i in op.implementations}) != len(op.implementations):
@@ -371,6 +254,26 @@ def _check_ops(graph: Graph) -> None:
             raise GraphError(
                 f"graph {graph.name!r}: no op writes value {value.name!r}; mark it resident, "
                 "or list the op that computes it"
+            )
+
+
+def _check_writes(
+    where: str, graph: Graph, op: Op, writer: dict[str, str], resident: set[str]
+) -> None:
+    if not op.writes:
+        raise GraphError(f"{where} writes nothing; remove it, or name the value that it makes")
+    for place, name in enumerate(op.writes):
+        if name not in graph.value_index:
+            raise GraphError(f"{where} writes the unknown value {name!r}; list it under values")
+        if name in resident:
+            raise GraphError(
+                f"{where} writes the resident value {name!r}; residents are never written: "
+                "write a new value and make it an output"
+            )
+        if name in writer or name in op.writes[:place]:
+            raise GraphError(
+                f"{where} writes {name!r}, which op {writer.get(name, op.name)!r} writes too; "
+                "each value has exactly one writer"
             )
 
 
@@ -459,19 +362,28 @@ def _build_tables(graph: Graph) -> Tables:
     implementations = [(op, i) for op in graph.ops for i in op.implementations]
     counts = [len(op.implementations) for op in graph.ops]
     writer = np.full(len(graph.values), -1, dtype=np.int64)
-    for number, op in enumerate(graph.ops):
-        for name in op.writes:
-            writer[index[name]] = number
+    writes = Rows.of([index[name] for name in op.writes] for op in graph.ops)
+    writer[writes.items] = writes.row_of
+    first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+    reads = Rows.of(sorted({index[n] for n in i.reads}) for _, i in implementations)
+    outputs = np.array([index[name] for name in graph.outputs], dtype=np.int64)
+    numbers = np.arange(len(graph.values))
     return Tables(
         value_bytes=np.array([value.bytes for value in graph.values], dtype=np.int64),
         resident=np.array([value.resident for value in graph.values], dtype=bool),
         writer=writer,
-        op_first=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64),
-        writes=Rows.of([[index[name] for name in op.writes] for op in graph.ops]),
+        is_read=np.isin(numbers, reads.items),
+        is_output=np.isin(numbers, outputs),
+        outputs=outputs,
+        op_first=first,
+        forward=np.array([op.phase is Phase.FORWARD for op in graph.ops], dtype=bool),
+        backward=np.array([op.phase is Phase.BACKWARD for op in graph.ops], dtype=bool),
+        loss=-1 if graph.loss_index is None else graph.loss_index,
+        inputs=reads.picked(first[:-1]),
+        writes=writes,
         op_of=np.repeat(np.arange(len(graph.ops), dtype=np.int64), counts),
         cost=np.array([i.cost for _, i in implementations], dtype=np.float64),
         workspace=np.array([i.workspace_bytes for _, i in implementations], dtype=np.int64),
-        reads=Rows.of([sorted({index[n] for n in i.reads}) for _, i in implementations]),
-        overwritten_by=Rows.of([match_overwrites(graph, op, i) or [] for op, i in implementations]),
-        outputs=np.array([index[name] for name in graph.outputs], dtype=np.int64),
+        reads=reads,
+        overwritten_by=Rows.of(match_overwrites(graph, op, i) or [] for op, i in implementations),
     )

@@ -82,6 +82,13 @@ class Plan:
         plan._codes_graph = graph
         return plan
 
+    @classmethod
+    def of_computes(
+        cls, graph: Graph, computes: Sequence[int] | IntArray, strategy: str = ""
+    ) -> Plan:
+        """A plan from implementation numbers in order, with the earliest frees."""
+        return cls.from_codes(graph, with_frees(graph, computes), strategy)
+
     @property
     def statements(self) -> tuple[Statement, ...]:
         """The statements by name."""
@@ -190,69 +197,58 @@ def with_frees(graph: Graph, computes: Sequence[int] | IntArray) -> IntArray:
     Returns:
         Statement codes: the computes with ``~value`` frees between them.
     """
-    tables = graph.tables
     sequence = np.ascontiguousarray(computes, dtype=np.int64)
-    keep = tables.resident.copy()
-    codes: IntArray = _with_frees(
-        sequence,
-        keep,
-        tables.outputs,
-        tables.op_of,
-        tables.reads.start,
-        tables.reads.items,
-        tables.writes.start,
-        tables.writes.items,
-        tables.overwritten_by.start,
-        tables.overwritten_by.items,
-    )
+    codes: IntArray = _with_frees(sequence, graph.tables)
     return codes
 
 
 @kernel
-def _with_frees(
-    sequence, resident, outputs, op_of, read_at, reads, write_at, writes, over_at, over
-):
+def _with_frees(sequence, tables):
+    op_of, reads, writes = tables.op_of, tables.reads, tables.writes
     count = 0
     for i in sequence:
         op = op_of[i]
-        count += 1 + read_at[i + 1] - read_at[i] + write_at[op + 1] - write_at[op]
+        count += 1 + reads.start[i + 1] - reads.start[i] + writes.start[op + 1] - writes.start[op]
     codes = np.empty(count, dtype=np.int64)
-    needed = np.zeros(resident.size, dtype=np.bool_)
-    for v in outputs:
-        needed[v] = True
+    needed = tables.is_output.copy()
     end = count
     # Backwards: a value that nobody needs later is freed where it was last touched.
     for position in range(sequence.size - 1, -1, -1):
         i = sequence[position]
         op = op_of[i]
-        for k in range(read_at[i + 1] - 1, read_at[i] - 1, -1):
-            v = reads[k]
-            if not needed[v] and not resident[v]:
-                gone = False  # overwritten, or written anew and freed as such
-                for m in range(over_at[i], over_at[i + 1]):
-                    gone = gone or over[m] == v
-                for m in range(write_at[op], write_at[op + 1]):
-                    gone = gone or writes[m] == v
-                if not gone:
-                    end -= 1
-                    codes[end] = ~v
-        for k in range(write_at[op + 1] - 1, write_at[op] - 1, -1):
-            v = writes[k]
+        for k in range(reads.start[i + 1] - 1, reads.start[i] - 1, -1):
+            v = reads.items[k]
+            if not (needed[v] or tables.resident[v] or _is_replaced(v, i, op, tables)):
+                end -= 1
+                codes[end] = ~v
+        for k in range(writes.start[op + 1] - 1, writes.start[op] - 1, -1):
+            v = writes.items[k]
             if not needed[v]:
                 end -= 1
                 codes[end] = ~v
             needed[v] = False
         end -= 1
         codes[end] = i
-        for k in range(read_at[i], read_at[i + 1]):
-            needed[reads[k]] = True
+        for k in range(reads.start[i], reads.start[i + 1]):
+            needed[reads.items[k]] = True
     return codes[end:].copy()
+
+
+@kernel
+def _is_replaced(v, i, op, tables):
+    """Is a value overwritten, or written anew and freed as such, by implementation i of an op?"""
+    over, writes, found = tables.overwritten_by, tables.writes, False
+    for k in range(over.start[i], over.start[i + 1]):
+        found = found or over.items[k] == v
+    for k in range(writes.start[op], writes.start[op + 1]):
+        found = found or writes.items[k] == v
+    return found
 
 
 def program_order(graph: Graph) -> Plan:
     """Checkpoint-all: each needed op once, in program order, values freed after their last read."""
     computes = graph.tables.op_first[:-1][graph.needed_ops()]
-    return Plan.from_codes(graph, with_frees(graph, computes), strategy="checkpoint_all")
+    return Plan.of_computes(graph, computes, "checkpoint_all")
 
 
 def in_program_order(graph: Graph, plan: Plan) -> bool:

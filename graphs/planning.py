@@ -199,7 +199,6 @@ class Solution:
         objective: the planner's own objective, where it is not the cost.
         variant: which form of the strategy produced the plan.
         solver: name and version of the solver, if one was used.
-        seconds: planning time.
         details: JSON-ready facts that only this strategy has; they go into the row's ``extra``.
         verdict: of a strategy that is its own judge.
         native: how PyTorch itself runs the plan, of PyTorch's own planners.
@@ -211,7 +210,6 @@ class Solution:
     objective: float | None = None
     variant: str | None = None
     solver: str | None = None
-    seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     native: NativeRun | None = None

@@ -48,29 +48,11 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
     """
     codes = plan.codes(graph)
     tables = graph.tables
-    loss = -1 if graph.loss_index is None else graph.loss_index
     during = np.empty(len(codes), dtype=np.int64)
     after = np.empty(len(codes), dtype=np.int64)
     live = tables.resident.copy()
     fault, position, value, cost, computed, checkpoints = _replay(
-        codes,
-        live,
-        during,
-        after,
-        tables.value_bytes,
-        tables.resident,
-        graph.forward_values,
-        loss,
-        graph.resident_bytes,
-        tables.op_of,
-        tables.cost,
-        tables.workspace,
-        tables.reads.start,
-        tables.reads.items,
-        tables.writes.start,
-        tables.writes.items,
-        tables.overwritten_by.start,
-        tables.overwritten_by.items,
+        codes, tables, graph.resident_bytes, live, during, after
     )
     if fault != _OK:
         raise InvalidPlan(position, _explain(graph, codes, fault, position, value))
@@ -149,24 +131,21 @@ def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: in
 
 
 @kernel
-def _replay(
-    codes, live, during, after, size, resident, forward, loss, start_bytes,
-    op_of, op_cost, workspace, read_at, reads, write_at, writes, over_at, over,
-):  # fmt: skip
-    memory = start_bytes
-    cost = 0.0
-    computed = 0
-    checkpoints = -1
+def _replay(codes, tables, memory, live, during, after):
+    """Fills ``live`` at the end, and ``during`` and ``after`` per statement.
+
+    Returns a fault with its position and value, the cost, the computes and the checkpoints.
+    """
+    size, op_of, reads, writes = tables.value_bytes, tables.op_of, tables.reads, tables.writes
+    taken = tables.overwritten_by
+    cost, computed, checkpoints = 0.0, 0, -1
     for position in range(codes.size):
         code = codes[position]
         if code < 0:
             v = ~code
-            if v >= size.size:
-                return _BAD_CODE, position, 0, cost, computed, checkpoints
-            if resident[v]:
-                return _FREE_RESIDENT, position, v, cost, computed, checkpoints
-            if not live[v]:
-                return _FREE_DEAD, position, v, cost, computed, checkpoints
+            fault = _fault_of_free(v, tables.resident, live)
+            if fault != _OK:
+                return fault, position, v, cost, computed, checkpoints
             live[v] = False
             during[position] = memory
             memory -= size[v]
@@ -175,28 +154,45 @@ def _replay(
         if code >= op_of.size:
             return _BAD_CODE, position, 0, cost, computed, checkpoints
         op = op_of[code]
-        if op == loss and checkpoints < 0:
-            checkpoints = 0
-            for v in range(size.size):
-                checkpoints += forward[v] and live[v]
-        for k in range(read_at[code], read_at[code + 1]):
-            if not live[reads[k]]:
-                return _DEAD_READ, position, reads[k], cost, computed, checkpoints
-        running = memory + workspace[code]
-        in_place = over_at[code + 1] > over_at[code]
-        for k in range(write_at[op], write_at[op + 1]):
-            v = writes[k]
-            taken = over[over_at[code] + k - write_at[op]] if in_place else -1
-            if taken < 0:
+        if op == tables.loss and checkpoints < 0:
+            checkpoints = _forward_values(tables.writer, tables.forward, live)
+        for k in range(reads.start[code], reads.start[code + 1]):
+            if not live[reads.items[k]]:
+                return _DEAD_READ, position, reads.items[k], cost, computed, checkpoints
+        running = memory + tables.workspace[code]
+        first = taken.start[code]
+        in_place = taken.start[code + 1] > first
+        for k in range(writes.start[op], writes.start[op + 1]):
+            v = writes.items[k]
+            over = taken.items[first + k - writes.start[op]] if in_place else -1
+            if over < 0:
                 running += size[v]
                 memory += size[v]
             else:
-                live[taken] = False
+                live[over] = False
             if live[v]:  # the new copy replaces the old one
                 memory -= size[v]
             live[v] = True
         during[position] = running
         after[position] = memory
-        cost += op_cost[code]
+        cost += tables.cost[code]
         computed += 1
     return _OK, 0, 0, cost, computed, max(checkpoints, 0)
+
+
+@kernel
+def _fault_of_free(v, resident, live):
+    if v >= live.size:
+        return _BAD_CODE
+    if resident[v]:
+        return _FREE_RESIDENT
+    return _OK if live[v] else _FREE_DEAD
+
+
+@kernel
+def _forward_values(writer, forward, live):
+    """How many values of forward ops are live."""
+    count = 0
+    for v in range(live.size):
+        count += live[v] and writer[v] >= 0 and forward[writer[v]]
+    return count

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 
 from rematbench.base.errors import NotApplicable
-from rematbench.graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.ir import Graph, IntArray
 
 _INPUT = -1
 
@@ -18,19 +18,27 @@ def forward_ops(graph: Graph) -> IntArray:
     these are the ops that the outputs depend on.
     """
     tables = graph.tables
-    wanted = np.zeros(len(graph.values), dtype=bool)
-    loss = graph.loss_index
-    if loss is None:
-        wanted[tables.outputs] = True
-    last = len(graph.ops) if loss is None else loss
-    if loss is not None:
-        wanted[tables.reads[int(tables.op_first[loss])]] = True
+    last, wanted = len(graph.ops), tables.is_output.copy()
+    if tables.loss >= 0:
+        last, wanted[:] = tables.loss, False
+        wanted[tables.inputs[last]] = True
     found = []
     for op in range(last - 1, -1, -1):
-        if graph.ops[op].phase is Phase.FORWARD and wanted[tables.writes[op]].any():
+        if tables.forward[op] and wanted[tables.writes[op]].any():
             found.append(op)
-            wanted[tables.reads[int(tables.op_first[op])]] = True
+            wanted[tables.inputs[op]] = True
     return np.array(found[::-1], dtype=np.int64)
+
+
+def read_bytes(graph: Graph) -> IntArray:
+    """Per op, the bytes of its values that some op reads.
+
+    What only leaves the step (new running statistics) does not count.
+    """
+    tables, found = graph.tables, np.zeros(len(graph.ops), dtype=np.int64)
+    counted = tables.is_read & ~tables.resident
+    np.add.at(found, tables.writer[counted], tables.value_bytes[counted])
+    return found
 
 
 def forward_graph(graph: Graph) -> nx.DiGraph:
@@ -45,7 +53,7 @@ def forward_graph(graph: Graph) -> nx.DiGraph:
     found = nx.DiGraph()
     found.add_nodes_from(nodes)
     for op in nodes:
-        writers = tables.writer[tables.reads[int(tables.op_first[op])]]
+        writers = tables.writer[tables.inputs[op]]
         found.add_edges_from((w, op) for w in writers.tolist() if w in found and w != op)
     return found
 

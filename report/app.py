@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.base.origin import one_line, printable
 from rematbench.cli.arguments import Arguments
@@ -46,8 +46,7 @@ def _drawn(name: str, collected: Collected, out: Path) -> list[Path]:
         return figures.draw(name, collected.records, out)
     if name not in FIGURES:
         there = [*FIGURES, *figures.NAMES]
-        near = difflib.get_close_matches(name, there, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = did_you_mean(name, there)
         raise ConfigError(f"--figure {name}: unknown; {hint}there are: {', '.join(there)}")
     paths: list[Path] = importlib.import_module(f"rematbench.report.{name}").draw(
         collected.rows, out

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
@@ -19,6 +15,7 @@ from rematbench.report.checkmate_ratios import draw_ratios
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, marker, order, shown
+from rematbench.report.tables import latest
 from rematbench.rows.row import Row, sure
 
 _GB = 1e9
@@ -87,8 +84,7 @@ def tradeoff_table(rows: Sequence[Row]) -> pd.DataFrame:
         }
         for row in rows
     ]
-    frame = pd.DataFrame(found).drop_duplicates(["strategy", "budget_GB"], keep="last")
-    return frame.sort_values(["strategy", "budget_GB"], ignore_index=True)
+    return latest(found, ["strategy", "budget_GB"])
 
 
 def _draw_tradeoff(name: str, rows: Sequence[Row]) -> Drawing | None:

@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
 from rematbench.graphs.files import read_graph
+from rematbench.report.checkmate_ratios import paper_name
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.printed import ARCHITECTURES, paper_name
 from rematbench.report.style import colour, order, shown
-from rematbench.report.tables import table_picture
+from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, sure
 from rematbench.strategies import registry
 
@@ -117,6 +114,21 @@ def _timeline_notes(rows: dict[str, Row], failed: dict[str, str]) -> tuple[Compa
 # Figure 3
 
 
+_ARCHITECTURES = {
+    "alexnet": "AlexNet\n2012",
+    "vgg19": "VGG19\n2014",
+    "inception_v3": "Inception v3\n2015",
+    "resnet152": "ResNet-152\n2015",
+    "densenet201": "DenseNet-201\n2016",
+    "resnext101": "ResNeXt-101\n2016",
+    "fcn8": "FCN8s\n2017",
+    "transformer_lm": "Transformer\n2017",
+    "roberta": "RoBERTa\n2018",
+    "biggan_generator": "BigGAN\n2018",
+}
+"""The paper's, by year."""
+
+
 def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
     """What is resident and what is not, at checkpoint-all's peak, per model."""
     found = [
@@ -134,7 +146,7 @@ def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
         return pd.DataFrame()
     frame = pd.DataFrame(found).sort_values("batch", kind="stable")
     frame = frame.drop_duplicates("model", keep="last")
-    known = list(ARCHITECTURES)
+    known = list(_ARCHITECTURES)
     frame["place"] = [known.index(m) if m in known else len(known) for m in frame["model"]]
     return frame.sort_values("place", ignore_index=True).drop(columns="place")
 
@@ -146,7 +158,7 @@ def _draw_architectures(rows: Sequence[Row]) -> Drawing | None:
     sns.set_theme("paper", "whitegrid")
     figure = Figure(figsize=(7.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    labels = [f"{ARCHITECTURES.get(e.model, e.model)}\nbatch {e.batch}" for e in data.itertuples()]
+    labels = [f"{_ARCHITECTURES.get(e.model, e.model)}\nbatch {e.batch}" for e in data.itertuples()]
     kinds = (
         ("fixed_GB", "inputs, parameters and their gradients", "chen_sqrt"),
         ("activations_GB", "activations", "checkpoint_all"),
@@ -199,9 +211,7 @@ def batch_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "memory_GB": row["extra"]["memory_bytes"] / _GB,
             }
         )
-    if not found:
-        return pd.DataFrame()
-    return pd.DataFrame(found).drop_duplicates(["model", "strategy"], keep="last")
+    return latest(found, ["model", "strategy"])
 
 
 def _draw_batches(rows: Sequence[Row]) -> Drawing | None:

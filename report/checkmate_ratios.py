@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from rematbench.report import printed
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import shown
 from rematbench.report.tables import geometric_mean, table_picture
@@ -37,6 +36,18 @@ _BEYOND = ("dtr", "anytime_joint", "feng_huang", "torch_budget", "chain_dp", "ku
 """Not in the paper: shown where there are rows."""
 
 
+_LAYERED = {"keras_mobilenet": "mobilenet_v1"}
+
+
+def paper_name(model: str) -> str:
+    """What we call a network of Checkmate's by PyTorch, where ``model`` is it by Keras' layers.
+
+    >>> paper_name("keras_mobilenet"), paper_name("keras_unet"), paper_name("unet")
+    ('mobilenet_v1', 'unet', 'unet')
+    """
+    return _LAYERED.get(model, model.removeprefix("keras_"))
+
+
 def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Per model and strategy: the geometric mean of its cost over the ILP's, and over our search's.
 
@@ -52,7 +63,7 @@ def ratio_table(rows: Sequence[Row]) -> pd.DataFrame:
             )
     lines = []
     known = {model: place for place, model in enumerate(_PAPER_TABLE2)}
-    models = {model: printed.paper_name(model) for model, _ in costs}
+    models = {model: paper_name(model) for model, _ in costs}
     for model in sorted(models, key=lambda model: known.get(models[model], len(known))):
         paper = _PAPER_TABLE2.get(models[model], {})
         best = [costs.get((model, each), {}) for each in (_ILP, _OURS)]

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure

@@ -20,7 +20,7 @@ from rematbench.base.errors import ConfigError
 from rematbench.cli import progress
 from rematbench.graphs.files import read_json
 from rematbench.report.faults import TEXT, fault_of
-from rematbench.rows.row import COLUMNS, Row, as_named_today, by_number, marked, values_of
+from rematbench.rows.row import COLUMNS, Row, by_number, marked, values_of
 
 _OURS = ("trace.csv", "leaderboard.csv", progress.NAME)
 _OF_A_COPY = ("cached", "experiment", "group", "shared_with")
@@ -160,7 +160,7 @@ def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterato
     if fault:
         problems.append(Problem(Path(name), fault))
     else:
-        yield Record(as_named_today(row), path, identity)
+        yield Record(row, path, identity)
 
 
 def _identity(row: Row, name: str) -> str:

@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.printed import FENG_HUANG
 from rematbench.report.tables import table_picture
 from rematbench.rows.row import Row, details, sure
 
 _MB = 2**20
 
 
+@dataclass(frozen=True)
+class _CutOff:
+    """A line of Table 2: megabytes and the extra time, on the paper's GPUs (PyTorch 1.5)."""
+
+    batch: int
+    regular: int
+    random: int | None
+    chen: int | None
+    ours: int
+    cut: int
+    overhead: int
+
+
+_PRINTED = {
+    "alexnet": _CutOff(1024, 4955, 4408, 4408, 3287, 34, 34),
+    "vgg11": _CutOff(64, 3577, 2781, 2781, 2781, 22, 34),
+    "vgg13": _CutOff(64, 5136, 3565, 3565, 3565, 31, 33),
+    "vgg16": _CutOff(64, 5136, 4352, 3957, 3565, 31, 32),
+    "vgg19": _CutOff(64, 5189, 4548, 3957, 3565, 31, 33),
+    "resnet18": _CutOff(256, 5635, 4069, None, 3677, 35, 30),
+    "resnet34": _CutOff(128, 4079, 2231, None, 1838, 55, 35),
+    "resnet50": _CutOff(64, 5323, 2714, None, 1973, 63, 31),
+    "resnet101": _CutOff(32, 3934, 2541, None, 1024, 74, 35),
+    "resnet152": _CutOff(16, 2767, 1464, None, 526, 81, 37),
+    "densenet121": _CutOff(32, 4027, 1629, None, 898, 78, 34),
+    "densenet161": _CutOff(16, 3751, 1432, None, 666, 82, 36),
+    "densenet169": _CutOff(32, 4862, 1774, None, 897, 82, 32),
+    "densenet201": _CutOff(16, 3146, 1242, None, 474, 85, 53),
+    "inception_v3": _CutOff(32, 3074, 1336, None, 881, 71, 29),
+    "nasnet": _CutOff(64, 5832, None, None, 1129, 81, 31),
+    "amoebanet": _CutOff(64, 4944, None, None, 1058, 79, 36),
+    "darts": _CutOff(64, 5627, None, None, 1115, 80, 55),
+}
 _LINE_UP = {
     "checkpoint_all": "regular",
     "random_checkpoints": "random",
@@ -45,8 +78,8 @@ def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
     for row in rows:
         found.setdefault(str(row["model"]), {})[str(row["strategy"])] = row
     lines = []
-    for model in [*(m for m in FENG_HUANG if m in found), *sorted({*found} - {*FENG_HUANG})]:
-        mine, printed = found[model], FENG_HUANG.get(model)
+    for model in [*(m for m in _PRINTED if m in found), *sorted({*found} - {*_PRINTED})]:
+        mine, printed = found[model], _PRINTED.get(model)
         fine = {name: row for name, row in mine.items() if row["status"] == "ok"}
         if not {"checkpoint_all", "feng_huang"} <= set(fine):
             continue
@@ -109,7 +142,7 @@ def _percent(share: float | None) -> str:
 
 def _at_batch(line: dict[str, Any]) -> str:
     """The paper's batch, where ours is another."""
-    printed = FENG_HUANG.get(line["model"])
+    printed = _PRINTED.get(line["model"])
     other = printed is not None and printed.batch != line["batch"]
     return f" (batch {printed.batch})" if printed and other else ""
 

@@ -7,11 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -19,7 +14,7 @@ from rematbench.base.errors import ConfigError
 from rematbench.report.collect import Record
 from rematbench.report.select import Selection, select
 
-# Module of this package -> the figures that its ``FIGURES`` draws.
+# Module of this package -> the figures that its ``draw`` draws.
 _MODULES = {
     "simrd": tuple(f"simrd_fig{i}" for i in (2, 3, 4, 5, 6, 11, 12, 13, 14)),
     "simrd_distance": ("simrd_distance",),
@@ -99,7 +94,6 @@ def draw(name: str, records: Sequence[Record], out: Path) -> list[Path]:
         # Without a date, the same rows give the same file.
         facts = {"CreationDate": None} if path.suffix == ".pdf" else {}
         drawing.figure.savefig(path, dpi=160, bbox_inches="tight", metadata=facts)
-    plt.close(drawing.figure)
     drawing.data.to_csv(paths[2], index=False, float_format="%.6g")
     paths[3].write_text(comparison_table(name, drawing, selection), encoding="utf-8")
     return paths

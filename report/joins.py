@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle, product
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -19,8 +15,8 @@ from rematbench.graphs.plan import Compute
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.joins_tables import draw_memory, draw_weights
-from rematbench.report.printed import JOINS, shape
 from rematbench.report.style import colour
+from rematbench.report.tables import latest
 from rematbench.rows.row import Row, details
 
 _TOLD = {
@@ -64,9 +60,7 @@ def span_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "ratio": details(row)["makespan"] / (2 * sum(lengths) + 1),
             }
         )
-    columns = ["model", "L", "slots", "share", "makespan", "ratio"]
-    frame = pd.DataFrame(found, columns=columns).drop_duplicates(columns[:3], keep="last")
-    return frame.sort_values(columns[:3], ignore_index=True)
+    return latest(found, ["model", "L", "slots"])
 
 
 def _model(row: Row, lengths: Sequence[int]) -> tuple[str, int]:
@@ -75,9 +69,30 @@ def _model(row: Row, lengths: Sequence[int]) -> tuple[str, int]:
     return row["extra"].get("group", name), each
 
 
-def _models(data: pd.DataFrame) -> list[str]:
-    """The paper's first."""
-    return [*JOINS, *sorted(set(data["model"]) - {*JOINS})]
+def _spans(data: pd.DataFrame, by: str, title: str, across: str) -> tuple[Figure, list[Axes]]:
+    """Makespans against something, a curve per model (the paper's first), in a panel for each."""
+    values = sorted(set(data[by]))
+    figure, panels = _panels(len(values), title, values)
+    for axes, value in zip(panels, values, strict=True):
+        for model in [*_TOLD, *sorted(set(data["model"]) - {*_TOLD})]:
+            mine = data[(data["model"] == model) & (data[by] == value)]
+            axes.plot(mine[across], mine["ratio"], color=colour(_INKS.get(model, model)),
+                      marker=_SIGNS.get(model, "d"), markersize=3.5,
+                      label=_TOLD.get(model, model))  # fmt: skip
+        axes.set_xlabel(across)
+    panels[0].set_ylabel("makespan / (12L + 1)")
+    _legend(figure, panels[0])
+    return figure, panels
+
+
+def shape(lengths: Sequence[int]) -> tuple[str, int] | None:
+    """Which of the paper's models a join is, and its L: RNN (6L), CM (L, 5L), SNN (2L, 2L, 2L)."""
+    total = sum(lengths)
+    if total % 6:
+        return None
+    each = total // 6
+    models = {"RNN": [6 * each], "CM": [each, 5 * each], "SNN": [2 * each] * 3}
+    return next(((name, each) for name in _TOLD if models[name] == sorted(lengths)), None)
 
 
 # Figure 8
@@ -87,19 +102,11 @@ def _draw_memory_tradeoff(rows: Sequence[Row]) -> Drawing | None:
     data = span_table(rows)
     if data.empty:
         return None
-    lengths = sorted(set(data["L"]))
-    figure, panels = _panels(len(lengths), "L = {}", lengths)
-    for axes, each in zip(panels, lengths, strict=True):
-        for model in _models(data):
-            mine = data[(data["model"] == model) & (data["L"] == each)]
-            axes.plot(mine["share"], mine["ratio"], color=colour(_INKS.get(model, model)),
-                      marker=_SIGNS.get(model, "d"), markersize=3.5,
-                      label=_TOLD.get(model, model))  # fmt: skip
+    figure, panels = _spans(data, "L", "L = {}", "share")
+    for axes in panels:
         axes.set_xlabel("slots / slots of the smallest makespan")
         axes.set_xlim(0, 1.03)
         axes.set_ylim(0.9, 3.2)  # a single chain with its fewest slots lies far above
-    panels[0].set_ylabel("makespan / (12L + 1)")
-    _legend(figure, panels[0])
     title = "Figure 8: makespan against memory"
     return Drawing(title, data, figure, tuple(_tradeoff_notes(data)))
 
@@ -139,17 +146,7 @@ def _draw_lengths(rows: Sequence[Row]) -> Drawing | None:
     data = span_table(rows)
     if data.empty:
         return None
-    slots = sorted(set(data["slots"]))
-    figure, panels = _panels(len(slots), "c = {} slots", slots)
-    for axes, count in zip(panels, slots, strict=True):
-        for model in _models(data):
-            mine = data[(data["model"] == model) & (data["slots"] == count)]
-            axes.plot(mine["L"], mine["ratio"], color=colour(_INKS.get(model, model)),
-                      marker=_SIGNS.get(model, "d"), markersize=3.5,
-                      label=_TOLD.get(model, model))  # fmt: skip
-        axes.set_xlabel("L")
-    panels[0].set_ylabel("makespan / (12L + 1)")
-    _legend(figure, panels[0])
+    figure, _ = _spans(data, "slots", "c = {} slots", "L")
     at_11 = data[data["slots"] == 11]
     ours = "–"
     if len(at_11):
@@ -175,7 +172,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
         if row["status"] == "ok" and len(lengths) == 3 and len(set(lengths)) == 1:
             strategy = row["strategy"]
             if strategy in ("join_dp", "equiv_chain"):
-                kind = details(row).get("reading") or row["variant"] or strategy
+                kind = row["variant"] or strategy
                 kind = "optimum" if strategy == "join_dp" else kind
                 spans[kind, lengths[0], details(row)["slots"]] = details(row)["makespan"]
     found = [
@@ -190,8 +187,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
         for (kind, each, slots), span in spans.items()
         if kind != "optimum" and ("optimum", each, slots) in spans
     ]
-    columns = ["reading", "slots", "length", "makespan", "optimum", "ratio"]
-    return pd.DataFrame(found, columns=columns).sort_values(columns[:3], ignore_index=True)
+    return latest(found, ["reading", "slots", "length"])
 
 
 def _draw_chain(rows: Sequence[Row]) -> Drawing | None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.printed import RESNETS
-from rematbench.report.tables import table_picture
+from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, sure
 
 _MB = 2**20
-# Printed in Table 1 and Table 2, megabytes.
+# Printed in Table 1 and Table 2, megabytes: of all weights, by depth; of all, by size.
+_RESNETS = {18: 175.05, 34: 329.29, 50: 384.85, 101: 674.65, 152: 913.36}
 _PAPER_MEMORY = {
     224: (230.05, 413.00, 620.27, 1027.21, 1410.62),
     350: (309.83, 534.96, 964.66, 1543.72, 2139.75),
@@ -29,14 +29,14 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
     found = []
     for row in rows:
         depth = (row["model"] or "").removeprefix("resnet")
-        known = depth.isdigit() and int(depth) in RESNETS
+        known = depth.isdigit() and int(depth) in _RESNETS
         if not known or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
             continue
         size = int(str(row["resolution"]).split("x")[0])
         # The images and their labels are resident, too.
         images = (3 * size * size * 4 + 8) * (row["batch_size"] or 1)
         weights = (row["extra"]["resident_bytes"] - images) / 2 / _MB
-        place = list(RESNETS).index(int(depth))
+        place = list(_RESNETS).index(int(depth))
         printed = _PAPER_MEMORY.get(size)
         found.append(
             {
@@ -44,17 +44,14 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "size": size,
                 "weights_MB": weights,
                 "weights_4_copies_MB": _COPIES * weights,
-                "weights_paper_MB": RESNETS[int(depth)],
+                "weights_paper_MB": _RESNETS[int(depth)],
                 "peak_MB": sure(row["peak_bytes"]) / _MB,
                 "peak_4_copies_MB": sure(row["peak_bytes"]) / _MB + (_COPIES - 2) * weights,
                 "peak_paper_MB": printed[place] if printed else None,
                 "depth": int(depth),
             }
         )
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "size"], keep="last")
-    return frame.sort_values(["depth", "size"], ignore_index=True).drop(columns="depth")
+    return latest(found, ["depth", "size"]).drop(columns="depth", errors="ignore")
 
 
 def draw_weights(rows: Sequence[Row]) -> Drawing | None:

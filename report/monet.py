@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -17,9 +13,8 @@ from matplotlib.figure import Figure
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.printed import FIG4_RATIO
-from rematbench.report.select import system
 from rematbench.report.style import hex_colour, marker, shown
+from rematbench.report.tables import latest
 from rematbench.rows.row import Row, sure
 
 SHOWN = {
@@ -52,6 +47,7 @@ _LABELS = {
     "anytime_joint output": "ours, output (gradients from outputs)",
     "anytime_joint intermediate": "ours, intermediate (masks)",
 }
+_FIG4_RATIO = 0.53  # of the memory
 _BASELINE: dict[str, Any] = {"color": "0.3", "linewidth": 0.8, "linestyle": ":"}
 _HOLLOW = ("checkmate_d", "anytime_joint noop")  # often hidden by another: drawn around it
 WHY = "a V100 roofline in place of a measured P100; HiGHS and a search with a short limit"
@@ -95,10 +91,15 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
         for row in rows
         if system(row) is not None and row["checkpoint_all_peak_bytes"]
     ]
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "system", "budget"], keep="last")
-    return frame.sort_values(["model", "system", "budget"], ignore_index=True)
+    return latest(found, ["model", "system", "budget"])
+
+
+def system(row: Row) -> str | None:
+    """What a row is called in MONeT's figures; None: it is not in them."""
+    if row["strategy"] == "anytime_joint":
+        variant = row["variant"]
+        return {"full": row["strategy"], None: None}.get(variant, f"anytime_joint {variant}")
+    return row["strategy"] if row["strategy"] in INKS else None
 
 
 def _over(peak: int | None, base: int | None, row: Row) -> float | None:
@@ -283,7 +284,7 @@ def _draw_bars(data: pd.DataFrame) -> Drawing | None:
     systems = (*_of_the_ablation(), "monet")
     data = of(data, systems)
     asked = data["budget"].astype(float)
-    ratio = asked.iloc[(asked - FIG4_RATIO).abs().argmin()] if asked.notna().any() else None
+    ratio = asked.iloc[(asked - _FIG4_RATIO).abs().argmin()] if asked.notna().any() else None
     data = data[asked == ratio].reset_index(drop=True)  # the paper's, where that was asked for
     if data["overhead"].dropna().empty:
         return None

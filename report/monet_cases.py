@@ -6,10 +6,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -20,8 +16,7 @@ from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import INKS, called
-from rematbench.report.select import system
+from rematbench.report.monet import INKS, called, system
 from rematbench.report.style import shown
 
 _GB = 1e9

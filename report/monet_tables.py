@@ -10,11 +10,9 @@ import pandas as pd
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import WHY, called, networks, of, tradeoffs
-from rematbench.report.printed import MONET_SIZES
-from rematbench.report.select import is_printed, system
+from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.style import shown
-from rematbench.report.tables import table_picture
+from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, details, sure
 
 
@@ -218,10 +216,7 @@ def seconds_table(rows: Sequence[Row], percent: int) -> pd.DataFrame:
         for row in rows
         if _solver(row) in _SOLVED and row["budget_fraction"] is not None
     ]
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "system", "budget"], keep="last")
-    return frame.sort_values(["model", "system", "budget"], ignore_index=True)
+    return latest(found, ["model", "system", "budget"])
 
 
 def _draw_seconds(name: str, rows: Sequence[Row]) -> Drawing | None:
@@ -276,6 +271,15 @@ _PRINTED = {
 # Table 7
 
 _FORMS = ("Checkmate", "MONeT-NoOp", "MONeT")
+# Forward ops; rows and columns of Checkmate's program, of MONeT-NoOp's, of MONeT's.
+_Size = tuple[int, int]
+_SIZES: dict[str, tuple[int, _Size, _Size, _Size]] = {
+    "googlenet": (215, (719327, 519252), (221630, 104673), (781747, 362640)),
+    "resnet50": (175, (473592, 344659), (344652, 167238), (487842, 229431)),
+    "mobilenet_v2": (153, (337316, 247033), (153828, 74579), (241478, 115047)),
+    "unet": (67, (65715, 48744), (32273, 15982), (73624, 36548)),
+    "vgg16": (40, (25334, 18968), (12772, 6306), (21918, 11234)),
+}
 
 
 def size_table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -289,11 +293,11 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
             form = _FORMS[1 + int(extra["operators"])]
             size = extra["presolved_rows"], extra["presolved_columns"]
             count = extra["forward_ops"]
-        elif is_printed(row) and "rows" in extra:
+        elif _is_printed(row) and "rows" in extra:
             form, size, count = _FORMS[0], (extra["rows"], extra["columns"]), None
         else:
             continue
-        ops, *sizes = MONET_SIZES.get(str(model), (None, None, None, None))
+        ops, *sizes = _SIZES.get(str(model), (None, None, None, None))
         printed = sizes[_FORMS.index(form)] or (None, None)
         found.append(
             {
@@ -308,10 +312,12 @@ def size_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "forward_ops_paper": ops,
             }
         )
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "form", "locals"], keep="last")
-    return frame.sort_values(["model", "form", "locals"], ignore_index=True)
+    return latest(found, ["model", "form", "locals"])
+
+
+def _is_printed(row: Row) -> bool:
+    """Is it of Checkmate's problem (9) as printed? Its plans call it so."""
+    return row["strategy"] == "checkmate_ilp" and row["variant"] in ("9", "paper")
 
 
 def _beside(each: Any) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.blocks import block_of_ops, repeated_blocks
-from rematbench.graphs.ir import Graph, IntArray, Rows
+from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan
 
 Image = NDArray[np.uint8]
@@ -81,7 +81,7 @@ class Painter:
         tables = graph.tables
         self.graph = graph
         self._op_of, self._writer = tables.op_of.tolist(), tables.writer.tolist()
-        self._writes, self._over = _lists(tables.writes), _lists(tables.overwritten_by)
+        self._writes, self._over = tables.writes.lists(), tables.overwritten_by.lists()
         blocks = repeated_blocks(graph)
         self._blocks = block_of_ops(graph, blocks)
         self._inks = {b.name: _BLOCKS[i % len(_BLOCKS)] for i, b in enumerate(blocks)}
@@ -139,10 +139,6 @@ class Painter:
         for value in list(born):
             die(value)
         return cells
-
-
-def _lists(rows: Rows) -> list[list[int]]:
-    return [rows[i].tolist() for i in range(len(rows))]
 
 
 def _pixel(index: IntArray, stages: int) -> IntArray:

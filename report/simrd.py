@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -20,6 +16,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Drawing
 from rematbench.report.simrd_notes import chain_notes, notes
 from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
+from rematbench.report.tables import latest
 from rematbench.rows.row import Row, details, sure
 
 Style = Literal["-", "--", "-.", ":"]
@@ -91,9 +88,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
                 else sure(row["cost"]) - sure(row["checkpoint_all_cost"]),
             }
         )
-    columns = ["strategy", "dealloc", "length", "budget", "additional"]
-    frame = pd.DataFrame(found, columns=columns).drop_duplicates(columns[:4], keep="last")
-    return frame.sort_values(columns[:3], ignore_index=True)
+    return latest(found, ["strategy", "dealloc", "length", "budget"])
 
 
 def _draw_chain(name: str, rows: Sequence[Row]) -> Drawing | None:
@@ -161,10 +156,7 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
                 "largest_op_ratio": extra["largest_op_bytes"] / peak,
             }
         )
-    if not found:
-        return pd.DataFrame()
-    frame = pd.DataFrame(found).drop_duplicates(["model", "curve", "memory_ratio"], keep="last")
-    return frame.sort_values(["model", "curve", "memory_ratio"], ignore_index=True)
+    return latest(found, ["model", "curve", "memory_ratio"])
 
 
 def curve_name(extra: Mapping[str, Any], parts: Sequence[str]) -> str:

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 import pandas as pd
 import seaborn as sns

@@ -1,17 +1,22 @@
-"""Tables as pictures, and the geometric means that they hold."""
+"""Tables from rows, their geometric means, and tables as pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import matplotlib as mpl
-
-mpl.use("Agg")
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
+
+
+def latest(lines: Sequence[Mapping[str, Any]], keys: list[str]) -> pd.DataFrame:
+    """One line for each combination of the keys, the last one's, in their order."""
+    if not lines:
+        return pd.DataFrame()
+    frame = pd.DataFrame(lines).drop_duplicates(keys, keep="last")
+    return frame.sort_values(keys, ignore_index=True)
 
 
 def geometric_mean(numbers: Sequence[float]) -> float | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 Turn = Literal["first", "later", "alone", "never"]
@@ -56,6 +55,8 @@ class Card:
         golden: what its results are held against in the tests.
         knobs: its main options, as on the command line.
         ours: is it a search of this project, which no paper published?
+        our_search: does our search make its plans, unless an option says otherwise?
+        wall_clock: does its planner go by the wall clock, waiting for a process of its own?
         implementations: may its plans run other implementations than the captured ops? Its costs
             and bounds are then no other strategy's.
         prepared: does a job find what an earlier one of the process asked PyTorch's partitioner?
@@ -68,7 +69,7 @@ class Card:
 
     name: str
     planner: str = "planner"
-    presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    presets: Mapping[str, Any] = field(default_factory=dict)
     paper: Paper | None = None
     problem: str = ""
     guarantee: str = "none"
@@ -77,6 +78,8 @@ class Card:
     golden: str = ""
     knobs: str = ""
     ours: bool = False
+    our_search: bool = False
+    wall_clock: bool = False
     implementations: bool = False
     prepared: bool = False
     turn: Turn = "later"

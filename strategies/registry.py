@@ -7,7 +7,6 @@ entry point ``name = "package.module:Class"``.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import sys
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 from rematbench import strategies
 from rematbench.base import imports
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.base.options import Option, options_of
 from rematbench.strategies.cards import Card
@@ -151,8 +151,7 @@ def entry(name: str, where: str | None = None) -> Entry:
     """
     if name in registered():
         return registered()[name]
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(name, names())
     where = f"strategy={name}" if where is None else where
     raise ConfigError(f"{where}: unknown; {hint}it may be one of: {', '.join(names())}")
 

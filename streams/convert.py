@@ -79,8 +79,8 @@ def _graph_ops(source: Resolved, names: list[str]) -> tuple[Op, ...]:
         op = source.ops[i]
         reads = dict.fromkeys(names[source.tensors[t].storage] for t in op.arguments)
         writes = [names[s] for s in new]
-        workspace = op.workspace_bytes
-        ops.append(simple_op(f"{op.name}.{i}", phases[i], reads, writes, costs[i], workspace))
+        cost, space = costs[i], op.workspace_bytes
+        ops.append(simple_op(f"{op.name}.{i}", phases[i], reads, writes, cost, space, op.name))
     return tuple(ops)
 
 

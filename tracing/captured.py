@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._ops import OpOverload
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Refusal, TraitsTable
@@ -37,6 +38,11 @@ class TorchCall:
     kwargs: Mapping[str, Any]
     outs: tuple[str | None, ...]
     unpack: bool
+
+    @property
+    def operator(self) -> str | None:
+        """The target as :class:`~rematbench.graphs.ir.Op` names it; None of no PyTorch operator."""
+        return str(self.target) if isinstance(self.target, OpOverload) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Captured:
     """A graph with the code that runs it.
 
     Attributes:
-        graph: the training step; costs are 1 until a cost model sets them.
+        graph: the training step; costs are 1 until :meth:`with_graph` brings others.
         workload: what was captured.
         device: ``cpu`` or ``cuda``: graphs differ between them.
         code: calls by op name, then implementation name.
@@ -98,6 +104,10 @@ class Captured:
     constants: Mapping[str, Tensor]
     traits: TraitsTable = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
+
+    def with_graph(self, graph: Graph) -> Captured:
+        """The same code for a graph of the same ops and values: with costs, say."""
+        return replace(self, graph=graph)
 
     @property
     def kinds(self) -> dict[str, str]:

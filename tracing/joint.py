@@ -356,6 +356,7 @@ class Builder:
                     draft.scope,
                     autograd_node,
                     _draws(draft.calls[0]),
+                    draft.calls[0].operator,
                 )
             )
         return Graph(self.workload.name, values, tuple(ops), outputs)

@@ -128,7 +128,7 @@ def _computes(graph: Graph, nodes: list[str]) -> IntArray:
         sequence += [index[p] for p in parts if p in index and needed[index[p]]]
     missing = set(np.flatnonzero(needed).tolist()) - set(sequence)
     for op in sorted(missing):
-        reads = tables.reads[int(tables.op_first[op])]
+        reads = tables.inputs[op]
         writers = {w for w in tables.writer[reads].tolist() if w >= 0}
         first = {w: sequence.index(w) for w in writers}
         sequence.insert(1 + max(first.values(), default=-1), op)

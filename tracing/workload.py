@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,5 +45,3 @@ class Workload:
 
 ModelFactory = Callable[..., Workload]
 """A function of keyword options (batch_size, resolution, ...) that makes a workload."""
-
-Batch = tuple[Any, ...]

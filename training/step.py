@@ -56,12 +56,12 @@ class Step:
         source: the plan as Python source.
     """
 
-    def __init__(self, model: nn.Module, captured: Captured, graph: Graph, plan: Plan) -> None:
+    def __init__(self, model: nn.Module, captured: Captured, plan: Plan) -> None:
         self.module, self._parallel = unwrap(model)
         self._captured = captured
-        self.graph, self.plan = graph, plan
-        self.trace: Trace = simulate(graph, plan)
-        self.checkpoint_all: Trace = simulate(graph, program_order(graph))
+        self.graph, self.plan = captured.graph, plan
+        self.trace: Trace = simulate(self.graph, plan)
+        self.checkpoint_all: Trace = simulate(self.graph, program_order(self.graph))
         self._program = generate(captured, plan)
         self._looks: tuple[Look, ...] = ()
         self._conditions = Conditions(self.module, captured.device)
@@ -230,11 +230,12 @@ def apply(
     captured = _capture(unwrap(model)[0], loss, looks)
     graph = costs.apply(costmodel, captured.graph, captured, device=captured.device)
     graph = replace(graph, random_state_bytes=random_state_bytes(captured.device))
+    captured = captured.with_graph(graph)
     allowed = _allowed(budget, reserve, simulate(graph, program_order(graph)).peak_bytes)
     if not isinstance(chosen, Plan):
-        chosen = _planned(chosen, captured, graph, allowed, time_limit, seed)
+        chosen = _planned(chosen, Problem(graph, allowed, time_limit, seed, captured))
     _check_plan(chosen, graph, allowed)
-    step = Step(model, captured, graph, chosen)
+    step = Step(model, captured, chosen)
     step._looks = looks
     if check:
         _check_loss(step, (example,) if isinstance(example, Tensor) else tuple(example))
@@ -265,7 +266,7 @@ def _capture(module: nn.Module, loss: Loss | None, looks: tuple[Look, ...]) -> C
         "x".join(map(str, k.shape)) + f":{str(k.dtype).removeprefix('torch.')}" for k in looks
     )
     name = f"{workload.name}[{batch}]#{captured.graph.hash[:12]}"
-    return replace(captured, graph=replace(captured.graph, name=name))
+    return captured.with_graph(replace(captured.graph, name=name))
 
 
 def _strides(full: Tensor, look: Look) -> tuple[int, ...]:
@@ -285,18 +286,11 @@ def _allowed(budget: Any, reserve: Any, base: int) -> int | None:
     return allowed - kept
 
 
-def _planned(
-    strategy: Strategy,
-    captured: Captured,
-    graph: Graph,
-    allowed: int | None,
-    time_limit: float,
-    seed: int,
-) -> Plan:
-    made = planned(strategy, Problem(graph, allowed, time_limit, seed, captured)).plan
+def _planned(strategy: Strategy, problem: Problem) -> Plan:
+    made = planned(strategy, problem).plan
     if made is None:
         raise PlanError(f"{type(strategy).__name__} judges itself and makes no plan to train with")
-    return made.labelled(type(strategy).__name__, allowed)
+    return made.labelled(type(strategy).__name__, problem.budget)
 
 
 def _check_plan(plan: Plan, graph: Graph, allowed: int | None) -> None:

@@ -23,7 +23,7 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.plan import Plan, Statement
 from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program, generate
 from rematbench.validator.compare import Comparison, StepResult, compare
@@ -143,12 +143,12 @@ class Validator:
         self.steady = device == "cpu" and steady_allocator()
         self.bench = Bench(captured, device, seed)
         self.device = device
-        self._measured: dict[tuple[bytes, Timing], Measurement] = {}
+        self._measured: dict[tuple[tuple[Statement, ...], Timing], Measurement] = {}
 
     def use(self, captured: Captured) -> None:
         """Go on with the same model under other costs, or with other implementations."""
         if captured.code is not self.bench.captured.code:
-            self._measured.clear()  # the same codes would be other statements
+            self._measured.clear()  # the same statements would be other calls
             if "_rounding" in vars(self):
                 self._rounding.use()
         self.bench.captured = captured
@@ -239,7 +239,7 @@ class Validator:
 
         Different strategies and budgets often end in the same statements; those are measured once.
         """
-        key = plan.codes(self.bench.captured.graph).tobytes(), timing
+        key = plan.statements, timing
         if key in self._measured:
             return replace(self._measured[key], measurement_reused=True)
         found = self._measured[key] = self._measure(plan, timing)

@@ -6,13 +6,13 @@ hyperparameters stand in ``conf/model``; ``make_python_model`` a user's own.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.conf.published import of_libraries
 from rematbench.tracing.workload import Workload
@@ -83,6 +83,5 @@ def _factory(name: str) -> Callable[..., Workload]:
 
         return functools.partial(classifier, name)
     names = (*NAMES, *LIBRARY_NAMES)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(name, names)
     raise ConfigError(f"model={name}: unknown; {hint}the zoo has: {', '.join(names)}")

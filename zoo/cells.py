@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
+from rematbench.zoo.classifiers import on_images
 
 Edge = tuple[str, int]
 """An operation of :data:`_OPERATIONS` and the state that it reads."""
@@ -253,19 +255,23 @@ class _CellNetwork(nn.Module):
         return logits
 
 
-def _cross_entropy(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(module(images), labels)
-
-
-def _workload(
+def _network(
     name: str,
     genotype: Genotype,
-    batch_size: int,
-    resolution: int | str | None,
-    num_classes: int,
-    cells: int,
-    channels: int,
+    *,
+    batch_size: int = 64,
+    resolution: int | str | None = None,
+    num_classes: int = 10,
+    cells: int = 20,
+    channels: int = 36,
 ) -> Workload:
+    """One of the three.
+
+    Args:
+        batch_size: default that of Feng & Huang; the papers train with 96.
+        resolution: default 32.
+        channels: of the first cells' states; the default is that of Feng & Huang.
+    """
     height, width = image_size(resolution, 32)
     if height % 4 or width % 4:
         raise ConfigError(f"{name}: resolution={height}x{width}: give multiples of 4")
@@ -273,69 +279,20 @@ def _workload(
         raise ConfigError(
             f"{name}: cells={cells}, channels={channels}: give 3 or more cells, 1 or more channels"
         )
-
-    def make_batch() -> tuple[Tensor, ...]:
-        images = torch.randn(batch_size, 3, height, width)
-        return images, torch.randint(0, num_classes, (batch_size,))
-
     module = _CellNetwork(genotype, cells, channels, num_classes)
-    return Workload(name, module, make_batch, _cross_entropy)
+    return on_images(name, module, batch_size, (height, width), num_classes)
 
 
-def darts(
-    *,
-    batch_size: int = 64,
-    resolution: int | str | None = None,
-    num_classes: int = 10,
-    cells: int = 20,
-    channels: int = 36,
-) -> Workload:
-    """The CIFAR-10 network of Liu, Simonyan & Yang, "DARTS: Differentiable Architecture Search"
-    (ICLR 2019), with the cells of its second-order search (figures 4 and 5; ``DARTS_V2``).
+darts = partial(_network, "darts", _DARTS_V2)
+"""Liu, Simonyan & Yang, "DARTS: Differentiable Architecture Search" (ICLR 2019), with the cells of
+its second-order search (figures 4 and 5; ``DARTS_V2``)."""
 
-    Args:
-        batch_size: default that of Feng & Huang; the paper trains with 96.
-        resolution: default 32.
-        channels: of the first cells' states.
-    """
-    return _workload("darts", _DARTS_V2, batch_size, resolution, num_classes, cells, channels)
+nasnet = partial(_network, "nasnet", _NASNET_A)
+"""NASNet-A of Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition"
+(CVPR 2018), N = 6, as DARTS's code evaluates it (``NASNet``): with DARTS's layout and no input of a
+normal cell among what the cell concatenates. The paper's own "6 @ 768" has 32 channels and does
+concatenate one, which makes its 3.3 million parameters; here are 3.8."""
 
-
-def nasnet(
-    *,
-    batch_size: int = 64,
-    resolution: int | str | None = None,
-    num_classes: int = 10,
-    cells: int = 20,
-    channels: int = 36,
-) -> Workload:
-    """NASNet-A of Zoph et al., "Learning Transferable Architectures for Scalable Image
-    Recognition" (CVPR 2018), N = 6, as DARTS's code evaluates it (``NASNet``): with DARTS's layout
-    and no input of a normal cell among what the cell concatenates. The paper's own "6 @ 768" has
-    32 channels and does concatenate one, which makes its 3.3 million parameters; here are 3.8.
-
-    Args:
-        resolution: default 32.
-        channels: of the first cells' states; the default is that of Feng & Huang.
-    """
-    return _workload("nasnet", _NASNET_A, batch_size, resolution, num_classes, cells, channels)
-
-
-def amoebanet(
-    *,
-    batch_size: int = 64,
-    resolution: int | str | None = None,
-    num_classes: int = 10,
-    cells: int = 20,
-    channels: int = 36,
-) -> Workload:
-    """AmoebaNet-A of Real et al., "Regularized Evolution for Image Classifier Architecture
-    Search" (AAAI 2019), N = 6, as DARTS's code evaluates it (``AmoebaNet``), with DARTS's layout.
-
-    Args:
-        resolution: default 32.
-        channels: of the first cells' states (F in the paper).
-    """
-    return _workload(
-        "amoebanet", _AMOEBANET_A, batch_size, resolution, num_classes, cells, channels
-    )
+amoebanet = partial(_network, "amoebanet", _AMOEBANET_A)
+"""AmoebaNet-A of Real et al., "Regularized Evolution for Image Classifier Architecture Search"
+(AAAI 2019), N = 6, as DARTS's code evaluates it (``AmoebaNet``), with DARTS's layout."""

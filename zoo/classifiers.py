@@ -10,17 +10,20 @@ from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
 
 
-def _workload(
+def on_images(
     name: str, module: nn.Module, batch_size: int, size: tuple[int, int], num_classes: int
 ) -> Workload:
+    """Cross entropy of ``module``'s logits on images of ``size`` with three channels."""
+
     def make_batch() -> tuple[Tensor, ...]:
         images = torch.randn(batch_size, 3, *size)
         return images, torch.randint(0, num_classes, (batch_size,))
 
-    return Workload(name, module, make_batch, _cross_entropy)
+    return Workload(name, module, make_batch, cross_entropy)
 
 
-def _cross_entropy(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """The loss of a module whose output is logits."""
     return F.cross_entropy(module(images), labels)
 
 
@@ -60,7 +63,7 @@ def mobilenet_v1(
         channels = scaled(outputs)
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes))
     module = nn.Sequential(*layers, *head)
-    return _workload("mobilenet_v1", module, batch_size, image_size(resolution, 224), num_classes)
+    return on_images("mobilenet_v1", module, batch_size, image_size(resolution, 224), num_classes)
 
 
 class _BasicBlock(nn.Module):
@@ -107,7 +110,7 @@ def resnet32(
             channels = outputs
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes))
     module = nn.Sequential(*layers, *head)
-    return _workload("resnet32", module, batch_size, image_size(resolution, 32), num_classes)
+    return on_images("resnet32", module, batch_size, image_size(resolution, 32), num_classes)
 
 
 def _bn_relu_conv(inputs: int, outputs: int, kernel: int) -> nn.Module:
@@ -163,7 +166,7 @@ def densenet_bc(
             channels += growth
     layers += [nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     module = nn.Sequential(*layers, nn.Linear(channels, num_classes))
-    return _workload("densenet_bc", module, batch_size, image_size(resolution, 32), num_classes)
+    return on_images("densenet_bc", module, batch_size, image_size(resolution, 32), num_classes)
 
 
 def convolution_layer(*, batch_size: int = 256, resolution: int | str | None = None) -> Workload:

@@ -6,7 +6,6 @@ what it calls its models, their options, a batch and the loss that they are trai
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, RematbenchError, is_out_of_memory
 from rematbench.base.origin import accuse
 from rematbench.conf.published import of_libraries, sized
@@ -123,8 +123,7 @@ class Asked:
 
 def nearest(given: str, known: Collection[str], shown: int = 12) -> str:
     """What to say of a name that is not known: the nearest, and some of all."""
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(given, known, cutoff=0.5)
     rest = f" and {len(known) - shown} more" if len(known) > shown else ""
     return f"{hint}there are: {', '.join(sorted(known)[:shown])}{rest}"
 

@@ -5,7 +5,6 @@ Whatever is wrong with it is one line that says what, and where in the user's ow
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from torch._guards import detect_fake_mode
 from torch.nn.parameter import is_lazy
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, is_out_of_memory
 from rematbench.base.origin import accuse, own_place
 from rematbench.tracing.costless import asked_for
@@ -178,8 +178,7 @@ def _origin(name: str) -> str | None:
 
 def _no_module(name: str) -> str:
     here = sorted(path.stem for path in Path().iterdir() if path.suffix == ".py" or path.is_dir())
-    near = difflib.get_close_matches(name, here, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(name, here)
     return (
         f"there is no module {name!r}; {hint}it is looked for on PYTHONPATH, among the installed "
         f"packages and in the current folder ({os.getcwd()})"
@@ -192,10 +191,9 @@ def _lacks(place: str, found: Any, part: str) -> str:
         for name, each in vars(found).items()
         if callable(each) and getattr(each, "__module__", None) == getattr(found, "__name__", "")
     ]
-    near = difflib.get_close_matches(part, own, n=1)
     file = getattr(found, "__file__", None)
-    hint = f"; did you mean {near[0]}?" if near else f"; it has: {', '.join(own) or 'none'}"
-    return f"{place}{f' ({file})' if file else ''} has no function {part!r}{hint}"
+    hint = did_you_mean(part, own).rstrip() or f"it has: {', '.join(own) or 'none'}"
+    return f"{place}{f' ({file})' if file else ''} has no function {part!r}; {hint}"
 
 
 def _shadowed(error: BaseException) -> str:

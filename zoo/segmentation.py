@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rematbench.base.errors import ConfigError
 from rematbench.tracing.workload import Workload, image_size
+from rematbench.zoo.classifiers import cross_entropy
 
 _CONV: dict[int, type[nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 _UP: dict[int, type[nn.Module]] = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
@@ -36,11 +37,7 @@ def _workload(
     def make_batch() -> tuple[Tensor, ...]:
         return torch.randn(*shape), torch.randint(0, num_classes, (batch_size, *sizes))
 
-    return Workload(name, module, make_batch, _cross_entropy)
-
-
-def _cross_entropy(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(module(images), labels)
+    return Workload(name, module, make_batch, cross_entropy)
 
 
 def _convs(dims: int, channels: list[int], batch_norm: bool) -> nn.Module:

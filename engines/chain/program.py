@@ -269,10 +269,8 @@ def _by_cuts(task, work, count, s, t, saved, room):
                 continue
             size = stop[right] - start[right] + stop[left] - start[left] + 1
             work = _more_room(work, size)
-            found = sum_of(
-                memory, time, start[right], stop[right], shift, start[left], stop[left],
-                left_shift, need, added, room, work.more_memory, work.more_time,
-            )  # fmt: skip
+            both = (right, shift), (left, left_shift)
+            found = sum_of(stairs, both, need, added, room, work.more_memory, work.more_time)
             work, count = _lowered(work, count, found)
         forward, way = forward + stages.plain_time[c - 1], _passed(stages, s, t, c, way)
     return work, count

@@ -20,7 +20,7 @@ from rematbench.engines.chain.chain import Chain
 from rematbench.engines.chain.table import Operation
 from rematbench.engines.plans.stages import missing, needed
 from rematbench.graphs.ir import Graph, Phase
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.graphs.structure import forward_ops
 
 # A value below this share of what crosses a cut beside it may be held throughout instead ...
@@ -50,13 +50,12 @@ class Segments:
     @cached_property
     def reads(self) -> list[list[int]]:
         """Values that each op reads."""
-        tables = self.graph.tables
-        return [tables.reads[int(first)].tolist() for first in tables.op_first[:-1]]
+        return self.graph.tables.inputs.lists()
 
     @cached_property
     def writes(self) -> list[list[int]]:
         """Values that each op writes."""
-        return [self.graph.tables.writes[op].tolist() for op in range(len(self.graph.ops))]
+        return self.graph.tables.writes.lists()
 
     @cached_property
     def fixed_bytes(self) -> int:
@@ -202,8 +201,7 @@ class Segments:
         writer = Writer(self)
         for kind, stage, _ in schedule:
             writer.run(kind, stage)
-        codes = with_frees(self.graph, np.array(writer.computes, dtype=np.int64))
-        return Plan.from_codes(self.graph, codes)
+        return Plan.of_computes(self.graph, writer.computes)
 
 
 class Writer:
@@ -275,22 +273,8 @@ def segments_of(graph: Graph, most: int) -> Segments:
 
 def _cuts(graph: Graph, ops: Sequence[int]) -> tuple[list[int], frozenset[int]]:
     """Positions in ``ops`` after which to cut, and the values to hold throughout."""
-    tables, loss = graph.tables, graph.loss_index
-    assert loss is not None
-    place = {op: i for i, op in enumerate(ops)}
-    last: dict[int, int] = {}
-    for i, op in enumerate((*ops, loss)):
-        for v in tables.reads[int(tables.op_first[op])].tolist():
-            if int(tables.writer[v]) in place:
-                last[v] = i
-    outputs = set(tables.outputs.tolist())
-    held = {v for v in last if v in outputs}
-    size = tables.value_bytes.tolist()
-    crossing: list[list[int]] = [[] for _ in ops]
-    for v, end in last.items():
-        if v not in held:
-            for i in range(place[int(tables.writer[v])], end):
-                crossing[i].append(v)
+    size = graph.tables.value_bytes.tolist()
+    crossing, held = _crossing(graph, ops)
     small: dict[int, list[int]] = {}  # per small value, the cuts that it crosses
     cuts: dict[int, int] = {}  # the value that goes on
     for i, values in enumerate(crossing):
@@ -308,14 +292,31 @@ def _cuts(graph: Graph, ops: Sequence[int]) -> tuple[list[int], frozenset[int]]:
     return _useful(graph, cuts), frozenset(held)
 
 
+def _crossing(graph: Graph, ops: Sequence[int]) -> tuple[list[list[int]], set[int]]:
+    """Per op, the values that are read after it; and those read that are outputs of the graph."""
+    tables = graph.tables
+    place = {op: i for i, op in enumerate(ops)}
+    last: dict[int, int] = {}
+    for i, op in enumerate((*ops, tables.loss)):
+        for v in tables.inputs[op].tolist():
+            if int(tables.writer[v]) in place:
+                last[v] = i
+    held = {v for v in last if tables.is_output[v]}
+    crossing: list[list[int]] = [[] for _ in ops]
+    for v, end in last.items():
+        if v not in held:
+            for i in range(place[int(tables.writer[v])], end):
+                crossing[i].append(v)
+    return crossing, held
+
+
 def _useful(graph: Graph, cuts: dict[int, int]) -> list[int]:
     """Cuts without those at values to start again from only, next to one that is no larger.
 
     What backward does not read (a batch norm's output before its ReLU) is better dropped at once.
     """
     tables = graph.tables
-    backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
-    read = {v for op in backward for v in tables.reads[int(tables.op_first[op])].tolist()}
+    read = set(tables.inputs.picked(np.flatnonzero(tables.backward)).items.tolist())
     places = sorted(cuts)
     size = [int(tables.value_bytes[cuts[i]]) if cuts[i] >= 0 else 0 for i in places]
     return [
@@ -354,7 +355,7 @@ def _assemble(
 
 def _writers(graph: Graph, op: int) -> Iterator[int]:
     tables = graph.tables
-    for w in tables.writer[tables.reads[int(tables.op_first[op])]].tolist():
+    for w in tables.writer[tables.inputs[op]].tolist():
         if w >= 0:
             yield w
 

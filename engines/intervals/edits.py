@@ -97,15 +97,15 @@ def insert(net, state, stage, op):
     key = stage * n + op
     before = latest(state, op, key)
     following = state.again[before]
-    if (following >= 0 and state.stage[following] == stage) or state.counts[0] == 0:
+    if (following >= 0 and state.stage[following] == stage) or state.free[0] == 0:
         return False
-    state.counts[0] -= 1
-    state.counts[1] += 1
+    state.free[0] -= 1
+    state.repeats[0] += 1
     state.cost[0] += net.cost[op]
-    at = state.unused[state.counts[0]]
+    at = state.unused[state.free[0]]
     state.stage[at] = stage
     state.op[at] = op
-    state.counts[2] = max(state.counts[2], at + 1)
+    state.end[0] = max(state.end[0], at + 1)
     _link(net, state, at)
     begin, end = key_of(state, before), key_of(state, following)
     for value in row(net.writes, op):
@@ -191,9 +191,9 @@ def remove(net, state, at):
     state.after[at] = -1
     refresh(state, stage)
     state.op[at] = -1
-    state.unused[state.counts[0]] = at
-    state.counts[0] += 1
-    state.counts[1] -= 1
+    state.unused[state.free[0]] = at
+    state.free[0] += 1
+    state.repeats[0] -= 1
     state.cost[0] -= net.cost[op]
 
 
@@ -223,7 +223,7 @@ def prune(net, state):
 @kernel
 def sequence(state):
     """The computes in order, as ops."""
-    found = np.empty(state.head.size + state.counts[1], dtype=np.int64)
+    found = np.empty(state.head.size + state.repeats[0], dtype=np.int64)
     count = 0
     for stage in range(state.head.size):
         at = state.head[stage]
@@ -246,40 +246,33 @@ def resume(net, state, moment, kept):
         Was there room, and no stage with very many recomputations?
     """
     n = state.head.size
-    live = kept.copy()
+    live = kept | (net.writer >= moment)
+    live[row(net.reads, moment)] = True
+    outputs = np.flatnonzero(net.final)
     mark = np.full(n, -1, dtype=np.int64)
     todo = np.empty(n, dtype=np.int64)
-    for v in range(net.size.size):
-        if net.writer[v] >= moment:
-            live[v] = True
-    for v in row(net.reads, moment):
-        live[v] = True
     for stage in range(moment, n):
-        count, done = 0, 0
-        for v in row(net.reads, stage):
-            count = _want(net, live, mark, todo, stage, v, count)
+        done, count = 0, _want(net, live, mark, todo, stage, row(net.reads, stage), 0)
         if stage == n - 1:
-            for v in range(net.size.size):
-                if net.final[v] and net.writer[v] < stage:
-                    count = _want(net, live, mark, todo, stage, v, count)
+            count = _want(net, live, mark, todo, stage, outputs, count)
         while done < count:
-            for v in row(net.reads, todo[done]):
-                count = _want(net, live, mark, todo, stage, v, count)
+            count = _want(net, live, mark, todo, stage, row(net.reads, todo[done]), count)
             done += 1
-        if count > min(CROWD, state.counts[0]):
+        if count > min(CROWD, state.free[0]):
             return False
-        for k in range(count):
-            insert(net, state, stage, todo[k])
-            for v in row(net.writes, todo[k]):
-                live[v] = True
+        for op in todo[:count]:
+            insert(net, state, stage, op)
+            live[row(net.writes, op)] = True
     return True
 
 
 @kernel
-def _want(net, live, mark, todo, stage, value, count):
-    op = net.writer[value]
-    if live[value] or mark[op] == stage:
-        return count
-    mark[op] = stage
-    todo[count] = op
-    return count + 1
+def _want(net, live, mark, todo, stage, values, count):
+    """Ops to compute again for some values; how many there are then."""
+    for value in values:
+        op = net.writer[value]
+        if not live[value] and mark[op] != stage:
+            mark[op] = stage
+            todo[count] = op
+            count += 1
+    return count

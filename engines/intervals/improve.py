@@ -11,7 +11,7 @@ from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import RematbenchError
 from rematbench.engines.anytime import Progress
 from rematbench.engines.intervals.memory import peak, profile, watch
-from rematbench.engines.intervals.moves import Scratch, repair, scratch
+from rematbench.engines.intervals.moves import Dropping, Scratch, repair, scratch
 from rematbench.engines.intervals.net import (
     Net,
     State,
@@ -20,7 +20,7 @@ from rematbench.engines.intervals.net import (
     start,
 )
 from rematbench.engines.intervals.search import anneal, sweep
-from rematbench.engines.intervals.soft import soften
+from rematbench.engines.intervals.soft import Softening, soften
 from rematbench.engines.plans.stages import recomputations
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
@@ -119,18 +119,18 @@ class Improver:
 
     def _repair(self, state: State, level: int, limit: float, crowd: IntArray) -> bool:
         """Drop until ``level`` holds; False where it cannot be, or time is up."""
-        arrays, goes_on = (self.net, state, self._notes), True
+        rules, goes_on = Dropping(level, MANY, 0.0, 0.0, crowd), True
         until = min(self.deadline, planning_seconds() + PATIENCE * self.problem.time_limit)
         while peak(state) > level and goes_on and planning_seconds() < until:
             self.progress.rest()
-            self._notes.counts[1] = 0
-            goes_on = repair(*arrays, level, limit, MANY, 0.0, 0.0, crowd, DROPS)
+            self._notes.edits[0] = 0
+            goes_on = repair(self.net, state, self._notes, rules, limit, DROPS)
         self.progress.see(int(peak(state)))
         return bool(peak(state) <= level)
 
     def sweep(self, state: State) -> None:
         """Give back what there is room for."""
-        for begin in range(len(self.net.cost), int(state.counts[2]), SWEPT):
+        for begin in range(len(self.net.cost), int(state.end[0]), SWEPT):
             if planning_seconds() > self.deadline:
                 break
             sweep(self.net, state, self._notes, self.budget, begin, begin + SWEPT)
@@ -201,10 +201,10 @@ class Improver:
         """Local search within the budget from the best schedule, cooling."""
         state = self._begin()
         best = np.empty((len(state.op), 2), dtype=np.int64)
-        if not state.counts[1]:
+        if not state.repeats[0]:
             yield
             return
-        typical = (state.cost[0] - self.least) / state.counts[1]
+        typical = (state.cost[0] - self.least) / state.repeats[0]
         began, steps = planning_seconds(), 1
         share = 0.0
         while share < 1:
@@ -240,8 +240,8 @@ class Improver:
         while share < 1:
             now = planning_seconds()
             heat = typical * 0.001**share
-            arrays = self.net, state, self._notes
-            _, rows, held = soften(*arrays, self.budget, steps, heat, price, best, self._cost)
+            rules = Softening(self.budget, steps, heat, price)
+            _, rows, held = soften(self.net, state, self._notes, rules, best, self._cost)
             if rows >= 0:
                 self._seen(best[:rows])
             price *= 1.1 if held < 0.2 * steps else 1 / 1.1 if held > 0.6 * steps else 1.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -60,27 +60,12 @@ def window(
     """
     needed, fixed = demand(net, first, last)
     room = budget - resident - net.written[first] - net.workspace[first]
-    if net.size[fixed].sum() > room:
+    unit = float(net.cost.sum() or 1.0) / SCALE
+    program = WindowProgram.of(net, unit, needed, needed & ~fixed, fixed, float(room))
+    if program is None:
         return Window(first, last, np.inf, None)
-    wanted, ops = _closure(net, first, needed)
-    wanted |= fixed
-    values, chosen = np.flatnonzero(wanted), np.flatnonzero(ops)
-    keep = np.full(len(net.size), -1, dtype=np.int64)
-    keep[values] = np.arange(len(values))
-    again = np.full(len(net.cost), -1, dtype=np.int64)
-    again[chosen] = len(values) + np.arange(len(chosen))
-    program = _program(net, keep, again, needed & ~fixed, fixed, float(room))
-    solver = Solver(program, seed=seed)
-    outcome = solver.run(deadline)
-    if outcome is None or outcome.status not in ("optimal", "infeasible"):
-        return Window(first, last, 0.0, None)
-    if outcome.x is None or outcome.objective is None:
-        return Window(first, last, np.inf, None)
-    unit = (net.cost.sum() or 1.0) / SCALE
-    kept = np.zeros(len(net.size))
-    kept[values] = outcome.x[: len(values)]
-    cost = max(0.0, outcome.bound - TOLERANCE * SCALE) * unit
-    return Window(first, last, cost, kept)
+    cost, x = program.solved(deadline, seed)
+    return Window(first, last, cost, None if x is None else program.kept(x))
 
 
 def demand(net: Net, first: int, last: int) -> tuple[BoolArray, BoolArray]:
@@ -95,40 +80,91 @@ def demand(net: Net, first: int, last: int) -> tuple[BoolArray, BoolArray]:
     return needed & (net.writer < first), fixed
 
 
+class WindowProgram(NamedTuple):
+    """The linear program of a window, to which choices of implementations may be added.
+
+    Attributes:
+        program: to be minimised.
+        unit: cost of 1 in its objective.
+        keep: per value, the column that says whether it is in memory at the moment, or -1.
+        again: per op, the column that says whether it is computed again, or -1.
+    """
+
+    program: LinearProgram
+    unit: float
+    keep: IntArray
+    again: IntArray
+
+    @classmethod
+    def of(
+        cls,
+        net: Net,
+        unit: float,
+        wanted: BoolArray,
+        needed: BoolArray,
+        fixed: BoolArray,
+        free_bytes: float,
+    ) -> WindowProgram | None:
+        """With one implementation of each op; None where even the fixed values do not fit.
+
+        Args:
+            net: what computing an op again costs and reads.
+            unit: cost of 1 in the objective.
+            wanted: per value, may it serve?
+            needed: per value, must it be in memory at the moment, or computed again?
+            fixed: per value, must it be in memory at the moment?
+            free_bytes: for what is in memory at the moment.
+        """
+        if net.size[fixed].sum() > free_bytes:
+            return None
+        wanted, ops = _closure(net, wanted)
+        values, chosen = np.flatnonzero(wanted | fixed), np.flatnonzero(ops)
+        keep = np.full(len(net.size), -1, dtype=np.int64)
+        keep[values] = np.arange(len(values))
+        again = np.full(len(net.cost), -1, dtype=np.int64)
+        again[chosen] = len(values) + np.arange(len(chosen))
+        program = LinearProgram()
+        for is_fixed in fixed[values].tolist():
+            program.column(lower=float(is_fixed))
+        for cost in (net.cost[chosen] / unit).tolist():
+            program.column(cost)
+        asked = np.flatnonzero(needed)
+        program.rows(1.0, np.inf, [keep[asked], again[net.writer[asked]]], [1.0, 1.0])
+        reader = np.repeat(np.arange(len(net.cost)), np.diff(net.reads.start))
+        edge = np.flatnonzero(again[reader] >= 0)
+        read = net.reads.items[edge]
+        columns = [again[reader[edge]], keep[read], again[net.writer[read]]]
+        program.rows(-np.inf, 0.0, columns, [1.0, -1.0, -1.0])
+        share = net.size[values] / max(1.0, free_bytes)
+        zero = np.zeros(len(values), dtype=np.int64)
+        program.triples(np.array([-np.inf]), np.array([1.0]), zero, keep[values], share)
+        return cls(program, unit, keep, again)
+
+    def solved(self, deadline: float, seed: int) -> tuple[float, FloatArray | None]:
+        """A lower bound of the cost, infinite without a solution; and the columns' values."""
+        if not self.program.size["columns"]:
+            return 0.0, np.empty(0)
+        outcome = Solver(self.program, seed=seed).run(deadline)
+        if outcome is None or outcome.status not in ("optimal", "infeasible"):
+            return 0.0, None
+        return max(0.0, outcome.bound - TOLERANCE * SCALE) * self.unit, outcome.x
+
+    def kept(self, x: FloatArray) -> FloatArray:
+        """Per value, the share of it that is in memory at the moment."""
+        return np.append(x, 0.0)[np.where(self.keep < 0, len(x), self.keep)]
+
+
 @kernel
-def _closure(net, first, needed):
-    """What may serve to have the needed values: values in memory at the moment, ops run again."""
-    wanted = needed.copy()
+def _closure(net, wanted):
+    """What may serve to have some values: values in memory at the moment, ops run again."""
+    wanted = wanted.copy()
     ops = np.zeros(net.cost.size, dtype=np.bool_)
-    for v in range(net.size.size - 1, -1, -1):
-        if wanted[v]:
-            ops[net.writer[v]] = True
-            for u in row(net.reads, net.writer[v]):
-                wanted[u] = True
+    for op in range(ops.size - 1, -1, -1):
+        for v in row(net.writes, op):
+            ops[op] |= wanted[v]
+        if ops[op]:
+            wanted[row(net.reads, op)] = True
     return wanted, ops
-
-
-def _program(
-    net: Net, keep: IntArray, again: IntArray, needed: BoolArray, fixed: BoolArray, room: float
-) -> LinearProgram:
-    program = LinearProgram()
-    scale = SCALE / (net.cost.sum() or 1.0)
-    for is_fixed in fixed[keep >= 0].tolist():
-        program.column(lower=float(is_fixed))
-    for cost in (net.cost[again >= 0] * scale).tolist():
-        program.column(cost)
-    asked = np.flatnonzero(needed)
-    program.rows(1.0, np.inf, [keep[asked], again[net.writer[asked]]], [1.0, 1.0])
-    reader = np.repeat(np.arange(len(net.cost)), np.diff(net.reads.start))
-    edge = np.flatnonzero(again[reader] >= 0)
-    read = net.reads.items[edge]
-    columns = [again[reader[edge]], keep[read], again[net.writer[read]]]
-    program.rows(-np.inf, 0.0, columns, [1.0, -1.0, -1.0])
-    values = np.flatnonzero(keep >= 0)
-    share = net.size[values] / max(1.0, room)
-    zero = np.zeros(len(values), dtype=np.int64)
-    program.triples(np.array([-np.inf]), np.array([1.0]), zero, keep[values], share)
-    return program
 
 
 def crowded_moments(levels: IntArray, budget: int, most: int) -> list[int]:
@@ -150,17 +186,6 @@ class Costed(Protocol):
 
 
 AnyWindow = TypeVar("AnyWindow", bound=Costed)
-
-
-def best_windows(
-    net: Net, resident: int, budget: int, moments: list[int], deadline: float, seed: int = 0
-) -> tuple[float, list[Window]]:
-    """The most that windows between some moments add up to, and these windows."""
-
-    def solve(first: int, last: int) -> Window:
-        return window(net, resident, budget, first, last, deadline, seed)
-
-    return best_chain([*moments, len(net.cost)], solve, deadline)
 
 
 def best_chain(

@@ -33,15 +33,35 @@ class Scratch(NamedTuple):
         mark: per op, the number of the last chain that it was part of.
         chain: ops of the chain at hand.
         log: edits to undo, (stage, op, 1 for an insertion or -1) each.
-        counts: chains so far; edits in the log.
+        chains: how many so far; one entry.
+        edits: how many are in the log; one entry.
         random: state of the random numbers.
     """
 
     mark: IntArray
     chain: IntArray
     log: IntArray
-    counts: IntArray
+    chains: IntArray
+    edits: IntArray
     random: np.ndarray
+
+
+class Dropping(NamedTuple):
+    """How a repair chooses what to drop at the peak.
+
+    Attributes:
+        budget: in bytes.
+        samples: ops to look at per drop; all where there are no more.
+        price: per byte, of what is kept for recomputations.
+        noise: spread of the random factor on a score.
+        crowd: per stage, how many before it are above the budget; or one entry.
+    """
+
+    budget: int
+    samples: int
+    price: float
+    noise: float
+    crowd: IntArray
 
 
 def scratch(ops: int, seed: int) -> Scratch:
@@ -51,7 +71,8 @@ def scratch(ops: int, seed: int) -> Scratch:
         np.zeros(ops, dtype=np.int64),
         np.zeros(LONGEST, dtype=np.int64),
         np.zeros((1 << 16, 3), dtype=np.int64),
-        np.zeros(2, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
         np.array([mixed or 1], dtype=np.uint64),
     )
 
@@ -107,8 +128,8 @@ def chain(net, state, notes, op, stage, budget, price, most):
         The number of ops, 0 for too many or too dear ones; their cost; the price of what stays.
     """
     n = state.head.size
-    notes.counts[0] += 1
-    number = notes.counts[0]
+    notes.chains[0] += 1
+    number = notes.chains[0]
     notes.mark[op] = number
     notes.chain[0] = op
     count, done, total, kept = 1, 0, 0.0, 0.0
@@ -145,17 +166,17 @@ def chain(net, state, notes, op, stage, budget, price, most):
 @kernel
 def note(notes, stage, op, kind):
     """Write an edit down; what does not fit in the log cannot be undone."""
-    if notes.counts[1] < notes.log.shape[0]:
-        notes.log[notes.counts[1]] = (stage, op, kind)
-    notes.counts[1] += 1
+    if notes.edits[0] < notes.log.shape[0]:
+        notes.log[notes.edits[0]] = (stage, op, kind)
+    notes.edits[0] += 1
 
 
 @kernel
 def undo(net, state, notes, down_to):
     """Take back edits."""
-    while notes.counts[1] > down_to:
-        notes.counts[1] -= 1
-        stage, op, kind = notes.log[notes.counts[1]]
+    while notes.edits[0] > down_to:
+        notes.edits[0] -= 1
+        stage, op, kind = notes.log[notes.edits[0]]
         if kind > 0:
             remove(net, state, find(state, stage, op))
         else:
@@ -165,7 +186,7 @@ def undo(net, state, notes, down_to):
 @kernel
 def full(notes):
     """Is the log almost full?"""
-    return notes.counts[1] + LONGEST > notes.log.shape[0]
+    return notes.edits[0] + LONGEST > notes.log.shape[0]
 
 
 @kernel
@@ -179,9 +200,9 @@ def apply_chain(net, state, notes, count, stage):
 @kernel
 def take_back(net, state, notes, at):
     """Remove a recomputation, and what was recomputed only for it."""
-    n, done = state.head.size, notes.counts[1]
+    n, done = state.head.size, notes.edits[0]
     _take_out(net, state, notes, at)
-    while done < min(notes.counts[1], notes.log.shape[0]):
+    while done < min(notes.edits[0], notes.log.shape[0]):
         stage, op = notes.log[done, 0], notes.log[done, 1]
         done += 1
         for value in row(net.reads, op):
@@ -198,66 +219,63 @@ def _take_out(net, state, notes, at):
 
 
 @kernel
-def candidate(net, state, notes, op, key, excess, budget, price, crowd, noise, best):
+def candidate(net, state, notes, rules, op, key, excess, best):
     """Score of dropping an op's values over a moment, and the stage; infinite above ``best``."""
     total, stage = gap(net, state, op, key)
     if total == 0 or not may_repeat(net, state, op):
         return np.inf, -1
     helps = float(min(total, excess))
-    if crowd.size > 1:
+    if rules.crowd.size > 1:
         begin = key_of(state, latest(state, op, key)) // state.head.size
-        helps = float(total) * (crowd[stage] - crowd[begin] + 1)
-    if noise > 0:
-        helps *= np.exp(noise * (draw(notes.random) - 0.5))
-    count, cost, kept = chain(net, state, notes, op, stage, budget, price, best * helps)
+        helps = float(total) * (rules.crowd[stage] - rules.crowd[begin] + 1)
+    if rules.noise > 0:
+        helps *= np.exp(rules.noise * (draw(notes.random) - 0.5))
+    most = best * helps
+    count, cost, kept = chain(net, state, notes, op, stage, rules.budget, rules.price, most)
     if count == 0:
         return np.inf, stage
     return (cost + kept + 1e-30) / helps, stage
 
 
 @kernel
-def repair(net, state, notes, budget, most_cost, samples, price, noise, crowd, drops):
+def repair(net, state, notes, rules, most_cost, drops):
     """Drop values at the peak until the budget holds.
 
     Args:
+        rules: a :class:`Dropping`.
         most_cost: give up where the schedule costs more.
-        samples: ops to look at per drop; all where there are no more.
-        price: per byte, of what is kept for recomputations.
-        noise: spread of the random factor on a score.
-        crowd: per stage, how many before it are above the budget; or one entry.
         drops: give up after so many.
 
     Returns:
         Can it go on? False where nothing can be dropped, or it has become too dear.
     """
+    budget = rules.budget
     for _ in range(drops):
         if peak(state) <= budget:
             break
         if state.cost[0] > most_cost or full(notes):
             return False
         at = peak_compute(state)
-        chosen, until = _chosen(net, state, notes, at, budget, samples, price, noise, crowd)
+        chosen, until = _chosen(net, state, notes, rules, at)
         if chosen < 0:
             return False
-        count, _, _ = chain(net, state, notes, chosen, until, budget, price, np.inf)
-        edits = notes.counts[1]
+        count, _, _ = chain(net, state, notes, chosen, until, budget, rules.price, np.inf)
+        edits = notes.edits[0]
         apply_chain(net, state, notes, count, until)
-        if notes.counts[1] == edits:
+        if notes.edits[0] == edits:
             return False
     return True
 
 
 @kernel
-def _chosen(net, state, notes, at, budget, samples, price, noise, crowd):
+def _chosen(net, state, notes, rules, at):
     """The best op to drop over a compute, and the stage in which to compute it again."""
-    key, excess = key_of(state, at), peak(state) - budget
-    reach = state.stage[at]
+    key, excess = key_of(state, at), peak(state) - rules.budget
+    reach, samples = state.stage[at], rules.samples
     best, chosen, until, hits = np.inf, -1, -1, 0
     for k in range(min(reach, 8 * samples)):
         op = k if reach <= 8 * samples else int(draw(notes.random) * reach)
-        score, stage = candidate(
-            net, state, notes, op, key, excess, budget, price, crowd, noise, best
-        )
+        score, stage = candidate(net, state, notes, rules, op, key, excess, best)
         if score < best:
             best, chosen, until = score, op, stage
         hits += stage >= 0
@@ -269,7 +287,7 @@ def _chosen(net, state, notes, at, budget, samples, price, noise, crowd):
 @kernel
 def give_back(net, state, notes, budget, at):
     """Remove a recomputation if the budget holds without it."""
-    before = notes.counts[1]
+    before = notes.edits[0]
     take_back(net, state, notes, at)
     if peak(state) <= budget:
         return True
@@ -281,8 +299,8 @@ def give_back(net, state, notes, budget, at):
 def pick(state, notes):
     """A random recomputation, or -1."""
     n = state.head.size
-    span = state.counts[2] - n
-    if state.counts[1] == 0:
+    span = state.end[0] - n
+    if state.repeats[0] == 0:
         return -1
     for _ in range(64):
         at = n + int(draw(notes.random) * span)

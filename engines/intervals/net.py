@@ -8,9 +8,8 @@ import numpy as np
 
 from rematbench.engines.intervals.edits import insert, prune, sequence
 from rematbench.engines.plans.stages import BoolArray, FloatArray, needed
-from rematbench.engines.stages.kernels import Ragged
 from rematbench.graphs.ir import Graph, IntArray, Rows
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 
 ROOM = 8
 """Computes that a schedule may have, per op of the graph."""
@@ -37,9 +36,9 @@ class Net(NamedTuple):
     size: IntArray
     writer: IntArray
     final: BoolArray
-    reads: Ragged
-    writes: Ragged
-    readers: Ragged
+    reads: Rows
+    writes: Rows
+    readers: Rows
     most: int
 
     @classmethod
@@ -47,29 +46,22 @@ class Net(NamedTuple):
         """Of default implementations; residents are left out."""
         ops, tables = needed(graph), graph.tables
         number = np.full(len(graph.values), -1, dtype=np.int64)
-        written = [tables.writes[op].tolist() for op in ops.tolist()]
-        values = np.array([v for row in written for v in row], dtype=np.int64)
+        written = tables.writes.picked(ops)
+        values, writer = written.items, written.row_of
         number[values] = np.arange(len(values))
         first = tables.op_first[ops]
-        reads = [[v for v in number[tables.reads[i]].tolist() if v >= 0] for i in first.tolist()]
-        readers: list[list[int]] = [[] for _ in values]
-        for op, row in enumerate(reads):
-            for v in row:
-                readers[v].append(op)
+        reads = tables.inputs.picked(ops).numbered(number)
         size = tables.value_bytes[values]
-        writer = np.repeat(np.arange(len(ops)), [len(row) for row in written])
-        final = np.zeros(len(graph.values), dtype=bool)
-        final[tables.outputs] = True
         return cls(
             tables.cost[first],
             tables.workspace[first],
             np.bincount(writer, size, len(ops)).astype(np.int64),
             size,
             writer,
-            final[values],
-            Ragged.of(Rows.of(reads)),
-            Ragged.of(Rows.of([number[row].tolist() for row in written])),
-            Ragged.of(Rows.of(readers)),
+            tables.is_output[values],
+            reads,
+            written.numbered(number),
+            reads.transposed(len(values)),
             most,
         )
 
@@ -89,10 +81,11 @@ class State(NamedTuple):
         most, added: per node of a tree over the stages, the largest memory below it, and what is
             to be added to all below it. Node x has children 2x and 2x + 1; the root is 1.
         unused: free compute numbers, a stack, the lowest on top.
-        counts: the height of that stack; computes beyond the first ones; one more than the
-            highest compute number that was ever used.
-        cost: of all computes; one entry.
-        limit: in bytes; one entry, below 0 for none.
+        free: the height of that stack; here and below, where there is one of it, one entry.
+        repeats: computes beyond the first ones.
+        end: one more than the highest compute number that was ever used.
+        cost: of all computes.
+        limit: in bytes, below 0 for none.
         level: per stage, its largest memory, kept while there is a limit.
         excess: the sum over the stages of what is above the limit, kept in the same way.
     """
@@ -106,7 +99,9 @@ class State(NamedTuple):
     most: IntArray
     added: IntArray
     unused: IntArray
-    counts: IntArray
+    free: IntArray
+    repeats: IntArray
+    end: IntArray
     cost: FloatArray
     limit: IntArray
     level: IntArray
@@ -133,7 +128,9 @@ def start(net: Net, resident: int) -> State:
         np.full(2 * leaves, -1, dtype=np.int64),
         np.zeros(2 * leaves, dtype=np.int64),
         number[n:][::-1].copy(),
-        np.array([room - n, 0, n]),
+        np.array([room - n]),
+        np.array([0]),
+        np.array([n]),
         np.array([net.cost.sum()]),
         np.array([-1]),
         np.zeros(n, dtype=np.int64),
@@ -173,4 +170,4 @@ def follow(net: Net, state: State, recomputed: IntArray) -> None:
 def plan_of(graph: Graph, state: State) -> Plan:
     """The schedule as a plan."""
     codes = graph.tables.op_first[needed(graph)[sequence(state)]]
-    return Plan.from_codes(graph, with_frees(graph, codes))
+    return Plan.of_computes(graph, codes)

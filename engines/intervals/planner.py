@@ -8,7 +8,7 @@ time is up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any
 
@@ -22,7 +22,7 @@ from rematbench.engines.intervals.improve import LARGE, RESTART, Improver
 from rematbench.engines.intervals.memory import peak, profile
 from rematbench.engines.intervals.moments import (
     Window,
-    best_windows,
+    best_chain,
     crowded_moments,
     window,
 )
@@ -32,7 +32,6 @@ from rematbench.engines.intervals.net import (
 )
 from rematbench.engines.intervals.segments import segmentations
 from rematbench.engines.lp.solver import SOLVER
-from rematbench.engines.plans.stages import BoolArray
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.planning import Problem, Solution, Strategy, SupportsWarmUp
@@ -109,10 +108,10 @@ class IntervalSearch(Improver):
         if self.progress.bound == inf:
             return
         for _ in self.first(empty):
-            if self._over():
+            if self.is_over():
                 return
         for _ in self.anneal() if polish else ():
-            if self._over():
+            if self.is_over():
                 return
 
     def solution(self, variant: str | None) -> Solution:
@@ -133,7 +132,6 @@ class IntervalSearch(Improver):
             "any" if ways == {1} else "9",
             variant=variant,
             solver=SOLVER,
-            seconds=planning_seconds() - progress.started,
             details=self.details(),
         )
 
@@ -141,21 +139,24 @@ class IntervalSearch(Improver):
         """What goes into the row's ``extra``."""
         return {**self.progress.details(), "bound_by": self.bound_by}
 
-    def _over(self) -> bool:
+    def is_over(self) -> bool:
+        """Is its time up, or the gap closed?
+
+        Raises:
+            KeyboardInterrupt: somebody interrupted.
+        """
         self.progress.rest()
         return planning_seconds() > self.deadline or self.progress.closed()
 
     def prove(self, levels: IntArray) -> None:
         """A bound: from the fullest moment on, then by windows."""
-        count, net = len(self.net.cost), self.net
+        count = len(self.net.cost)
         fullest = int(np.argmax(levels))
         if self.by_blocks:
             self.prove_by_blocks(fullest)
         if count > HUGE:
             return
-        self.window = window(
-            net, self.resident, self.budget, fullest, count, self.deadline, self.problem.seed
-        )
+        self.window = self._solved(fullest, count, self.deadline)
         self.proven(self.window.cost, "one moment: its memory's price in recomputation")
         if self.progress.bound == inf:
             return
@@ -163,12 +164,16 @@ class IntervalSearch(Improver):
         until = now + min(0.1 * max(0.0, self.deadline - now), 60.0)
         many = FEW if count > LARGE else MOMENTS
         moments = crowded_moments(levels, self.budget, many)
-        total, found = best_windows(
-            net, self.resident, self.budget, moments, until, self.problem.seed
-        )
+        total, found = best_chain([*moments, count], partial(self._solved, deadline=until), until)
         self.proven(total, f"windows of the timeline: {len(found)}")
         if found and found[0].cost > self.window.cost and not self.by_blocks:
             self.window = found[0]
+
+    def _solved(self, first: int, last: int, deadline: float, share: float = 1.0) -> Window:
+        """A window, with a share of the bytes that are not resident."""
+        budget = self.resident + share * (self.budget - self.resident)
+        seed = self.problem.seed
+        return window(self.net, self.resident, budget, first, last, deadline, seed)
 
     def prove_by_blocks(self, fullest: int) -> None:
         """A bound: those of the blocks before a moment, added up."""
@@ -277,27 +282,11 @@ class IntervalSearch(Improver):
     def _kept(self, share: float) -> State | None:
         """A schedule that keeps at the best moment what a share of the budget has room for."""
         assert self.window is not None
-        kept = self.keeping(self.window.first, share)
-        if kept is None:
-            return None
+        moment = self.window.first
+        if self.by_blocks:  # whose programs are small
+            kept = self.blocks.keeping(share * self.room(moment), self._closed)
+        else:
+            shares = self._solved(moment, len(self.net.cost), self.deadline, share).kept
+            kept = None if shares is None else shares >= 0.5
         state = start(self.net, self.resident)
-        done = resume(self.net, state, self.window.first, kept)
-        return state if done else None
-
-    def keeping(self, moment: int, share: float) -> BoolArray | None:
-        """What to keep at a moment, per value; None if nothing fits.
-
-        Large graphs are planned by blocks, whose programs are small.
-        """
-        if self.by_blocks:
-            return self.blocks.keeping(share * self.room(moment), self._closed)
-        found = window(
-            self.net,
-            self.resident,
-            self.resident + share * (self.budget - self.resident),
-            moment,
-            len(self.net.cost),
-            self.deadline,
-            self.problem.seed,
-        )
-        return None if found.kept is None else found.kept >= 0.5
+        return state if kept is not None and resume(self.net, state, moment, kept) else None

@@ -7,6 +7,7 @@ import numpy as np
 from rematbench.base.kernels import kernel
 from rematbench.engines.intervals.memory import peak
 from rematbench.engines.intervals.moves import (
+    Dropping,
     apply_chain,
     chain,
     draw,
@@ -25,9 +26,9 @@ REPAIRS = 64
 @kernel
 def sweep(net, state, notes, budget, begin, end):
     """Try to give back the recomputations of some numbers, in order."""
-    for at in range(begin, min(end, state.counts[2])):
+    for at in range(begin, min(end, state.end[0])):
         if state.op[at] >= 0:
-            notes.counts[1] = 0
+            notes.edits[0] = 0
             give_back(net, state, notes, budget, at)
 
 
@@ -88,7 +89,7 @@ def anneal(net, state, notes, budget, steps, heat, samples, best):
     none = np.zeros(1, dtype=np.int64)
     accepted = 0
     for _ in range(steps):
-        notes.counts[1] = 0
+        notes.edits[0] = 0
         before = state.cost[0]
         limit = before - heat * np.log(1.0 - draw(notes.random))
         price = 0.0
@@ -98,11 +99,11 @@ def anneal(net, state, notes, budget, steps, heat, samples, best):
             _loosen(net, state, notes, n)
         else:
             _tighten(net, state, notes, budget, price)
-        dear = limit + heat
-        repair(net, state, notes, budget, dear, samples, price, 1.0, none, REPAIRS)
+        rules = Dropping(budget, samples, price, 1.0, none)
+        repair(net, state, notes, rules, limit + heat, REPAIRS)
         fits = peak(state) <= budget
         if fits:
-            for _ in range(min(32, 2 * state.counts[1])):
+            for _ in range(min(32, 2 * state.repeats[0])):
                 at = pick(state, notes)
                 if at >= 0:
                     give_back(net, state, notes, budget, at)
@@ -119,7 +120,7 @@ def anneal(net, state, notes, budget, steps, heat, samples, best):
 def keep(state, best):
     """Write the recomputations down."""
     n, count = state.head.size, 0
-    for at in range(n, state.counts[2]):
+    for at in range(n, state.end[0]):
         if state.op[at] >= 0:
             best[count, 0] = state.stage[at]
             best[count, 1] = state.op[at]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rematbench.base.kernels import kernel
@@ -105,45 +107,62 @@ def _relieve(net, state, notes, budget):
         apply_chain(net, state, notes, count, until)
 
 
+class Softening(NamedTuple):
+    """How to anneal.
+
+    Attributes:
+        budget: in bytes.
+        steps: to take.
+        heat: temperature, in units of cost.
+        price: of a byte above the budget, per stage.
+    """
+
+    budget: int
+    steps: int
+    heat: float
+    price: float
+
+
 @kernel
-def soften(net, state, notes, budget, steps, heat, price, best, lowest):
+def soften(net, state, notes, rules, best, lowest):
     """Anneal.
 
     Args:
-        heat: temperature, in units of cost.
-        price: of a byte above the budget, per stage.
+        rules: a :class:`Softening`.
         best: rows (stage, op); the best schedule within the budget is left there.
         lowest: the cost below which a schedule is the best.
 
     Returns:
         Cost of the best, its number of rows or -1, and in how many steps the budget held.
     """
-    count, held = -1, 0
-    for _ in range(steps):
-        notes.counts[1] = 0
+    count, held, price = -1, 0, rules.price
+    for _ in range(rules.steps):
+        notes.edits[0] = 0
         before = state.cost[0] + price * state.excess[0]
-        kind = draw(notes.random)
-        if state.excess[0] > 0 and draw(notes.random) < RELIEVED:
-            _relieve(net, state, notes, budget)
-        elif kind < 0.3:
-            at = pick(state, notes)
-            if at >= 0:
-                take_back(net, state, notes, at)
-        elif kind < 0.65:
-            _drop(net, state, notes, budget)
-        elif kind < 0.85:
-            _shift(net, state, notes)
-        else:
-            at = pick(state, notes)
-            if at >= 0:
-                take_back(net, state, notes, at)
-            _drop(net, state, notes, budget)
-        if notes.counts[1] == 0:
+        _move(net, state, notes, rules.budget)
+        if notes.edits[0] == 0:
             continue
         after = state.cost[0] + price * state.excess[0]
-        if after > before and after - before > -heat * np.log(1.0 - draw(notes.random)):
+        if after > before and after - before > -rules.heat * np.log(1.0 - draw(notes.random)):
             undo(net, state, notes, 0)
         elif state.excess[0] == 0 and state.cost[0] < lowest * (1 - 1e-12):
             lowest, count = state.cost[0], keep(state, best)
         held += state.excess[0] == 0
     return lowest, count, held
+
+
+@kernel
+def _move(net, state, notes, budget):
+    """Change a schedule at random; more often near the peak, while that is above the budget."""
+    kind = draw(notes.random)
+    if state.excess[0] > 0 and draw(notes.random) < RELIEVED:
+        _relieve(net, state, notes, budget)
+        return
+    if kind < 0.3 or kind >= 0.85:
+        at = pick(state, notes)
+        if at >= 0:
+            take_back(net, state, notes, at)
+    if 0.3 <= kind < 0.65 or kind >= 0.85:
+        _drop(net, state, notes, budget)
+    elif kind >= 0.65:
+        _shift(net, state, notes)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import Literal
 
 import numpy as np
 
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.intervals.moments import TOLERANCE
-from rematbench.engines.joint.model import BoundModel
-from rematbench.engines.joint.moments import SCALE
+from rematbench.engines.joint.columns import SCALE
+from rematbench.engines.joint.model import bound_model
 from rematbench.engines.joint.ways import Ways
 from rematbench.engines.lp.solver import Idle, Solver
 from rematbench.engines.plans.stages import FloatArray
@@ -87,7 +87,7 @@ class Bound:
     def __init__(self, ways: Ways, budget: int, seed: int, grain: Grain = "coarse") -> None:
         started = planning_seconds()
         moments, heavy = moments_of(ways, grain)
-        self.model = BoundModel(ways, budget, moments, heavy)
+        self.model = bound_model(ways, budget, moments, heavy)
         self.build_seconds = planning_seconds() - started
         self.seed, self.best, self.nodes = seed, 0.0, 0
         self._linear: Solver | None = None
@@ -113,8 +113,7 @@ class Bound:
         if outcome is None:
             return None
         if share == 1.0:
-            has_one = outcome.status != "infeasible"
-            self._learn(self._linear.proven() - TOLERANCE * SCALE if has_one else inf)
+            self._learn(outcome.bound - TOLERANCE * SCALE)
         return None if outcome.x is None else self._advice(outcome.x)
 
     def integral(
@@ -157,4 +156,4 @@ class Bound:
             members = ways.members[int(choice[op])]
             preferred[op] = members[int(np.argmax(x[model.way[members]]))]
         stored = np.where(model.stored >= 0, x[model.stored], 1.0)
-        return Advice(choice, preferred, tuple(model.moments), stored)
+        return Advice(choice, preferred, model.moments, stored)

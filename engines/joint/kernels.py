@@ -8,8 +8,8 @@ import numpy as np
 
 from rematbench.base.kernels import kernel
 from rematbench.engines.plans.stages import FloatArray
-from rematbench.engines.stages.kernels import Ragged, row
-from rematbench.graphs.ir import IntArray
+from rematbench.engines.stages.kernels import row
+from rematbench.graphs.ir import IntArray, Rows
 
 
 class Implementations(NamedTuple):
@@ -29,14 +29,14 @@ class Implementations(NamedTuple):
         value_bytes: per value.
     """
 
-    members: Ragged
+    members: Rows
     group_of: IntArray
     extra: IntArray
     cost: FloatArray
     recompute_group: IntArray
-    overwrites: Ragged
-    reads: Ragged
-    writes: Ragged
+    overwrites: Rows
+    reads: Rows
+    writes: Rows
     outputs: IntArray
     value_bytes: IntArray
 

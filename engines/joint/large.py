@@ -7,7 +7,7 @@ use. With one way per op left, the graph is one for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -24,7 +24,7 @@ from rematbench.engines.joint.ways import Ways
 from rematbench.engines.joint.windows import Windows
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, with_frees
-from rematbench.graphs.planning import Problem
+from rematbench.graphs.planning import Solution
 from rematbench.graphs.simulate import Trace, simulate
 
 LARGE, HUGE = 1_000, 4_000
@@ -79,7 +79,7 @@ def _completed(
     codes = with_frees(graph, lean[there])
     during = simulate(graph, Plan.from_codes(graph, codes)).bytes_during[codes >= 0]
     fast = fastest(lean[there], legal[there], during, limit, arrays)
-    plan = Plan.from_codes(graph, with_frees(graph, fast))
+    plan = Plan.of_computes(graph, fast)
     return plan, simulate(graph, plan)
 
 
@@ -87,63 +87,6 @@ def ops_of(graph: Graph, plan: Plan) -> IntArray:
     """The ops that a plan computes, in order."""
     codes = plan.codes(graph)
     return graph.tables.op_of[codes[codes >= 0]]
-
-
-Take = Callable[[IntArray, IntArray], object]
-"""Called with a choice of groups, and the ops of a schedule in order."""
-
-
-class ChoiceSearch:
-    """The interval search of one choice of groups.
-
-    Args:
-        problem: what is asked.
-        ways: the allowed ways.
-        choice: per op, its group.
-        gap: relative gap at which to stop.
-        take: called with each better schedule.
-    """
-
-    def __init__(
-        self, problem: Problem, ways: Ways, choice: IntArray, gap: float, take: Take
-    ) -> None:
-        assert problem.budget is not None
-        self.choice, self._take = choice, take
-        self._graph = resolved(ways, choice)
-        self._told = inf
-        asked = replace(
-            problem,
-            graph=self._graph,
-            captured=None,
-            warm_starts=(),
-            report=self._tell,
-            hand_over=lambda solution: None,  # its plan is of another graph
-        )
-        self.search = IntervalSearch(asked, problem.budget, planning_seconds(), gap)
-
-    def _tell(self, words: str) -> None:
-        progress = self.search.progress
-        if progress.plan is not None and progress.cost < self._told:
-            self._told = progress.cost
-            self._take(self.choice, ops_of(self._graph, progress.plan))
-
-    @property
-    def cost(self) -> float:
-        """Of the best schedule, in the leanest ways."""
-        return self.search.progress.cost
-
-    def begin(self, deadline: float) -> None:
-        """First schedules."""
-        self.search.deadline = deadline
-        self.search.run(polish=False)
-
-    def go_on(self, deadline: float) -> Iterator[None]:
-        """Better ones, a step each, until the gap is closed."""
-        self.search.deadline = deadline
-        for _ in self.search.anneal():
-            yield
-            if planning_seconds() > deadline or self.search.progress.closed():
-                return
 
 
 class LargeRun(PlanningRun):
@@ -168,7 +111,7 @@ class LargeRun(PlanningRun):
                 self._by_intervals()
         self._deadline = end
         if not self.progress.closed():
-            self._by_matrices()
+            super()._search()
 
     def _by_intervals(self) -> None:
         """Each choice's first schedules, then annealing of one after the other, cheapest first."""
@@ -177,30 +120,49 @@ class LargeRun(PlanningRun):
         if self.problem.budget is None or self.progress.closed():
             return
         assert graph.loss_index is not None
-        searches: list[ChoiceSearch] = []
+        searches: list[IntervalSearch] = []
         for choice in self._choices(graph.loss_index, first):
-            problem = replace(self.problem, time_limit=self._left)
-            search = ChoiceSearch(problem, self.ways, choice, self._gap, self._complete)
-            search.begin(planning_seconds() + FIRST * self._left)
-            self._rest()
-            searches.append(search)
+            searches.append(self._search_of(choice))
+            searches[-1].deadline = planning_seconds() + FIRST * self._left
+            searches[-1].run(polish=False)
+            self.progress.rest()
             if self.progress.closed():
                 return
         if not searches or self.progress.bound == inf:
             return
         self._prove(graph.loss_index)
-        for search in sorted(searches, key=lambda search: search.cost):
-            for _ in search.go_on(self._deadline):
-                self._rest()
+        for search in sorted(searches, key=lambda search: search.progress.cost):
+            search.deadline = self._deadline
+            for _ in search.anneal():
+                self.progress.rest()
                 if self.progress.closed():
                     return
+                if search.is_over():
+                    break
+
+    def _search_of(self, choice: IntArray) -> IntervalSearch:
+        """The search of one choice of groups, in the leanest ways; its plans are completed."""
+        assert self.problem.budget is not None
+        graph = resolved(self.ways, choice)
+
+        def hand_over(found: Solution) -> None:
+            assert found.plan is not None
+            self._complete(choice, ops_of(graph, found.plan))
+
+        asked = replace(
+            self.problem,
+            graph=graph,
+            captured=None,
+            warm_starts=(),
+            time_limit=self._left,
+            report=lambda words: None,
+            hand_over=hand_over,
+        )
+        return IntervalSearch(asked, self.problem.budget, planning_seconds(), self._gap)
 
     @cached_property
     def _windows(self) -> Windows:
         return Windows(self.ways, self._limit, self.problem.seed)
-
-    def _rest(self) -> None:
-        self.progress.rest()
 
     def _complete(self, choice: IntArray, ops: IntArray) -> None:
         """A schedule: is it the best plan?"""

@@ -1,223 +1,261 @@
 """The bound model: what every plan of a graph must pay, whichever ways it takes.
 
-It looks at some moments: the starts of the first computes of the loss and of some later steps.
-What runs between a moment and the next is a stage. Of each plan it says:
-
-- ``stored[k, v]``: is v live at moment k? ``retained[v]``: at the loss, since its first compute?
-- ``recomputed[k, x]``: is forward op x computed in stage k?
-- ``live_through[k, v]``: is v live all through stage k, and stored after it?
-- ``repeated[x]``: is op x computed more than once; a needed forward op, before the loss?
-- ``computed[x]``: is optional op x computed at all; a forward one, before the loss?
-- ``way[i]``: does the first compute of its op use implementation i, in its place?
-- ``deferred[x]``: is op x, which makes only outputs, first computed later than in its place?
-
-These satisfy the rows below in any plan in which the ops that every plan needs first run in
-program order, but for deferrable ones, and for pairs of
+What it says of a plan is the meaning of its columns
+(:class:`~rematbench.engines.joint.columns.Columns`).
+They satisfy the rows in any plan in which the ops that every plan needs first run in program
+order, but for deferrable ones, and for pairs of
 :attr:`~rematbench.engines.joint.ways.Ways.steps`, in either order. So the optimum is a lower
-bound of such
-plans' cost: each op costs at least its cheapest way for each time that it is counted. The memory
-rows are those of the first computes, and of what is computed again: then, what it reads and makes,
-and what is live all through the stage. Values that were computed only once stay live from then to
-their last read. Optional ops may run at any time. Before the loss, nothing is claimed about memory
-while something is computed again.
+bound of such plans' cost: each op costs at least its cheapest way for each
+time that it is counted. The memory rows are those of the first computes, and of what is computed
+again: then, what it reads and makes, and what is live all through the stage. Values that were
+computed only once stay live from then to their last read. Optional ops may run at any time. Before
+the loss, nothing is claimed about memory while something is computed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from rematbench.engines.joint.moments import Moments
+from rematbench.engines.joint import forward
+from rematbench.engines.joint.columns import Columns
 from rematbench.engines.joint.ways import Ways
 from rematbench.engines.lp.program import Column, Term
 from rematbench.graphs.ir import IntArray
 
 
-class BoundModel(Moments):
+def bound_model(
+    ways: Ways, budget: int, moments: Sequence[int] = (0,), heavy: Collection[int] = ()
+) -> Columns:
     """The program for one graph, one budget; by default of one moment, the loss.
 
-    Its arguments and attributes are those of :class:`~rematbench.engines.joint.moments.Moments`.
+    Args:
+        ways: the allowed ways.
+        budget: in bytes.
+        moments: numbers of steps, increasing; the first is 0, the loss.
+        heavy: see :func:`~rematbench.engines.joint.forward.memory`.
+    """
+    m = Columns(ways, budget, moments)
+    forward.choices(m)
+    forward.first_store(m)
+    forward.in_place(m)
+    forward.memory(m, heavy)
+    gradients = Gradients(m)
+    _later_reads(m)
+    _closure(m)
+    _carried(m)
+    _all_stages(m)
+    _stage_memory(m, gradients)
+    for stage in range(len(m.moments)):
+        _recompute_memory(m, gradients, stage)
+    return m
+
+
+def _stage_of(m: Columns, op: int) -> int:
+    return int(np.searchsorted(m.moments, m.time[op], side="right")) - 1
+
+
+def _is_moment(m: Columns, op: int) -> bool:
+    """Is the start of its first compute a moment, whatever the plan?"""
+    number = m.time[op]
+    return len(m.ways.steps[number]) == 1 and number in m.moments
+
+
+def _any_recompute(m: Columns, stage: int, op: int) -> IntArray:
+    """Is forward ``op`` computed in ``stage`` or later?"""
+    return m.recomputed[stage:, op]
+
+
+def _later_reads(m: Columns) -> None:
+    """What a first compute after the loss reads is stored, or computed again before it."""
+    for op in m.stages:
+        stage = _stage_of(m, op)
+        for v in m.may_read(op):
+            writer = int(m.tables.writer[v])
+            if writer >= m.loss:
+                if not m.needed[writer]:
+                    m.program.at_most(m.reading(op, v), [m.computed[writer]])
+                continue
+            stored = m.stored[stage, v]
+            again = -1 if _is_moment(m, op) else m.recomputed[stage, writer]
+            m.program.at_most(m.reading(op, v), [stored, again])
+            if m.deferred[op] >= 0 and v in m.always[op]:
+                again = _any_recompute(m, stage, writer)
+                m.program.at_most([m.deferred[op]], [stored, *again])
+
+
+def _closure(m: Columns) -> None:
+    """What is read in all ways of an op that is computed again is there, or computed, too."""
+    for op, v, writer in _forward_reads(m):
+        for stage in np.flatnonzero(m.recomputed[:, op] >= 0).tolist():
+            there = m.stored[stage, v], m.recomputed[stage, writer]
+            m.program.at_most([m.recomputed[stage, op]], there)
+
+
+def _forward_reads(m: Columns) -> Iterator[tuple[int, int, int]]:
+    """Forward op, a value that it surely reads, and the other forward op that writes this."""
+    for op in m.forward:
+        for v in m.weighty(m.ways.surely_read(op)):
+            writer = int(m.tables.writer[v])
+            if writer < m.loss and writer != op:
+                yield op, v, writer
+
+
+def _carried(m: Columns) -> None:
+    """What is stored was stored before, and all the while, or has been computed again."""
+    for before, v in np.argwhere(m.live_through >= 0).tolist():
+        again = m.recomputed[before, m.tables.writer[v]]
+        for column in (m.stored[before, v], m.live_through[before, v]):
+            m.program.at_most([m.stored[before + 1, v]], [again, column])
+
+
+def _all_stages(m: Columns) -> None:
+    """The rows of one moment for all stages together, so that more moments bound no less."""
+    if len(m.moments) == 1:
+        return
+    ever = np.full(m.loss, -1, dtype=np.int64)
+    for op in m.forward:
+        ever[op] = m.program.column(integral=True)
+        stages = [again for again in m.recomputed[:, op] if again >= 0]
+        m.program.at_most([ever[op]], stages)
+        for again in stages:
+            m.program.at_most([again], [ever[op]])
+    for op, v, writer in _forward_reads(m):
+        m.program.at_most([ever[op]], [m.stored[0, v], ever[writer]])
+    for v in np.flatnonzero(m.live_through[0] >= 0).tolist():
+        _stays(m, v, int(ever[m.tables.writer[v]]))
+
+
+def _stays(m: Columns, v: int, ever: int) -> None:
+    """What is never computed again is there at all moments, and between them, till it is read.
+
+    Args:
+        v: a forward value.
+        ever: the column that says whether it is computed again.
+    """
+    since = -1
+    for stage in range(len(m.moments) - 1, 0, -1):
+        span = m.ways.steps[m.moments[stage] : m.ends[stage]]
+        read = [r for op in (op for step in span for op in step) if (r := m.reading(op, v))]
+        if read or since >= 0:
+            since = m.at_least(since)
+        for reading in read:
+            m.program.at_most(reading, [ever, since])
+        if since >= 0:
+            for column in (m.live_through[stage - 1, v], m.stored[stage - 1, v]):
+                m.program.at_most([since], [column])
+
+
+def _stage_memory(m: Columns, gradients: Gradients) -> None:
+    """While the loss, or an op after it, first runs; if it is deferred, at its place."""
+    rest = _kept_columns(m)
+    forward = np.flatnonzero(m.weighs & (m.stored[0] >= 0)).tolist()
+    for op in m.stages:
+        number, stage = m.time[op], _stage_of(m, op)
+        constant, terms = gradients.at(number, m.always[op].__contains__, op)
+        stored = [(m.stored[stage, v], float(m.size[v])) for v in forward]
+        if not _is_moment(m, op):
+            if number in m.moments and op == m.ways.steps[number][0]:
+                _pair_row(m, gradients, number, stored)
+            stored = [(rest.get((v, op), -1), float(m.size[v])) for v in forward]
+        m.fits([*terms, *m.running(op), *stored], constant)
+
+
+def _pair_row(m: Columns, gradients: Gradients, number: int, stored: list[Term]) -> None:
+    """At a moment that one of a pair begins."""
+    step = m.ways.steps[number]
+    least = min(float(m.ways.extra[w]) for op in step for w in m.ways.first_ways(op))
+    constant, terms = gradients.before(number)
+    m.fits([*terms, *stored], constant + least / m.bytes_unit)
+
+
+def _recompute_memory(m: Columns, gradients: Gradients, stage: int) -> None:
+    """While a forward op is computed again, at whichever position of a stage."""
+    constant, relief = linear_minorant(list(gradients.positions(stage)))
+    through = m.live_through[stage]
+    for op in np.flatnonzero(m.recomputed[stage] >= 0).tolist():
+        again = m.recomputed[stage, op]
+        running = m.recompute_ways[stage].get(op) or [(again, m.options[op][0][1])]
+        reads = m.weighty(m.ways.surely_read(op))
+        columns = through.copy()
+        columns[m.tables.writes[op]] = -1
+        columns[reads] = [_either(m, again, column) for column in through[reads]]
+        there = columns >= 0
+        terms = zip(columns[there].tolist(), m.size[there].tolist(), strict=True)
+        m.fits([*running, *terms, *relief.items()], constant)
+
+
+def _either(m: Columns, one: Column, other: Column) -> Column:
+    """A column at least as large as two others, or the first where the second is -1."""
+    if other < 0:
+        return one
+    column = m.at_least(one)
+    m.program.at_most([other], [column])
+    return column
+
+
+def _kept_columns(m: Columns) -> dict[tuple[int, int], int]:
+    """Per forward value and op after the loss: a column at least 1 while it must be there.
+
+    It must be, while an op runs that reads it, and from its stage's beginning to the last
+    step of the stage that reads it, or to the stage's end if it is stored then, unless it is
+    computed in the stage.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for stage, v in np.argwhere(m.weighs & (m.stored >= 0)).tolist():
+        later = int(m.live_through[stage, v])
+        for number in range(m.ends[stage] - 1, m.moments[stage] - 1, -1):
+            later = _kept_in_step(m, found, v, stage, number, later)
+    return found
+
+
+def _kept_in_step(
+    m: Columns, found: dict[tuple[int, int], int], v: int, stage: int, number: int, later: int
+) -> int:
+    """The columns of one step; returns that of the time before it."""
+    writer, since = int(m.tables.writer[v]), later
+    for op in m.ways.steps[number]:
+        if op == m.loss or op not in m.readers.get(v, ()):
+            if later >= 0:
+                found[v, op] = later
+            continue
+        found[v, op] = during = m.program.column()
+        if since == later:
+            since = m.at_least(later)
+        reading = m.reading(op, v)
+        m.program.at_most(reading, [during])
+        m.program.at_most(reading, [m.recomputed[stage, writer], since])
+        if m.deferred[op] >= 0 and v in m.always[op]:
+            again = _any_recompute(m, stage, writer)
+            m.program.at_most([m.deferred[op]], [since, *again])
+        if later >= 0:
+            m.program.at_most([later], [during])
+    return since
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Bytes of values made since the loss, per step: a constant, and columns that change it.
+
+    Each is live from its op's first compute to its last read, unless that was not the only one:
+    then nothing is claimed but what an op that runs reads.
+
+    Attributes:
+        m: the columns.
     """
 
-    def __init__(
-        self,
-        ways: Ways,
-        budget: int,
-        moments: Sequence[int] = (0,),
-        heavy: Collection[int] = (),
-    ) -> None:
-        super().__init__(ways, budget, moments, heavy)
-        self._later = [
-            v for v in np.flatnonzero(self.weighs).tolist() if self.tables.writer[v] in self._time
-        ]
-        self._reads()
-        self._closure()
-        self._carry()
-        self._ever()
-        self._stage_rows()
-        for stage in range(len(self.moments)):
-            self._recompute_rows(stage)
-
-    def _stage_of(self, op: int) -> int:
-        return int(np.searchsorted(self.moments, self._time[op], side="right")) - 1
-
-    def _is_moment(self, op: int) -> bool:
-        """Is the start of its first compute a moment, whatever the plan?"""
-        number = self._time[op]
-        return len(self.ways.steps[number]) == 1 and number in self.moments
-
-    def _any_recompute(self, stage: int, op: int) -> IntArray:
-        """Is forward ``op`` computed in ``stage`` or later?"""
-        return self.recomputed[stage:, op]
-
-    def _reads(self) -> None:
-        """What a first compute after the loss reads is stored, or computed again before it."""
-        for op in self._stages:
-            stage = self._stage_of(op)
-            for v in self._may_read(op):
-                writer = int(self.tables.writer[v])
-                if writer >= self.loss:
-                    if not self.needed[writer]:
-                        self.program.at_most(self._reading(op, v), [self.computed[writer]])
-                    continue
-                stored = self.stored[stage, v]
-                again = -1 if self._is_moment(op) else self.recomputed[stage, writer]
-                self.program.at_most(self._reading(op, v), [stored, again])
-                if self.deferred[op] >= 0 and v in self._always[op]:
-                    again = self._any_recompute(stage, writer)
-                    self.program.at_most([self.deferred[op]], [stored, *again])
-
-    def _closure(self) -> None:
-        """What is read in all ways of an op that is computed again is there, or computed, too."""
-        for op, v, writer in self._forward_reads():
-            for stage in np.flatnonzero(self.recomputed[:, op] >= 0).tolist():
-                there = self.stored[stage, v], self.recomputed[stage, writer]
-                self.program.at_most([self.recomputed[stage, op]], there)
-
-    def _forward_reads(self) -> Iterator[tuple[int, int, int]]:
-        """Forward op, a value that it surely reads, and the other forward op that writes this."""
-        for op in self._forward:
-            for v in self._weighty(self.ways.surely_read(op)):
-                writer = int(self.tables.writer[v])
-                if writer < self.loss and writer != op:
-                    yield op, v, writer
-
-    def _carry(self) -> None:
-        """What is stored was stored before, and all the while, or has been computed again."""
-        for before, v in np.argwhere(self.live_through >= 0).tolist():
-            again = self.recomputed[before, self.tables.writer[v]]
-            for column in (self.stored[before, v], self.live_through[before, v]):
-                self.program.at_most([self.stored[before + 1, v]], [again, column])
-
-    def _ever(self) -> None:
-        """The rows of one moment for all stages together, so that more moments bound no less."""
-        if len(self.moments) == 1:
-            return
-        ever = np.full(self.loss, -1, dtype=np.int64)
-        for op in self._forward:
-            ever[op] = self.program.column(integral=True)
-            stages = [again for again in self.recomputed[:, op] if again >= 0]
-            self.program.at_most([ever[op]], stages)
-            for again in stages:
-                self.program.at_most([again], [ever[op]])
-        for op, v, writer in self._forward_reads():
-            self.program.at_most([ever[op]], [self.stored[0, v], ever[writer]])
-        for v in np.flatnonzero(self.live_through[0] >= 0).tolist():
-            self._stays(v, int(ever[self.tables.writer[v]]))
-
-    def _stays(self, v: int, ever: int) -> None:
-        """What is never computed again is there at all moments, and between them, till it is read.
-
-        Args:
-            v: a forward value.
-            ever: the column that says whether it is computed again.
-        """
-        since = -1
-        for stage in range(len(self.moments) - 1, 0, -1):
-            span = self.ways.steps[self.moments[stage] : self.ends[stage]]
-            read = [r for op in (op for step in span for op in step) if (r := self._reading(op, v))]
-            if read or since >= 0:
-                since = self._since(since)
-            for reading in read:
-                self.program.at_most(reading, [ever, since])
-            if since >= 0:
-                for column in (self.live_through[stage - 1, v], self.stored[stage - 1, v]):
-                    self.program.at_most([since], [column])
-
-    def _stage_rows(self) -> None:
-        """While the loss, or an op after it, first runs; if it is deferred, at its place."""
-        rest = self._kept_columns()
-        forward = np.flatnonzero(self.weighs & (self.stored[0] >= 0)).tolist()
-        for op in self._stages:
-            number, stage = self._time[op], self._stage_of(op)
-            constant, terms = self._gradients(number, self._always[op].__contains__, op)
-            stored = [(self.stored[stage, v], float(self.size[v])) for v in forward]
-            if not self._is_moment(op):
-                if number in self.moments and op == self.ways.steps[number][0]:
-                    self._pair_row(number, stored)
-                stored = [(rest.get((v, op), -1), float(self.size[v])) for v in forward]
-            self._fits([*terms, *self._running(op), *stored], constant)
-
-    def _pair_row(self, number: int, stored: list[Term]) -> None:
-        """At a moment that one of a pair begins."""
-        step = self.ways.steps[number]
-        least = min(float(self.ways.extra[w]) for op in step for w in self.ways.first_ways(op))
-        constant, terms = self._before(number)
-        self._fits([*terms, *stored], constant + least / self.bytes_unit)
-
-    def _before(self, number: int) -> tuple[float, list[Term]]:
-        """Of values made since the loss: what is live just before a step."""
-        reads = {v for op in self.ways.steps[number] for v in self._always[op]}
-        return self._gradients(number, reads.__contains__)
-
-    def _positions(self, stage: int) -> Iterator[tuple[float, list[Term]]]:
-        """The same at every position of a stage between two first computes."""
-        steps = self.ways.steps
-        for number in range(self.moments[stage], self.ends[stage]):
-            if len(steps[number]) > 1:
-                both = frozenset.intersection(*(self._always[op] for op in steps[number]))
-                yield self._gradients(number, both.__contains__)
-            if number + 1 < len(steps):
-                yield self._before(number + 1)
-            else:
-                yield self._gradients(len(steps), lambda _: False)
+    m: Columns
 
     @cached_property
-    def _waiting(self) -> dict[int, tuple[int, float, list[Term]]]:
-        """What the last op that may read a value finds of it, or of a copy of it.
+    def later(self) -> list[int]:
+        """Values of steps that are not negligible."""
+        m = self.m
+        return [v for v in np.flatnonzero(m.weighs).tolist() if m.tables.writer[v] in m.time]
 
-        Per value made since the loss that not all ways of that op read: the op's step, the bytes
-        that each way reads of either at least, and columns with what they read beyond that.
-        """
-        found = {}
-        copies = {v: [v] for v in self._later}
-        for op in self.ways.optional_later:
-            for v in self._always[op] & copies.keys():
-                copies[v] += self._weighty(self.tables.writes[op])
-        for v, either in copies.items():
-            readers = {op for u in either for op in self._readers.get(u, []) if op in self._time}
-            if not readers or any(self.deferred[op] >= 0 for op in readers):
-                continue
-            last = max(readers, key=self._time.__getitem__)
-            if v not in self._always[last]:
-                found[v] = self._time[last], *self._read_of(either, last)
-        return found
-
-    def _read_of(self, either: list[int], op: int) -> tuple[float, list[Term]]:
-        """Bytes of a value, or its copies, that each way reads at least; what some read beyond."""
-        size, most = self.size, float(self.size[either[0]])
-        read = {
-            way: min(
-                most, max((float(size[u]) for u in either if u in self._reads_of[way]), default=0)
-            )
-            for way in self.ways.first_ways(op)
-        }
-        least = min(read.values())
-        return least, [(self.way[way], more - least) for way, more in read.items() if more > least]
-
-    def _gradients(
+    def at(
         self, number: int, read_here: Callable[[int], bool], running: int = -1
     ) -> tuple[float, list[Term]]:
         """Bytes of values made since the loss by earlier steps, at a step.
@@ -227,101 +265,84 @@ class BoundModel(Moments):
             read_here: must the step read a value from now on?
             running: the op that runs, or -1; what it reads is there even where it was repeated.
         """
-        constant, terms, counted = 0.0, list[Term](), set[int]()
+        m, constant, terms, counted = self.m, 0.0, list[Term](), set[int]()
         missing: dict[int, float] = {}
-        for v in self._later:
-            writer, size = int(self.tables.writer[v]), float(self.size[v])
-            if self._time[writer] >= number:
+        for v in self.later:
+            writer, size = int(m.tables.writer[v]), float(m.size[v])
+            if m.time[writer] >= number:
                 continue
             reads = read_here(v)
-            later = any(self._time[op] > number for op in self._sure_readers.get(v, []))
-            if not (reads or later or self.is_output[v]):
-                last, least, more = self._waiting.get(v, (-1, 0.0, []))
+            later = any(m.time[op] > number for op in m.sure_readers.get(v, []))
+            if not (reads or later or m.tables.is_output[v]):
+                last, least, more = self.waiting.get(v, (-1, 0.0, []))
                 if last >= number:  # it, or a copy of it, is there, unless it is made again
                     constant += least
-                    terms += [*more, (self.repeated[writer], -size)]
+                    terms += [*more, (m.repeated[writer], -size)]
                 continue
             constant += size
             counted.add(v)
-            if not reads or running < 0 or self.deferred[running] >= 0:
-                terms.append((self.repeated[writer], -size))
-            if self.deferred[writer] >= 0:
+            if not reads or running < 0 or m.deferred[running] >= 0:
+                terms.append((m.repeated[writer], -size))
+            if m.deferred[writer] >= 0:
                 missing[writer] = missing.get(writer, 0.0) + size
         for op, size in missing.items():  # where it is deferred, what it reads is there instead
-            instead = [v for v in self._later if v in self._always[op] and v not in counted]
+            instead = [v for v in self.later if v in m.always[op] and v not in counted]
             counted.update(instead)
-            least = min(size, sum(float(self.size[v]) for v in instead))
-            terms.append((self.deferred[op], least - size))
-            writers = self.repeated[self.tables.writer[instead]]
-            terms += zip(writers, -np.minimum(least, self.size[instead]), strict=True)
+            least = min(size, sum(float(m.size[v]) for v in instead))
+            terms.append((m.deferred[op], least - size))
+            writers = m.repeated[m.tables.writer[instead]]
+            terms += zip(writers, -np.minimum(least, m.size[instead]), strict=True)
         return constant, terms
 
-    def _recompute_rows(self, stage: int) -> None:
-        """While a forward op is computed again, at whichever position of a stage."""
-        constant, relief = linear_minorant(list(self._positions(stage)))
-        through = self.live_through[stage]
-        for op in np.flatnonzero(self.recomputed[stage] >= 0).tolist():
-            again = self.recomputed[stage, op]
-            running = self.recompute_ways[stage].get(op) or [(again, self._options[op][0][1])]
-            reads = self._weighty(self.ways.surely_read(op))
-            columns = through.copy()
-            columns[self.tables.writes[op]] = -1
-            columns[reads] = [self._either(again, column) for column in through[reads]]
-            there = columns >= 0
-            terms = zip(columns[there].tolist(), self.size[there].tolist(), strict=True)
-            self._fits([*running, *terms, *relief.items()], constant)
+    def before(self, number: int) -> tuple[float, list[Term]]:
+        """Of values made since the loss: what is live just before a step."""
+        m = self.m
+        reads = {v for op in m.ways.steps[number] for v in m.always[op]}
+        return self.at(number, reads.__contains__)
 
-    def _either(self, one: Column, other: Column) -> Column:
-        """A column at least as large as two others, or the first where the second is -1."""
-        if other < 0:
-            return one
-        column = self._since(one)
-        self.program.at_most([other], [column])
-        return column
+    def positions(self, stage: int) -> Iterator[tuple[float, list[Term]]]:
+        """The same at every position of a stage between two first computes."""
+        m, steps = self.m, self.m.ways.steps
+        for number in range(m.moments[stage], m.ends[stage]):
+            if len(steps[number]) > 1:
+                both = frozenset.intersection(*(m.always[op] for op in steps[number]))
+                yield self.at(number, both.__contains__)
+            if number + 1 < len(steps):
+                yield self.before(number + 1)
+            else:
+                yield self.at(len(steps), lambda _: False)
 
-    def _kept_columns(self) -> dict[tuple[int, int], int]:
-        """Per forward value and op after the loss: a column at least 1 while it must be there.
+    @cached_property
+    def waiting(self) -> dict[int, tuple[int, float, list[Term]]]:
+        """What the last op that may read a value finds of it, or of a copy of it.
 
-        It must be, while an op runs that reads it, and from its stage's beginning to the last
-        step of the stage that reads it, or to the stage's end if it is stored then, unless it is
-        computed in the stage.
+        Per value made since the loss that not all ways of that op read: the op's step, the bytes
+        that each way reads of either at least, and columns with what they read beyond that.
         """
-        found: dict[tuple[int, int], int] = {}
-        for stage, v in np.argwhere(self.weighs & (self.stored >= 0)).tolist():
-            later = int(self.live_through[stage, v])
-            for number in range(self.ends[stage] - 1, self.moments[stage] - 1, -1):
-                later = self._kept_in_step(found, v, stage, number, later)
+        m, found = self.m, {}
+        copies = {v: [v] for v in self.later}
+        for op in m.ways.optional_later:
+            for v in m.always[op] & copies.keys():
+                copies[v] += m.weighty(m.tables.writes[op])
+        for v, either in copies.items():
+            readers = {op for u in either for op in m.readers.get(u, []) if op in m.time}
+            if not readers or any(m.deferred[op] >= 0 for op in readers):
+                continue
+            last = max(readers, key=m.time.__getitem__)
+            if v not in m.always[last]:
+                found[v] = m.time[last], *self._read_of(either, last)
         return found
 
-    def _kept_in_step(
-        self, found: dict[tuple[int, int], int], v: int, stage: int, number: int, later: int
-    ) -> int:
-        """The columns of one step; returns that of the time before it."""
-        writer, since = int(self.tables.writer[v]), later
-        for op in self.ways.steps[number]:
-            if op == self.loss or op not in self._readers.get(v, ()):
-                if later >= 0:
-                    found[v, op] = later
-                continue
-            found[v, op] = during = self.program.column()
-            if since == later:
-                since = self._since(later)
-            reading = self._reading(op, v)
-            self.program.at_most(reading, [during])
-            self.program.at_most(reading, [self.recomputed[stage, writer], since])
-            if self.deferred[op] >= 0 and v in self._always[op]:
-                again = self._any_recompute(stage, writer)
-                self.program.at_most([self.deferred[op]], [since, *again])
-            if later >= 0:
-                self.program.at_most([later], [during])
-        return since
-
-    def _since(self, later: Column) -> int:
-        """A column at least as large as ``later``."""
-        column = self.program.column()
-        if later >= 0:
-            self.program.at_most([later], [column])
-        return column
+    def _read_of(self, either: list[int], op: int) -> tuple[float, list[Term]]:
+        """Bytes of a value, or its copies, that each way reads at least; what some read beyond."""
+        m, size = self.m, self.m.size
+        most = float(size[either[0]])
+        read = {
+            way: min(most, max((float(size[u]) for u in either if u in m.reads_of[way]), default=0))
+            for way in m.ways.first_ways(op)
+        }
+        least = min(read.values())
+        return least, [(m.way[way], more - least) for way, more in read.items() if more > least]
 
 
 def linear_minorant(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, float]]:

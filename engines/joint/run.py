@@ -141,20 +141,7 @@ class PlanningRun:
 
     def _search(self) -> None:
         """First without a model, then with its advice, then both side by side."""
-        self._by_matrices()
-
-    def _by_matrices(self) -> None:
-        """A schedule is a matrix of what is kept at which step."""
-        space = ImplementationSpace.start(self.ways, self._limit, self._joint)
-        start = space.everything()
-        self._try(start)
-        if self.ways.deferrable:
-            space = space.deferred()
-            start = space.everything()
-            self._try(start)
-        if self._joint:
-            self._try(replace(space, joint=False).everything())
-        self._try(spared(start))
+        space = self._unadvised()
         if self.problem.budget is None or self.progress.closed():
             return
         if self._left < BUILDING * len(self.problem.graph.ops) ** 2:
@@ -163,22 +150,33 @@ class PlanningRun:
         for share in SHARES:
             advice = self._model.linear(self._deadline, self.progress.rest, share)
             self.progress.raise_bound(self._model.best)
-            if self.progress.bound == inf:
-                return
-            self._follow(space, advice)
+            if self.progress.bound < inf:
+                self._follow(space, advice)
             if self.progress.closed():
                 return
         if self._point is None:
-            self._insist(start)
-            self._insist(widened(start))
+            self._insist(space.everything())
+            self._insist(widened(space.everything()))
         self._solve(space)
         for grain in FINER:
-            if self.progress.closed() or self.progress.bound == inf or not self._has_time():
+            if self.progress.closed() or not self._left:
                 break
             self._wide = True
             self._model = Bound(self.ways, self._limit, self.problem.seed, grain)
             self._solve(space, FINELY)
         self._search_until(self._deadline)
+
+    def _unadvised(self) -> ImplementationSpace:
+        """Schedules without a model, and the space to go on in."""
+        space = ImplementationSpace.start(self.ways, self._limit, self._joint)
+        self._try(space.everything())
+        if self.ways.deferrable:
+            space = space.deferred()
+            self._try(space.everything())
+        if self._joint:
+            self._try(replace(space, joint=False).everything())
+        self._try(spared(space.everything()))
+        return space
 
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""
@@ -198,9 +196,6 @@ class PlanningRun:
     def _search_until(self, deadline: float) -> None:
         while planning_seconds() < deadline and not self.progress.closed() and self._step():
             pass
-
-    def _has_time(self) -> bool:
-        return self._left > 0
 
     def _take(self, plan: Plan) -> None:
         """Have a warm start, if it fits and its ways are allowed."""
@@ -267,7 +262,7 @@ class PlanningRun:
     def _insist(self, start: Point) -> None:
         """No plan so far: repair again and again, with more and more noise."""
         for number in range(1, TRIES):
-            if self._point is not None or not self._has_time():
+            if self._point is not None or not self._left:
                 return
             self._try(start, noise=0.3 * number)
 

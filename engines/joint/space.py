@@ -17,9 +17,9 @@ import numpy as np
 from rematbench.engines.joint.kernels import fastest, leanest, picked
 from rematbench.engines.joint.ways import Ways
 from rematbench.engines.plans.stages import BoolArray, FloatArray
-from rematbench.engines.stages.kernels import Ragged, computes
+from rematbench.engines.stages.kernels import computes
 from rematbench.engines.stages.space import Schedule, Space
-from rematbench.graphs.ir import IntArray, Phase
+from rematbench.graphs.ir import IntArray, Phase, Rows
 from rematbench.graphs.plan import Plan, with_frees
 from rematbench.graphs.simulate import simulate
 
@@ -99,9 +99,9 @@ class ImplementationSpace(Space):
             found[i] = tables.cost[lean].min()
         return found
 
-    def read_from(self, ops: IntArray) -> Ragged:
+    def read_from(self, ops: IntArray) -> Rows:
         """Per op, the repeatable ops that its group reads."""
-        return Ragged(*picked(self.choice[ops], self.place, self.ways.writers))
+        return Rows(*picked(self.choice[ops], self.place, self.ways.writers))
 
     def simulated(
         self, keep: BoolArray, available: BoolArray, recomputed: BoolArray
@@ -123,7 +123,7 @@ class ImplementationSpace(Space):
 
     def finished(self, schedule: Schedule[Any]) -> Plan:
         """The schedule's plan with the fastest ways that fit."""
-        return Plan.from_codes(self.graph, with_frees(self.graph, self.fastest(schedule)))
+        return Plan.of_computes(self.graph, self.fastest(schedule))
 
     def fastest(self, schedule: Schedule[Any]) -> IntArray:
         """Per compute of the schedule, the fastest way that fits."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from rematbench.engines.joint.kernels import Implementations
 from rematbench.engines.plans.stages import BoolArray
-from rematbench.engines.stages.kernels import Ragged
 from rematbench.graphs.ir import Graph, IntArray, Rows
 from rematbench.graphs.kinds import Kind, kinds_of
 
@@ -119,24 +118,24 @@ class Ways:
         """For the kernels."""
         tables = self.graph.tables
         return Implementations(
-            members=Ragged.of(self.members),
+            members=self.members,
             group_of=self.group_of,
             extra=self.extra,
             cost=tables.cost,
             recompute_group=self.recompute_group,
-            overwrites=Ragged.of(tables.overwritten_by),
-            reads=Ragged.of(tables.reads),
-            writes=Ragged.of(tables.writes),
+            overwrites=tables.overwritten_by,
+            reads=tables.reads,
+            writes=tables.writes,
             outputs=tables.outputs,
             value_bytes=tables.value_bytes,
         )
 
     @cached_property
-    def writers(self) -> Ragged:
+    def writers(self) -> Rows:
         """Per group, the ops that write what it reads, in program order."""
         writer = self.graph.tables.writer
         found = (set(writer[self.reads(group)].tolist()) for group in range(len(self.members)))
-        return Ragged.of(Rows.of([sorted(ops - {-1}) for ops in found]))
+        return Rows.of([sorted(ops - {-1}) for ops in found])
 
     def groups(self, op: int) -> range:
         """The groups that may compute ``op`` the first time."""
@@ -163,8 +162,7 @@ class Ways:
     def surely_needed(self) -> BoolArray:
         """Per op: does every plan compute it? None of those that may wait after the loss."""
         tables = self.graph.tables
-        wanted = np.zeros(len(self.graph.values), dtype=bool)
-        wanted[tables.outputs] = True
+        wanted = tables.is_output.copy()
         needed = np.zeros(len(self.graph.ops), dtype=bool)
         for op in range(len(needed) - 1, -1, -1):
             if wanted[tables.writes[op]].any():
@@ -189,9 +187,7 @@ class Ways:
         """
         graph, tables = self.graph, self.graph.tables
         assert graph.loss_index is not None
-        final = np.zeros(len(graph.values), dtype=bool)
-        final[tables.outputs] = True
-        final[tables.reads.items] = False
+        final = tables.is_output & ~tables.is_read
         size = np.where(tables.resident, 0, tables.value_bytes)
         return frozenset(
             op

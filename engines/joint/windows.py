@@ -13,7 +13,6 @@ this. Windows that do not overlap add up.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -21,15 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rematbench.engines.intervals.moments import TOLERANCE
+from rematbench.engines.intervals.moments import SCALE, WindowProgram
+from rematbench.engines.intervals.net import Net
 from rematbench.engines.joint.ways import Ways
-from rematbench.engines.lp.program import LinearProgram
-from rematbench.engines.lp.solver import Solver
-from rematbench.engines.plans.stages import BoolArray, FloatArray
-from rematbench.graphs.ir import IntArray
-
-SCALE = 100.0
-"""What the cost of every op once is scaled to."""
+from rematbench.engines.plans.stages import FloatArray
+from rematbench.graphs.ir import IntArray, Rows
 
 
 class Kept(NamedTuple):
@@ -39,12 +34,10 @@ class Kept(NamedTuple):
         cost: of the window beyond each needed op once, in its cheapest way; infinite where the
             budget cannot hold.
         choice: per op, the group that it favours; ops outside of the window have their first one.
-        kept: per value, the share of it that is in memory at the moment.
     """
 
     cost: float
     choice: IntArray
-    kept: FloatArray
 
 
 @dataclass(frozen=True)
@@ -62,18 +55,27 @@ class Windows:
     seed: int = 0
 
     @cached_property
-    def _least(self) -> FloatArray:
-        """Per op, the cost of its cheapest way to compute it again; of an optional one, at all."""
-        cost, allowed = self.ways.graph.tables.cost, self.ways.allowed
-        ops = range(len(self.ways.graph.ops))
-        return np.array([cost[allowed[op]].min(initial=inf) for op in ops])
+    def _net(self) -> Net:
+        """Ops and values of the graph: what computing an op again always reads, and costs least.
 
-    @cached_property
-    def _sources(self) -> list[list[int]]:
-        """Per op, the values that computing it again always reads; no residents."""
-        resident = self.ways.graph.tables.resident
+        An optional op costs as much to be computed at all.
+        """
+        tables, allowed = self.ways.graph.tables, self.ways.allowed
         ops = range(len(self.ways.graph.ops))
-        return [[v for v in sorted(self.ways.surely_read(op)) if not resident[v]] for op in ops]
+        reads = (sorted(self.ways.surely_read(op)) for op in ops)
+        none = np.zeros(len(ops), dtype=np.int64)
+        return Net(
+            np.array([tables.cost[allowed[op]].min(initial=inf) for op in ops]),
+            none,
+            none,
+            tables.value_bytes,
+            tables.writer,
+            tables.is_output,
+            Rows.of([[v for v in row if not tables.resident[v]] for row in reads]),
+            tables.writes,
+            Rows.of([[]]),
+            0,
+        )
 
     @cached_property
     def _readers(self) -> dict[int, set[int]]:
@@ -107,146 +109,81 @@ class Windows:
             deadline: by :func:`~rematbench.base.clock.planning_seconds`.
             share: of the room that there is, for advice.
         """
-        facts = self._sources, self._least, self._readers
-        program = _Window(self.ways, first, last, *facts)
-        nothing = self.ways.group_at[:-1].copy(), np.zeros(len(program.keep))
-        if not program.fits(share * self.room(first)):
-            return Kept(inf, *nothing)
-        if not program.program.size["columns"]:
-            return Kept(0.0, *nothing)
-        solver = Solver(program.program, seed=self.seed)
-        outcome = solver.run(deadline)
-        if outcome is None or outcome.status not in ("optimal", "infeasible"):
+        ways, net = self.ways, self._net
+        ops = (first + np.flatnonzero(ways.surely_needed[first:last])).tolist()
+        reads = {op: self._reads(op, first) for op in ops}
+        wanted, needed, fixed = np.zeros((3, len(net.size)), dtype=bool)
+        for op, readers in reads.items():
+            wanted[list(readers)] = True
+            always = [v for v in readers if len(readers[v]) == len(ways.first_ways(op))]
+            (fixed if op == first else needed)[always] = True
+        if last == len(ways.graph.ops):  # outputs that may be late may not be made yet
+            late = np.isin(net.writer, list(ways.deferrable))
+            outputs = net.final & (net.writer >= 0) & (net.writer < first)
+            wanted |= outputs
+            needed |= outputs & ~late
+        unit, free_bytes = (ways.least_cost or 1.0) / SCALE, share * self.room(first)
+        program = WindowProgram.of(net, unit, wanted, needed & ~fixed, fixed, free_bytes)
+        if program is None:
+            return Kept(inf, self._choice({}, np.empty(0)))
+        chosen: dict[int, int] = {}
+        for op, readers in reads.items():
+            chosen |= self._chosen(program, op, readers, op == first)
+        self._made_once(program, first, last)
+        cost, x = program.solved(deadline, self.seed)
+        if x is None and cost < inf:
             return None
-        if outcome.x is None:
-            return Kept(inf, *nothing)
-        cost = max(0.0, solver.proven() - TOLERANCE * SCALE) * program.unit
-        return Kept(cost, *program.advice(outcome.x))
+        return Kept(cost, self._choice({}, np.empty(0)) if x is None else self._choice(chosen, x))
 
-
-class _Window:
-    """One program, and its columns.
-
-    Attributes:
-        unit: cost per unit of the objective.
-        keep: per value, its column, or -1.
-    """
-
-    def __init__(
-        self,
-        ways: Ways,
-        first: int,
-        last: int,
-        sources: Sequence[list[int]],
-        least: FloatArray,
-        readers: Mapping[int, set[int]],
-    ) -> None:
-        self.ways, self.first, self.program = ways, first, LinearProgram()
-        self._last, self._readers = last, readers
-        self._tables, self._sources = ways.graph.tables, sources
-        self.unit = (ways.least_cost or 1.0) / SCALE
-        self._least = least / self.unit
-        self.keep = np.full(len(ways.graph.values), -1, dtype=np.int64)
-        self._again = np.full(len(ways.graph.ops), -1, dtype=np.int64)
-        self._chosen: dict[int, int] = {}
-        self._wanted = self._closure(last)
-        self._columns()
-        for op in np.flatnonzero(ways.surely_needed[first:last]).tolist():
-            self._computed(first + op)
-        if last == len(ways.graph.ops):
-            self._finally()
-        self._recomputed()
-
-    def _before(self, value: int) -> bool:
-        return 0 <= int(self._tables.writer[value]) < self.first
-
-    def _reads(self, op: int) -> dict[int, list[int]]:
-        """Per earlier value that a first compute may read, the ways that do."""
-        found: dict[int, list[int]] = {}
+    def _reads(self, op: int, first: int) -> dict[int, list[int]]:
+        """Per value of before the moment that a first compute may read, the ways that do."""
+        tables, found = self.ways.graph.tables, dict[int, list[int]]()
         for way in self.ways.first_ways(op):
-            for v in self._tables.reads[way].tolist():
-                if self._before(v):
+            for v in tables.reads[way].tolist():
+                if 0 <= tables.writer[v] < first:
                     found.setdefault(v, []).append(way)
         return found
 
-    def _closure(self, last: int) -> BoolArray:
-        """Values that may serve: that the window's ops may read, and what these are made from."""
-        wanted = np.zeros(len(self.keep), dtype=bool)
-        for op in range(self.first, last):
-            if self.ways.surely_needed[op]:
-                wanted[list(self._reads(op))] = True
-        if last == len(self.ways.graph.ops):
-            wanted[[v for v in self._tables.outputs.tolist() if self._before(v)]] = True
-        for op in range(self.first - 1, -1, -1):
-            if wanted[self._tables.writes[op]].any():
-                wanted[self._sources[op]] = True
-        return wanted
+    def _chosen(
+        self, window: WindowProgram, op: int, reads: dict[int, list[int]], is_moment: bool
+    ) -> dict[int, int]:
+        """Columns for the ways of an op, where they read other values, and what each reads.
 
-    def _columns(self) -> None:
-        writer = self._tables.writer
-        for v in np.flatnonzero(self._wanted).tolist():
-            self.keep[v] = self.program.column()
-        for op in np.unique(writer[self._wanted]).tolist():
-            self._again[op] = self.program.column(float(self._least[op]))
-            if not self.ways.surely_needed[op]:
-                price = float(self._least[op]) if self._is_ours(op) else 0.0
-                once = self.program.column(price)
-                for v in self._tables.writes[op].tolist():
-                    self.program.at_most([self.keep[v]], [once])
-
-    def _is_ours(self, op: int) -> bool:
-        """Do first computes of this window only read what it writes? Windows add up."""
-        readers = {reader for v in self._tables.writes[op].tolist() for reader in self._readers[v]}
-        return all(self.first <= reader < self._last for reader in readers)
-
-    def _there(self, value: int) -> list[int]:
-        """Columns that say whether a value is kept, or computed again."""
-        return [int(self.keep[value]), int(self._again[self._tables.writer[value]])]
-
-    def _computed(self, op: int) -> None:
-        """One of its ways, and what that reads; the moment's own reads are in memory then."""
-        ways, reads = self.ways.first_ways(op), self._reads(op)
-        cost = self._tables.cost[ways] / self.unit
-        columns: list[int] = []
-        if len({tuple(sorted(v for v in reads if way in reads[v])) for way in ways}) > 1:
-            columns = [self.program.column(float(c)) for c in cost - cost.min()]
-            self._chosen |= dict(zip(ways, columns, strict=True))
-            self.program.at_most([], columns, -1.0)
+        The moment's own reads are in memory then.
+        """
+        ways, program = self.ways.first_ways(op), window.program
+        if len({tuple(sorted(v for v in reads if way in reads[v])) for way in ways}) == 1:
+            return {}
+        cost = self.ways.graph.tables.cost[ways] / window.unit
+        chosen = {
+            way: program.column(float(more))
+            for way, more in zip(ways, cost - cost.min(), strict=True)
+        }
+        program.at_most([], chosen.values(), -1.0)
         for v, readers in reads.items():
-            there = self._there(v)[: 1 if op == self.first else 2]
-            if len(readers) == len(ways):
-                self.program.at_most([], there, -1.0)
-            else:
-                self.program.at_most([self._chosen[way] for way in readers], there)
+            if len(readers) < len(ways):
+                again = -1 if is_moment else window.again[self._net.writer[v]]
+                program.at_most([chosen[way] for way in readers], [window.keep[v], again])
+        return chosen
 
-    def _finally(self) -> None:
-        """Outputs are there at the end; those of ops that may be late may not be made yet."""
-        late = self.ways.deferrable
-        for v in self._tables.outputs.tolist():
-            if self._before(v) and int(self._tables.writer[v]) not in late:
-                self.program.at_most([], self._there(v), -1.0)
+    def _made_once(self, window: WindowProgram, first: int, last: int) -> None:
+        """What optional ops write is there only where they have been computed, which costs.
 
-    def _recomputed(self) -> None:
-        for op in np.flatnonzero(self._again >= 0).tolist():
-            for v in self._sources[op]:
-                self.program.at_most([self._again[op]], self._there(v))
+        It costs in this window if only first computes of this window read it: windows add up.
+        """
+        net = self._net
+        for op in np.flatnonzero((window.again >= 0) & ~self.ways.surely_needed).tolist():
+            writes = net.writes.stretch(op, op + 1).tolist()
+            is_ours = all(first <= reader < last for v in writes for reader in self._readers[v])
+            once = window.program.column(float(net.cost[op]) / window.unit if is_ours else 0.0)
+            for v in writes:
+                window.program.at_most([window.keep[v]], [once])
 
-    def fits(self, room: float) -> bool:
-        """Add the row of memory at the moment; can it hold at all?"""
-        size = self._tables.value_bytes
-        fixed = [v for v in self.ways.surely_read(self.first) if self._before(v)]
-        if size[fixed].sum() > room:
-            return False
-        values = np.flatnonzero(self.keep >= 0)
-        share = size[values] / max(1.0, room)
-        self.program.row(zip(self.keep[values].tolist(), share.tolist(), strict=True), 1.0)
-        return True
-
-    def advice(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Which groups, and what is kept."""
-        choice = self.ways.group_at[:-1].copy()
-        for op in {int(self._tables.op_of[way]) for way in self._chosen}:
+    def _choice(self, chosen: dict[int, int], x: FloatArray) -> IntArray:
+        """Per op, the group whose ways have most of a solution; without one its first."""
+        choice, tables = self.ways.group_at[:-1].copy(), self.ways.graph.tables
+        for op in {int(tables.op_of[way]) for way in chosen}:
             groups = self.ways.groups(op)
-            weight = [x[[self._chosen[w] for w in self.ways.members[g]]].sum() for g in groups]
+            weight = [x[[chosen[w] for w in self.ways.members[g]]].sum() for g in groups]
             choice[op] = groups[int(np.argmax(weight))]
-        return choice, np.where(self.keep >= 0, np.append(x, 0.0)[self.keep], 0.0)
+        return choice

@@ -18,7 +18,7 @@ from collections import defaultdict
 import numpy as np
 
 from rematbench.engines.plans.stages import BoolArray, needed
-from rematbench.graphs.ir import Graph, IntArray, Phase
+from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, with_frees
 
 
@@ -37,7 +37,7 @@ def plan_with_regions(
     dropped = _dropped(graph, ops, region, saved)
     again = _missed(graph, ops, dropped)
     order, last = _sequence(graph, ops, region, dropped, again)
-    codes = with_frees(graph, graph.tables.op_first[np.array(order, dtype=np.int64)])
+    codes = with_frees(graph, graph.tables.op_first[order])
     if late:
         until = _inputs(graph, ops, region, last)
         until |= _unread(graph, region, saved, again, last)
@@ -54,8 +54,8 @@ def _dropped(graph: Graph, ops: list[int], region: IntArray, saved: BoolArray) -
     gone = inside[tables.writer] >= 0
     gone[tables.outputs] = False
     for op in ops:
-        if graph.ops[op].phase is not Phase.BACKWARD:
-            reads = tables.reads[int(tables.op_first[op])]
+        if not tables.backward[op]:
+            reads = tables.inputs[op]
             gone[reads[inside[tables.writer[reads]] != region[op]]] = False
     return np.asarray(gone)
 
@@ -64,9 +64,9 @@ def _missed(graph: Graph, ops: list[int], dropped: BoolArray) -> BoolArray:
     """Per op: must it run again, so that the backward pass has all its reads?"""
     tables = graph.tables
     again = np.zeros(len(graph.ops), dtype=bool)
-    pending = [op for op in ops if graph.ops[op].phase is Phase.BACKWARD]
+    pending = [op for op in ops if tables.backward[op]]
     while pending:
-        reads = tables.reads[int(tables.op_first[pending.pop()])]
+        reads = tables.inputs[pending.pop()]
         writers = np.unique(tables.writer[reads[dropped[reads]]])
         pending += writers[~again[writers]].tolist()
         again[writers] = True
@@ -84,8 +84,8 @@ def _sequence(
     order: list[int] = []
     last: dict[int, int] = {}
     for op in ops:
-        if graph.ops[op].phase is Phase.BACKWARD:
-            reads = tables.reads[int(tables.op_first[op])]
+        if tables.backward[op]:
+            reads = tables.inputs[op]
             writers = tables.writer[reads]
             for one in np.unique(region[writers[dropped[reads]]]).tolist():
                 order += second.pop(one, [])
@@ -101,7 +101,7 @@ def _inputs(graph: Graph, ops: list[int], region: IntArray, last: dict[int, int]
     for op in ops:
         until = last.get(int(region[op]), -1)
         if region[op] >= 0 and until >= 0:
-            reads = tables.reads[int(tables.op_first[op])]
+            reads = tables.inputs[op]
             writers = tables.writer[reads]
             for value in reads[(writers >= 0) & (region[writers] != region[op])].tolist():
                 found[value] = max(found.get(value, -1), until)
@@ -134,7 +134,7 @@ def _by_nodes(graph: Graph, ops: list[int]) -> dict[int, int]:
     for op in ops:
         node = graph.ops[op].autograd_node
         if node is not None:
-            touched = (*tables.reads[int(tables.op_first[op])], *tables.writes[op])
+            touched = (*tables.inputs[op], *tables.writes[op])
             found |= dict.fromkeys(map(int, touched), last[node])
     return found
 

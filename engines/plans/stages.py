@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.base.kernels import kernel
-from rematbench.graphs.ir import Graph, IntArray, Phase
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.plan import Plan
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
@@ -31,9 +31,8 @@ def dependencies(graph: Graph) -> BoolArray:
     position = np.full(len(graph.ops) + 1, -1, dtype=np.int64)
     position[ops] = np.arange(len(ops))
     matrix = np.zeros((len(ops), len(ops)), dtype=bool)
-    for j, op in enumerate(ops.tolist()):
-        writers = position[tables.writer[tables.reads[int(tables.op_first[op])]]]
-        matrix[writers[writers >= 0], j] = True
+    inputs = tables.inputs.picked(ops).numbered(position[tables.writer])
+    matrix[inputs.items, inputs.row_of] = True
     return matrix
 
 
@@ -79,7 +78,7 @@ def plan_from_stages(graph: Graph, computed: BoolArray) -> Plan:
     """
     ops = needed(graph)
     order = ops[np.nonzero(computed)[1]]
-    return Plan.from_codes(graph, with_frees(graph, graph.tables.op_first[order]))
+    return Plan.of_computes(graph, graph.tables.op_first[order])
 
 
 def plan_with_checkpoints(graph: Graph, checkpoints: Collection[int]) -> Plan:
@@ -106,44 +105,30 @@ def plan_keeping(graph: Graph, kept: BoolArray, tail_after: int | None = None) -
         kept: per value.
         tail_after: an op; the values of all forward ops after it are kept as well.
     """
-    tables, ops = graph.tables, needed(graph)
-    place = {Phase.FORWARD: 0, Phase.LOSS: 1, Phase.BACKWARD: 2}
-    phases = np.array([place[op.phase] for op in graph.ops], dtype=np.int64)
-    order = _order_keeping(
-        ops,
-        phases[ops],
-        np.ascontiguousarray(kept, dtype=np.bool_),
-        len(graph.ops) if tail_after is None else tail_after,
-        tables.resident,
-        tables.writer,
-        tables.op_first,
-        tables.reads.start,
-        tables.reads.items,
-        tables.writes.start,
-        tables.writes.items,
-    )
-    return Plan.from_codes(graph, with_frees(graph, tables.op_first[order]))
+    kept = np.ascontiguousarray(kept, dtype=np.bool_)
+    tail = len(graph.ops) if tail_after is None else tail_after
+    order = _order_keeping(needed(graph), kept, tail, graph.tables)
+    return Plan.of_computes(graph, graph.tables.op_first[order])
 
 
 @kernel
-def _order_keeping(
-    ops, phases, kept, tail, resident, writer, op_first, read_at, reads, write_at, writes
-):
-    """The computes of :func:`plan_keeping`; phases are numbers, 0 for forward, 2 for backward."""
-    live = resident.copy()
+def _order_keeping(ops, kept, tail, tables):
+    """The computes of :func:`plan_keeping`."""
+    live, writer = tables.resident.copy(), tables.writer
+    read_at, reads = tables.inputs
+    write_at, writes = tables.writes
     order = [0 for _ in range(0)]
-    mark = np.full(op_first.size, -1, dtype=np.int64)
-    todo = np.empty(op_first.size, dtype=np.int64)
-    for number in range(ops.size):
-        op = ops[number]
-        if phases[number] == 2:
+    mark = np.full(tables.op_first.size, -1, dtype=np.int64)
+    todo = np.empty(tables.op_first.size, dtype=np.int64)
+    for op in ops:
+        if tables.backward[op]:
             todo[0], done, count = op, 0, 1
             while done < count:
-                first = op_first[todo[done]]
+                first = todo[done]
                 done += 1
                 for k in range(read_at[first], read_at[first + 1]):
-                    if not live[reads[k]] and mark[writer[reads[k]]] != number:
-                        mark[writer[reads[k]]] = number
+                    if not live[reads[k]] and mark[writer[reads[k]]] != op:
+                        mark[writer[reads[k]]] = op
                         todo[count] = writer[reads[k]]
                         count += 1
             for each in np.sort(todo[1:count]):
@@ -152,7 +137,7 @@ def _order_keeping(
                     live[writes[k]] = True
         order.append(op)
         for k in range(write_at[op], write_at[op + 1]):
-            live[writes[k]] = phases[number] > 0 or op > tail or kept[writes[k]]
+            live[writes[k]] = not tables.forward[op] or op > tail or kept[writes[k]]
     return np.array(order, dtype=np.int64)
 
 
@@ -162,7 +147,7 @@ def missing(graph: Graph, op: int, live: BoolArray) -> list[int]:
     found: set[int] = set()
     pending = [op]
     while pending:
-        reads = tables.reads[int(tables.op_first[pending.pop()])]
+        reads = tables.inputs[pending.pop()]
         absent = reads[~live[reads] & (tables.writer[reads] >= 0)]  # residents are always there
         writers = set(tables.writer[absent].tolist()) - found
         found |= writers

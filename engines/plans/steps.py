@@ -18,7 +18,7 @@ import numpy as np
 from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.stages import missing, needed
 from rematbench.graphs.ir import Graph, IntArray, Phase
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.graphs.structure import forward_graph, forward_ops
 
 Place = tuple[int, int]
@@ -69,8 +69,7 @@ class Steps:
     @cached_property
     def reads(self) -> list[list[int]]:
         """Values that each op reads."""
-        tables = self.graph.tables
-        return [tables.reads[int(first)].tolist() for first in tables.op_first[:-1]]
+        return self.graph.tables.inputs.lists()
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -112,7 +111,7 @@ def join_steps(graph: Graph) -> Steps:
     tables = graph.tables
     for writer, reader in list(net.edges):
         written = tables.writes[writer]
-        read = np.intersect1d(written, tables.reads[int(tables.op_first[reader])])
+        read = np.intersect1d(written, tables.inputs[reader])
         if tables.value_bytes[read].sum() < _BY_PRODUCT * tables.value_bytes[written].sum():
             net.remove_edge(writer, reader)
     roots: dict[int, frozenset[int]] = {}
@@ -176,8 +175,7 @@ def plan_from_actions(steps: Steps, actions: Iterable[Action]) -> Plan:
                 writer.forward(action.place, False)
             latest = None
             writer.backward(action.place)
-    codes = with_frees(steps.graph, np.array(writer.finish(), dtype=np.int64))
-    return Plan.from_codes(steps.graph, codes)
+    return Plan.of_computes(steps.graph, writer.finish())
 
 
 class _Writer:

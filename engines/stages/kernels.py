@@ -11,22 +11,6 @@ from rematbench.engines.plans.stages import BoolArray
 from rematbench.graphs.ir import IntArray, Rows
 
 
-class Ragged(NamedTuple):
-    """Rows of integers of unequal length, as :class:`~rematbench.graphs.ir.Rows`, for kernels."""
-
-    start: IntArray
-    items: IntArray
-
-    @classmethod
-    def of(cls, rows: Rows) -> Ragged:
-        """The same."""
-        return cls(rows.start, rows.items)
-
-    def stretch(self, low: int, high: int) -> IntArray:
-        """The items of rows low to high, without high."""
-        return self.items[self.start[low] : self.start[high]]
-
-
 class Structure(NamedTuple):
     """The dependencies of a space.
 
@@ -39,8 +23,8 @@ class Structure(NamedTuple):
 
     stage: IntArray
     stage_place: IntArray
-    inputs: Ragged
-    uses: Ragged
+    inputs: Rows
+    uses: Rows
 
 
 class Values(NamedTuple):
@@ -56,7 +40,7 @@ class Values(NamedTuple):
     size: IntArray
     writer: IntArray
     place: IntArray
-    reads: Ragged
+    reads: Rows
 
 
 class Course(NamedTuple):
@@ -226,11 +210,28 @@ def _idle(codes, peak, values, n):
         Bytes of its values that do; the last event that touched it before; the next that reads
         it: the number of events if none does, -1 if the peak itself does.
     """
-    count = values.size.size
-    before = np.full(count, -1, dtype=np.int64)
-    after = np.full(count, -1, dtype=np.int64)
+    before, last = _until(codes[:peak], values, n)
+    after = _from(codes, peak, values, n)
+    bytes_of = np.zeros(n)
+    following = np.full(n, codes.size, dtype=np.int64)
+    computed = last >= 0
+    for v in range(values.size.size):
+        i = values.writer[v]
+        if i >= 0 and after[v] > peak and computed[i]:
+            bytes_of[i] += values.size[v]
+            last[i] = max(last[i], before[v])
+            following[i] = min(following[i], after[v])
+        elif i >= 0 and after[v] == peak:
+            following[i] = -1
+    return bytes_of, last, following
+
+
+@kernel
+def _until(codes, values, n):
+    """The last event that reads each value, and the last that computes each op; or -1."""
+    before = np.full(values.size.size, -1, dtype=np.int64)
     last = np.full(n, -1, dtype=np.int64)
-    for p in range(peak):
+    for p in range(codes.size):
         code = codes[p]
         if code < 0:
             continue
@@ -238,6 +239,13 @@ def _idle(codes, peak, values, n):
             last[values.place[code]] = p
         for read in row(values.reads, code):
             before[read] = p
+    return before, last
+
+
+@kernel
+def _from(codes, peak, values, n):
+    """The next event, from the peak on, that reads what was made before; or -1."""
+    after = np.full(values.size.size, -1, dtype=np.int64)
     made = np.zeros(n, dtype=np.bool_)
     for p in range(peak, codes.size):
         code = codes[p]
@@ -248,15 +256,4 @@ def _idle(codes, peak, values, n):
                 after[v] = p
         if values.place[code] >= 0:
             made[values.place[code]] = True
-    bytes_of = np.zeros(n)
-    following = np.full(n, codes.size, dtype=np.int64)
-    computed = last >= 0
-    for v in range(count):
-        i = values.writer[v]
-        if i >= 0 and after[v] > peak and computed[i]:
-            bytes_of[i] += values.size[v]
-            last[i] = max(last[i], before[v])
-            following[i] = min(following[i], after[v])
-        elif i >= 0 and after[v] == peak:
-            following[i] = -1
-    return bytes_of, last, following
+    return after

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rematbench.engines.plans.stages import BoolArray, FloatArray
-from rematbench.engines.stages.kernels import Ragged
 from rematbench.engines.stages.space import Space
 from rematbench.graphs.ir import IntArray, Rows
 
@@ -43,10 +42,10 @@ class ValueTables(NamedTuple):
     writer: IntArray
     first: IntArray
     final: BoolArray
-    readers: Ragged
-    reads: Ragged
-    writes: Ragged
-    uses: Ragged
+    readers: Rows
+    reads: Rows
+    writes: Rows
+    uses: Rows
     stage_place: IntArray
     transient: FloatArray
     before: FloatArray
@@ -59,34 +58,32 @@ class ValueTables(NamedTuple):
         """The tables of ``space``; values of at most ``negligible`` bytes are left out."""
         graph, tables = space.graph, space.graph.tables
         size = tables.value_bytes / unit
-        is_output = np.zeros(len(graph.values), dtype=bool)
-        is_output[tables.outputs] = True
         writer = space.values.writer
-        op_reads = [set(tables.reads[int(i)].tolist()) for i in tables.op_first[:-1]]
+        op_reads = tables.inputs.lists()
         read = np.zeros(len(graph.values), dtype=bool)
         read[[v for op in [*space.ops, *space.stages] for v in op_reads[op]]] = True
-        chosen = (writer >= 0) & (read | is_output) & (tables.value_bytes > negligible)
+        chosen = (writer >= 0) & (read | tables.is_output) & (tables.value_bytes > negligible)
         picked = np.flatnonzero(chosen)
         picked = picked[np.argsort(writer[picked], kind="stable")]
         number = np.full(len(chosen), -1, dtype=np.int64)
         number[picked] = np.arange(len(picked))
 
-        def rows(lists: Iterable[Iterable[int]]) -> Ragged:
+        def rows(lists: Iterable[Iterable[int]]) -> Rows:
             kept = [sorted(number[v] for v in row if chosen[v]) for row in lists]
-            return Ragged.of(Rows.of(kept))
+            return Rows.of(kept)
 
         reads = rows(op_reads[op] for op in space.ops)
         workspace = tables.workspace[tables.op_first[:-1]] / unit
         others = (tables.writer >= 0) & ~chosen
         transient = workspace + np.bincount(tables.writer[others], size[others], len(workspace))
         resident = float(size[tables.resident].sum())
-        before = resident + _unchosen(space, size, is_output, op_reads)
+        before = resident + _unchosen(space, size, op_reads)
         return cls(
             size[picked],
             writer[picked],
             space.stage[writer[picked]],
-            is_output[picked],
-            _transposed(reads, len(picked)),
+            tables.is_output[picked],
+            reads.transposed(len(picked)),
             reads,
             rows(tables.writes[op].tolist() for op in space.ops),
             rows(op_reads[op] for op in space.stages),
@@ -99,9 +96,7 @@ class ValueTables(NamedTuple):
         )
 
 
-def _unchosen(
-    space: Space, size: FloatArray, is_output: BoolArray, op_reads: list[set[int]]
-) -> FloatArray:
+def _unchosen(space: Space, size: FloatArray, op_reads: list[list[int]]) -> FloatArray:
     """Per stage: values of ops that are never repeated, in memory before the stage's op."""
     tables = space.graph.tables
     there = np.zeros(len(space.stages))
@@ -110,14 +105,6 @@ def _unchosen(
         last |= dict.fromkeys(op_reads[op], s)
     for s, op in enumerate(space.stages.tolist()):
         for v in tables.writes[op].tolist() if space.structure.stage_place[s] < 0 else ():
-            end = len(there) - 1 if is_output[v] else last.get(v, s)
+            end = len(there) - 1 if tables.is_output[v] else last.get(v, s)
             there[s + 1 : end + 1] += size[v]
     return there
-
-
-def _transposed(ragged: Ragged, count: int) -> Ragged:
-    """Per item, the rows that hold it."""
-    row = np.repeat(np.arange(len(ragged.start) - 1), np.diff(ragged.start))
-    order = np.argsort(ragged.items, kind="stable")
-    ends = np.cumsum(np.bincount(ragged.items, minlength=count), dtype=np.int64)
-    return Ragged(np.concatenate([[0], ends]), row[order])

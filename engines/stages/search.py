@@ -7,7 +7,8 @@ smaller groups of stages until the gap closes or time is up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from math import inf
@@ -47,7 +48,30 @@ long at most."""
 EXACT_TOLERANCE = 1e-6
 """Relative gap at which a cost counts as proven optimal."""
 
-_Search = Iterator[Schedule[Space] | None]
+Found = Schedule[Space] | float | None
+"""What a phase comes to: a schedule, a lower bound of its space's cost, or nothing yet."""
+Phase = Callable[["Leg"], Iterator[Found]]
+
+
+@dataclass(frozen=True)
+class Leg:
+    """The search of one space.
+
+    Attributes:
+        space: where it looks for schedules and bounds.
+        begun, deadline: by :func:`~rematbench.base.clock.planning_seconds`.
+        programs: its relaxations, from coarse to fine.
+    """
+
+    space: Space
+    begun: float
+    deadline: float
+    programs: list[Relaxation] = field(default_factory=list)
+
+    def left(self, share: float) -> float:
+        """When a share of what is left of its time will be over."""
+        now = planning_seconds()
+        return now + share * (self.deadline - now)
 
 
 def is_solvable(space: Space) -> bool:
@@ -90,32 +114,29 @@ class StageSearch:
         self.bounds: dict[str, float] = {}
         self.every, self.bound_by = 0.0, ""
         self.has_one_way = {len(op.implementations) for op in problem.graph.ops} == {1}
-        self._wants_moments = False
-        self._linear_bounds: dict[str, float] = {}
+        self._linear_bound = 0.0  # of the first space
         self._nodes = 0
         self._largest: dict[str, Any] = {}
         self._programs = {"linear_programs": 0, "integer_programs": 0, "solver_runs": 0}
-        self._searches: list[_Search] = []
-        self._intervals: IntervalSearch | None = None
-        self._annealing: list[_Search] = []
-        self._is_rescued = False
+        self._turns: dict[str, Iterator[Found]] = {}  # searches by name, whose turn it is first
+        self._intervals: IntervalSearch | None = None  # which knows the fullest moments
 
     def run(self) -> None:
         """First F; then (9), for the bound, and for the plans that only it has."""
         full = self._full
         if self._graph.loss_index is None:  # annealing beats evictions one by one
-            self._take_known()
-            self._search_on()
-            self.improve(full, self.deadline)
+            self.improve(full, self.deadline, self._known)
             return
         if self._in_one(full):  # so small that F is no faster
             self.improve(full, self.deadline)
             return
-        self._wants_moments = True
         reduced = Space.reduced(self._graph)
         is_small = is_solvable(full)
         now = planning_seconds()
-        self.improve(reduced, now + (0.75 if is_small else 1.0) * (self.deadline - now))
+        # Intervals come anyway: where local search finds nothing, annealing waits for them.
+        first = self._evictions, partial(self._known, anneal=False), self._moments
+        until = now + (0.75 if is_small else 1.0) * (self.deadline - now)
+        self.improve(reduced, until, *first)
         now = planning_seconds()
         if self.proven_infeasible:
             return
@@ -125,6 +146,42 @@ class StageSearch:
             seconds = max(FULL_SECONDS, now - self.progress.started)
             self.improve(full, min(self.deadline, now + seconds))
 
+    def improve(self, space: Space, deadline: float, *first: Phase) -> None:
+        """Look for schedules and bounds in a space until the gap to its bound is closed.
+
+        Args:
+            first: what comes before all else, by default local search.
+        """
+        phases: list[Phase] = [
+            *(first or (self._evictions, self._known)),
+            self._tight,
+            self._alone,
+            self._linear,
+            self._by_intervals,
+            self._integral,
+            self._in_turns,
+        ]
+        leg = Leg(space, planning_seconds(), deadline)
+        self.bounds.setdefault(space.name, max(space.base_cost, self.every))
+        self.progress.bound = max(self.progress.bound, space.base_cost)
+        for phase in phases:
+            for found in phase(leg):
+                self._take(space, found)
+            if self.proven_infeasible:
+                return
+
+    def _take(self, space: Space, found: Found) -> None:
+        """A schedule or a bound: is it the best?"""
+        if isinstance(found, Schedule):
+            self.progress.see(found.peak)
+            if found.peak <= self.budget and (self.best is None or found.cost < self.best.cost):
+                self.best = found
+                self.progress.offer(found.cost, found.plan)
+        elif found is not None:
+            self.bounds[space.name] = max(found, self.bounds[space.name])
+            if found < inf:
+                self.progress.raise_bound(found, EXACT_TOLERANCE)
+
     @property
     def proven_infeasible(self) -> bool:
         """Is it certain that (9) has no plan within the budget?"""
@@ -132,7 +189,7 @@ class StageSearch:
 
     def details(self) -> dict[str, Any]:
         """What goes into the row's ``extra``."""
-        linear = next(iter(self._linear_bounds.values()), 0.0)
+        linear = self._linear_bound
         schedule = self.best if 0 < linear < inf else None
         empty = [space for space, bound in self.bounds.items() if bound == inf]
         every = {"any": self.every} if self.has_one_way else {}
@@ -160,115 +217,88 @@ class StageSearch:
         unknown = {"seconds_to_gap_5": None, "seconds_to_gap_2": None}
         return {**self.progress.details(), "incumbents": incumbents, **unknown}
 
-    def improve(self, space: Space, deadline: float) -> None:
-        """Look for schedules and bounds in a space until the gap to its bound is closed."""
-        begun = planning_seconds()
-        self.bounds.setdefault(space.name, max(space.base_cost, self.every))
-        self.progress.bound = max(self.progress.bound, space.base_cost)
+    def _evictions(self, leg: Leg) -> Iterator[Found]:
+        """Local search: the first repair, and what can be given back."""
+        if "known" in self._turns:  # as another space's found nothing
+            return
         random = np.random.default_rng(self._seed)
-        if not self._is_rescued:
-            local = search(space.everything(), self.budget, random, deadline)
-            self._searches = [local, *self._annealing]
-            for _ in range(2):  # the first repair, and what can be given back
-                self._search_on()
-        if not self._is_rescued and self.best is None:
-            self._take_known()
-            for _ in self._problem.starts:
-                self._search_on()
-        if self._wants_moments:
-            self._wants_moments = False
-            self._at_moments(space)
-            if self.proven_infeasible:
-                return
-        if self._intervals is not None and self.progress.cost > FAR * self.bounds[space.name]:
-            seconds = min(TIGHT_SECONDS, 0.5 * (deadline - begun))
-            self._by_intervals(seconds)
-            self._search_until(space, begun + seconds)
-        if self._threads == 1:  # nothing searches while programs are solved
-            self._by_intervals(FIRST_SHARE * (deadline - begun))
-            self._search_until(space, begun + ALONE * (deadline - begun))
-        programs = self._linear(space, deadline)
-        if not self._closed(space):
-            self._by_intervals(FIRST_SHARE * (deadline - planning_seconds()))
-        self._integral(space, programs, deadline)
-        if self.best is not None:
-            self._search_until(space, deadline)
+        local = search(leg.space.everything(), self.budget, random, leg.deadline)
+        self._turns = {**self._turns, "evictions": local}
+        for _ in range(2):
+            self._turn(leg.space)
+            yield None
 
-    def _at_moments(self, space: Space) -> None:
+    def _known(self, leg: Leg, anneal: bool = True) -> Iterator[Found]:
+        """Without a schedule: what cheaper strategies know, improved by intervals."""
+        if self.best is not None or "known" in self._turns:
+            return
+        inner = Improver(self._left(), self.budget, planning_seconds(), 0.0)
+        steps = chain(inner.take_known(), inner.anneal() if anneal else ())
+        self._turns = {"known": self._converted(inner, steps)}
+        for _ in self._problem.starts:
+            self._turn(leg.space)
+            yield None
+
+    def _moments(self, leg: Leg) -> Iterator[Found]:
         """What memory costs at the fullest moments: no plan costs less."""
-        now = planning_seconds()
-        left = max(0.0, self.deadline - now)
-        starts = self._problem.starts
-        problem = Problem(self._graph, self.budget, left, self._seed, starts=starts)
-        inner = self._intervals = IntervalSearch(problem, self.budget, now, self.progress.gap)
-        inner.deadline = now + min(MOMENTS_SECONDS, left)
+        now, gap = planning_seconds(), self.progress.gap
+        inner = self._intervals = IntervalSearch(self._left(), self.budget, now, gap)
+        inner.deadline = min(inner.deadline, now + MOMENTS_SECONDS)
         inner.prove(np.asarray(profile(start(inner.net, inner.resident))))
         self.every, self.bound_by = inner.progress.bound, inner.bound_by
-        self.bounds[space.name] = max(self.bounds[space.name], self.every)
         if self.every == inf:
             self.bounds["9"] = inf
-        else:
-            self.progress.raise_bound(self.every, EXACT_TOLERANCE)
+        yield self.every
 
-    def _search_until(self, space: Space, deadline: float) -> None:
-        while planning_seconds() < deadline and not self._closed(space) and self._search_on():
-            pass
+    def _left(self) -> Problem:
+        """The problem for intervals, in the time that is left."""
+        left, starts = max(0.0, self.deadline - planning_seconds()), self._problem.starts
+        return Problem(self._graph, self.budget, left, self._seed, starts=starts)
 
-    def _closed(self, space: Space) -> bool:
-        return self.progress.closed(self.bounds[space.name])
+    def _tight(self, leg: Leg) -> Iterator[Found]:
+        """Intervals first, where memory is so tight that the schedule is far from its bound."""
+        if self._intervals is not None and self.progress.cost > FAR * self.bounds[leg.space.name]:
+            seconds = min(TIGHT_SECONDS, 0.5 * (leg.deadline - leg.begun))
+            yield from self._first_by_intervals(planning_seconds() + seconds)
+            yield from self._search(leg, leg.begun + seconds)
 
-    def _search_on(self) -> bool:
-        """One step of local search.
+    def _alone(self, leg: Leg) -> Iterator[Found]:
+        """Search for itself, where nothing searches while programs are solved."""
+        if self._threads == 1:
+            seconds = leg.deadline - leg.begun
+            yield from self._first_by_intervals(planning_seconds() + FIRST_SHARE * seconds)
+            yield from self._search(leg, leg.begun + ALONE * seconds)
 
-        Raises:
-            KeyboardInterrupt: somebody interrupted.
+    def _by_intervals(self, leg: Leg) -> Iterator[Found]:
+        """Intervals in any case, unless the gap is closed."""
+        if not self._closed(leg.space):
+            yield from self._first_by_intervals(leg.left(FIRST_SHARE))
+
+    def _in_turns(self, leg: Leg) -> Iterator[Found]:
+        """Better schedules for the rest of the time."""
+        if self.best is not None:
+            yield from self._search(leg, leg.deadline)
+
+    def _first_by_intervals(self, deadline: float) -> Iterator[Found]:
+        """What the moments' program keeps; once; from then on annealing has turns with the rest.
+
+        These schedules need the solver, and so come before it works on programs of stages.
         """
-        self.progress.rest()
-        while self._searches:  # in turns
-            searching = self._searches.pop(0)
-            for found in searching:
-                self._searches.append(searching)
-                if found is not None:
-                    self._offer(found)
-                return True
-        return False
-
-    def _take_known(self) -> None:
-        """Where local search finds nothing: what cheaper strategies know, improved by intervals."""
-        left = self.deadline - planning_seconds()
-        starts = self._problem.starts
-        problem = Problem(self._graph, self.budget, left, self._seed, starts=starts)
-        inner = Improver(problem, self.budget, planning_seconds(), 0.0)
-        steps = inner.take_known()
-        if not self._wants_moments:  # after which intervals come anyway
-            steps = chain(steps, inner.anneal())
-        self._searches, self._is_rescued = [self._converted(inner, steps)], True
-
-    def _by_intervals(self, seconds: float) -> None:
-        """First what the bound's program keeps, then annealing, in turns with local search; once.
-
-        The first schedules need the solver, and so come before it works on programs of stages.
-
-        Args:
-            seconds: for the first schedules.
-        """
-        inner, self._intervals = self._intervals, None
-        if inner is None:
+        inner = self._intervals
+        if inner is None or "annealing" in self._turns:
             return
-        inner.deadline = planning_seconds() + seconds
+        inner.deadline = deadline
         for found in self._converted(inner, inner.first(start(inner.net, inner.resident))):
-            if found is not None:
-                self._offer(found)
+            yield found
             self.progress.rest()
-            if planning_seconds() > inner.deadline:
+            if planning_seconds() > deadline:
                 break
         if inner.progress.leanest is not None:
             self.progress.see(inner.progress.leanest)
         inner.deadline = self.deadline
-        self._annealing = [self._converted(inner, inner.anneal())]
-        self._searches += self._annealing
+        self._turns["annealing"] = self._converted(inner, inner.anneal())
 
-    def _converted(self, inner: Improver, steps: Iterator[None]) -> _Search:
+    def _converted(self, inner: Improver, steps: Iterator[None]) -> Iterator[Found]:
         """What a search by intervals finds, as schedules of all stages.
 
         A plan may compute an op twice in one stage and be the leaner for it, which a schedule
@@ -286,59 +316,79 @@ class StageSearch:
                 self.progress.offer(cost, plan)
             yield schedule
 
-    def _idle(self) -> bool:
-        return self._search_on() if self._threads > 1 else self.progress.rest()
+    def _search(self, leg: Leg, deadline: float) -> Iterator[Found]:
+        """All that search, in turns, until the gap is closed."""
+        while planning_seconds() < deadline and not self._closed(leg.space):
+            if not self._turn(leg.space):
+                break
+            yield None
 
-    def _linear(self, space: Space, deadline: float) -> list[Relaxation]:
+    def _turn(self, space: Space) -> bool:
+        """A step of the search whose turn it is; False where all have ended.
+
+        Raises:
+            KeyboardInterrupt: somebody interrupted.
+        """
+        self.progress.rest()
+        for name in list(self._turns):
+            self._turns[name] = searching = self._turns.pop(name)  # the last one from now on
+            for found in searching:
+                self._take(space, found)
+                return True
+        return False
+
+    def _closed(self, space: Space) -> bool:
+        return self.progress.closed(self.bounds[space.name])
+
+    def _idle(self, space: Space) -> bool:
+        return self._turn(space) if self._threads > 1 else self.progress.rest()
+
+    def _linear(self, leg: Leg) -> Iterator[Found]:
         """Lower bounds from linear relaxations, from coarse groups to fine ones."""
-        begun = planning_seconds()
-        programs: list[Relaxation] = []
+        space, until = leg.space, leg.left(LINEAR_SHARE)
         for groups in self._groupings(space):
-            now = planning_seconds()
-            share = LINEAR_SHARE * (deadline - begun)
-            if programs and (self._closed(space) or now > begun + share):
+            if leg.programs and (self._closed(space) or planning_seconds() > until):
                 break
             program = Relaxation(space, self.budget, groups, self._seed)
             self._programs["linear_programs"] += 1
-            for outcome in program.linear(now + LINEAR_SHARE * (deadline - now), self._idle):
-                self._learn(program, outcome)
+            for outcome in program.linear(leg.left(LINEAR_SHARE), partial(self._idle, space)):
+                yield self._learned(program, outcome)
                 if self._closed(space):
                     break
             else:
-                self._paths(program, now + LINEAR_SHARE * (deadline - now))
-            programs.append(program)
-        linear = [space.base_cost, *(program.bound for program in programs)]
-        self._linear_bounds[space.name] = max(linear)
-        return programs
+                yield from self._paths(program, leg.left(LINEAR_SHARE))
+            leg.programs.append(program)
+        linear = max(space.base_cost, *(program.bound for program in leg.programs))
+        self._linear_bound = self._linear_bound or linear
 
-    def _paths(self, program: Relaxation, deadline: float) -> None:
+    def _paths(self, program: Relaxation, deadline: float) -> Iterator[Found]:
         """Path rows, which stay only where they help: they slow the solver down."""
-        before = program.bound
-        for outcome in program.linear(deadline, self._idle, paths=True):
-            self._learn(program, outcome)
+        before, idle = program.bound, partial(self._idle, program.space)
+        for outcome in program.linear(deadline, idle, paths=True):
+            yield self._learned(program, outcome)
         if self.best is not None and before < inf:
             gap = self.best.cost - before
             if program.bound - before < PATHS_CLOSE * gap:
                 program.drop_rows()
 
-    def _integral(self, space: Space, programs: list[Relaxation], deadline: float) -> None:
+    def _integral(self, leg: Leg) -> Iterator[Found]:
         """Better bounds and schedules from mixed-integer programs."""
-        for number, program in enumerate(programs):
-            now = planning_seconds()
-            if self._closed(space) or now > deadline:
+        space = leg.space
+        for number, program in enumerate(leg.programs):
+            if self._closed(space) or planning_seconds() > leg.deadline:
                 break
             rounds = program.integral(
-                now + (deadline - now) / (len(programs) - number),
-                self._idle,
+                leg.left(1 / (len(leg.programs) - number)),
+                partial(self._idle, space),
                 self.progress.gap / 2,
                 best=lambda: None if self.best is None else space.adopt(self.best),
                 enough=partial(self._closed, space),
             )
             self._programs["integer_programs"] += 1
             for outcome in rounds:
-                self._learn(program, outcome)
+                yield self._learned(program, outcome)
                 if outcome.x is not None:
-                    self._polish(program.decode(outcome.x), deadline)
+                    yield from self._mended(program.decode(outcome.x), leg.deadline)
                 if self._closed(space):
                     break
 
@@ -351,7 +401,7 @@ class StageSearch:
         """Does a program of middling size have all stages of a space?"""
         return len(merged_stages(space, self.budget, COLUMNS[1])) == len(space.stages)
 
-    def _polish(self, found: Schedule[Space] | None, deadline: float) -> None:
+    def _mended(self, found: Schedule[Space] | None, deadline: float) -> Iterator[Found]:
         """Make a schedule out of a solution that may break the budget where groups hide it."""
         if found is None:
             return
@@ -360,22 +410,14 @@ class StageSearch:
             start = found.space.evaluate(found.keep)
             found = repair(start, self.budget, random, deadline)
         if found.peak <= self.budget:
-            self._offer(found)
+            yield found
             found = give_back(found, self.budget, random, deadline)
-        self._offer(found)
+        yield found
 
-    def _offer(self, found: Schedule[Space]) -> None:
-        self.progress.see(found.peak)
-        if found.peak <= self.budget and (self.best is None or found.cost < self.best.cost):
-            self.best = found
-            self.progress.offer(found.cost, found.plan)
-
-    def _learn(self, program: Relaxation, outcome: Outcome) -> None:
-        name = program.space.name
+    def _learned(self, program: Relaxation, outcome: Outcome) -> float:
+        """The bound of a run of the solver, whose facts go into the row."""
         self._programs["solver_runs"] += 1
         if program.size["nonzeros"] > self._largest.get("nonzeros", -1):
             self._largest = {**program.size, "build_seconds": program.build_seconds}
         self._nodes += outcome.nodes
-        self.bounds[name] = max(outcome.bound, self.bounds[name])
-        if outcome.bound < inf:
-            self.progress.raise_bound(outcome.bound, EXACT_TOLERANCE)
+        return outcome.bound

@@ -21,9 +21,9 @@ import numpy as np
 from rematbench.base.errors import Infeasible, InvalidPlan, NotApplicable
 from rematbench.engines.plans.stages import BoolArray, FloatArray, needed, recomputations
 from rematbench.engines.stages import kernels
-from rematbench.engines.stages.kernels import Course, Ragged, Structure, Values
+from rematbench.engines.stages.kernels import Course, Structure, Values
 from rematbench.graphs.ir import Graph, IntArray, Phase, Rows
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import Trace, simulate
 
 AnySpace = TypeVar("AnySpace", bound="Space", covariant=True)
@@ -167,14 +167,14 @@ class Space:
         found[ops] = np.arange(len(ops))
         return found
 
-    def read_from(self, ops: IntArray) -> Ragged:
+    def read_from(self, ops: IntArray) -> Rows:
         """Per op, the repeatable ops that it reads."""
         tables = self.graph.tables
         rows = []
         for op in ops.tolist():
-            writers = self.place[tables.writer[tables.reads[int(tables.op_first[op])]]]
+            writers = self.place[tables.writer[tables.inputs[op]]]
             rows.append(sorted({w for w in writers.tolist() if w >= 0}))
-        return Ragged.of(Rows.of(rows))
+        return Rows.of(rows)
 
     @cached_property
     def structure(self) -> Structure:
@@ -186,7 +186,7 @@ class Space:
     def values(self) -> Values:
         """For the kernels."""
         tables, place = self.graph.tables, self.place
-        reads = Ragged.of(tables.reads)
+        reads = tables.reads
         return Values(tables.value_bytes, place[tables.writer], place[tables.op_of], reads)
 
     def everything(self) -> Schedule[Self]:
@@ -200,7 +200,7 @@ class Space:
     def explicit(self, recomputed: BoolArray) -> Schedule[Self] | None:
         """The schedule that recomputes exactly these; None where some read would find nothing."""
         numbers = np.arange(len(self.ops) + 1)
-        itself = Ragged(numbers, numbers[:-1])
+        itself = Rows(numbers, numbers[:-1])
         reads = self.structure.uses, self.structure.inputs
         nothing = np.zeros(len(self.ops), dtype=bool)
         live = kernels.liveness(recomputed, self.stage, nothing, *reads, itself)
@@ -244,8 +244,7 @@ class Space:
         """
         sequence, stage_of = kernels.computes(recomputed, self.stage)
         ops = self.all_ops[sequence]
-        codes = with_frees(self.graph, self.graph.tables.op_first[ops])
-        plan = Plan.from_codes(self.graph, codes)
+        plan = Plan.of_computes(self.graph, self.graph.tables.op_first[ops])
         trace = simulate(self.graph, plan)
         return Schedule(self, keep, available, recomputed, stage_of, plan, trace)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -13,9 +12,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 
-# What stood beside everyone else's packages once, and does so in older scripts.
+# A path into one of these may lack ``rematbench.``, as scripts have it.
 _ROOMS = frozenset(
     ("costmodel", "graphs", "report", "strategies", "streams", "training", "validator", "zoo")
 )
@@ -76,9 +76,8 @@ def find(path: str, where: str) -> Any:
     found = _module(place, where)
     for part in name.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{where}: {place} has no {part}{hint}")
+            hint = did_you_mean(part, dir(found))
+            raise ConfigError(f"{where}: {place} has no {part}; {hint}".rstrip("; "))
         found = getattr(found, part)
     return found
 

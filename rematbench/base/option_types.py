@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
 from rematbench.base.options import Option
 
@@ -42,8 +42,7 @@ def check_options(strategy: str, options: Sequence[Option], given: Mapping[str, 
     known = {option.name: option for option in options}
     for name, value in given.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean strategy.{near[0]}? " if near else ""
+            hint = did_you_mean(name, known, prefix="strategy.")
             raise ConfigError(
                 f"strategy.{name}: strategy={strategy} has no such option; {hint}"
                 f"its options are: {', '.join(known) or 'none'}"
@@ -64,8 +63,7 @@ def check_option(option: Option, value: Any) -> None:
         return
     where = f"strategy.{option.name}={_shown(value)}"
     words = [word for kind in kinds for word in _literals(kind)]
-    near = difflib.get_close_matches(str(value), words, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(str(value), words)
     raise ConfigError(f"{where}: {hint}give {' or '.join(_said(kind) for kind in kinds)}")
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 import hydra
+from hydra._internal.hydra import Hydra
 
+from rematbench.base.checks import flag
 from rematbench.base.errors import RematbenchError
 from rematbench.base.start import INTERRUPTED, catch_interrupts
 from rematbench.cli.command_line import read_command_line
@@ -21,14 +23,16 @@ from rematbench.cli.mistakes import MISTAKES, explain
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
 from rematbench.cli.terminal import working
-from rematbench.jobs.settings import Settings, flag
+from rematbench.jobs.settings import Settings
 from rematbench.jobs.warm_starts import with_known_plans
-from rematbench.rows.row import Row, add_facts, write_row
+from rematbench.rows.row import Row, joined, write_row
 from rematbench.worker import cache
 from rematbench.worker.locks import alone_in
 from rematbench.worker.worker import the_worker
 
 BAD_CONFIGURATION = 2
+_OTHERS = ("--config", "-c", "hydra.mode", "hydra.searchpath", "+hydra", "++hydra")
+"""How words begin that bring other configurations than ours."""
 
 
 def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
@@ -51,7 +55,7 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
             with working(f"{settings.label} {settings.strategy} budget={settings.budget}") as say:
                 row = worker.run(settings, folder, say)
             if worker.loaded.outside and settings.cache is not None:
-                add_facts(row, {"uncached": "; ".join(worker.loaded.outside)})
+                row = joined(row, {"extra": {"uncached": "; ".join(worker.loaded.outside)}})
                 write_row(folder / "row.json", row)
             kept.remember(folder, row, worker.loaded, worker.began)
     return row
@@ -92,14 +96,22 @@ def command(name: str, config: str, task: Task) -> None:
         sys.exit(BAD_CONFIGURATION)
 
 
+def _no_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> None:
+    """What our configurations say of ``hydra.mode``: Hydra composes each once more to see it."""
+
+
 @contextmanager
 def _arguments(name: str, words: Sequence[str]) -> Iterator[None]:
     """Hydra reads the process's."""
-    before, sys.argv = sys.argv, [name, *words]
+    before, mode = sys.argv, Hydra.get_mode
+    sys.argv = [name, *words]
+    if not any(word.startswith(_OTHERS) for word in words):
+        Hydra.get_mode = _no_mode  # type: ignore[method-assign]
     try:
         yield
     finally:
         sys.argv = before
+        Hydra.get_mode = mode  # type: ignore[method-assign]
 
 
 def run_or_recall(config: Config, settings: Settings, folder: Path) -> Row:

@@ -21,8 +21,8 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from rematbench.base.errors import ConfigError
-from rematbench.cli.conf_keys import choices_of
-from rematbench.conf.published import of_libraries
+from rematbench.cli.conf_keys import choices_of, conf_text
+from rematbench.conf.published import is_of_library
 
 _OF_JOBS = ("model", "strategy", "costmodel", "device")
 """Groups whose keys belong to the jobs of a sweep."""
@@ -68,7 +68,10 @@ def read_command_line(given: Sequence[str]) -> CommandLine:
 def _of_a_library(words: Sequence[str]) -> bool:
     """Is a library's model chosen, or may one be?"""
     chosen = [word.partition("=")[2] for word in words if word.startswith("model=")]
-    return any("(" in each or set(each.split(",")) & set(of_libraries()) for each in chosen)
+    names = {name for each in chosen for name in each.split(",")} & set(choices_of("model"))
+    return any("(" in each for each in chosen) or any(
+        is_of_library(conf_text(f"model/{name}.yaml")) for name in names
+    )
 
 
 class _Refused(Exception):

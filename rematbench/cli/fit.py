@@ -13,16 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rematbench.base.checks import flag, whole
 from rematbench.base.errors import ConfigError
 from rematbench.base.sizes import size
 from rematbench.cli.app import command, run_job
 from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.max_batch import Question, answer
 from rematbench.conf.published import LIBRARIES
-from rematbench.graphs.budget import parse_bytes
+from rematbench.graphs.budget import Budget, parse_bytes
 from rematbench.graphs.files import write_bytes
-from rematbench.jobs.settings import Settings, flag, whole
-from rematbench.rows.row import Row, format_row, write_row
+from rematbench.jobs.settings import Settings
+from rematbench.rows.row import Row, format_row, joined, write_row
 from rematbench.strategies.registry import entry
 from rematbench.worker.cache import copy_files
 
@@ -126,13 +127,12 @@ def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False
                 break  # ordinary training fits, and nothing is cheaper
         best = min(range(len(rows)), key=lambda i: _rank(asked, rows[i]))
         copy_files(Path(scratch, str(best)), folder)
-    row = rows[best]
-    facts: dict[str, Any] = {
+    facts = {
         "memory_bytes": asked.memory,
         "reserve_bytes": asked.reserve,
         "tried": [_told(each) for each in rows],
     }
-    row["extra"]["fit"] = facts
+    row = joined(rows[best], {"extra": {"fit": facts}})
     write_row(folder / "row.json", row)
     (folder / "train.py").unlink(missing_ok=True)  # of an earlier run
     if row["status"] == "ok":
@@ -142,7 +142,7 @@ def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False
 
 def _ask(asked: FitRequest, settings: Settings, folder: Path, force: bool) -> Row:
     if not asked.largest_batch:
-        return run_job(replace(settings, budget=asked.budget), folder, force)
+        return run_job(replace(settings, budget=Budget(asked.budget)), folder, force)
     question = Question(asked.budget, "batch_size", asked.least, 1)
     return answer(question, settings, folder, force)
 

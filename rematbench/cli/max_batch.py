@@ -23,13 +23,14 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from rematbench.base.checks import flag, one_of, whole
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.cli.app import command, run_job
 from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.mistakes import one_line
-from rematbench.graphs.budget import parse_bytes
-from rematbench.jobs.settings import Settings, flag, one_of, whole
-from rematbench.rows.row import Row, make_row, sure, write_row
+from rematbench.graphs.budget import Budget, parse_bytes
+from rematbench.jobs.settings import Settings
+from rematbench.rows.row import Row, joined, make_row, sure, write_row
 from rematbench.worker.cache import copy_files
 
 STEPS = {"batch_size": 1, "resolution": 32}
@@ -253,13 +254,9 @@ def answer(asked: Question, settings: Settings, folder: Path, force: bool = Fals
             details["measured_probes"] = [each.as_json() for each in probes.values()]
         copy_files(place / str(best), folder)
     assert found.row is not None  # its failure at the smallest value would have been raised
-    row = found.row
-    row["reason"] = found.reason
-    row["extra"] |= {
-        "memory_bytes": asked.memory,
-        "cost_limit": cost_limit(row),
-        "max_batch": details,
-    }
+    limit = cost_limit(found.row)
+    extra = {"memory_bytes": asked.memory, "cost_limit": limit, "max_batch": details}
+    row = joined(found.row, {"reason": found.reason, "extra": extra})
     if not found.fits and row["status"] == "ok":
         row["status"] = "infeasible"
     write_row(folder / "row.json", row)
@@ -294,7 +291,8 @@ def probe(asked: Question, settings: Settings, value: int, folder: Path, force: 
     """
     began = perf_counter()
     folder.mkdir(parents=True)
-    job = replace(settings, model=settings.model | {asked.vary: value}, budget=asked.memory)
+    model, budget = settings.model | {asked.vary: value}, Budget(asked.memory)
+    job = replace(settings, model=model, budget=budget)
     try:
         row = run_job(job, folder, force)
     except RematbenchError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import traceback
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import BudgetError, tell_os_error
 from rematbench.base.origin import one_line as one_line, printable
 from rematbench.cli.conf_keys import (
@@ -126,14 +126,12 @@ def unknown_key(key: str, config: str, overrides: Sequence[str]) -> str:
         known = [each for text in texts for each, *_ in read_keys(text)]
         known += [each for each in chosen if each in _GROUPS]
         what, listed = "there is no such key", "--help lists them"
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(key, known)
     return f"{key}: {what}; {hint}{listed}"
 
 
 def _nearest(group: str, name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(name, names)
     if group == "hydra/launcher":
         kind = name.partition("_")[0]
         extra = "slurm" if kind == "submitit" else kind

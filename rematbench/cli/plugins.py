@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hydra.core.config_store import ConfigStore
+from typing import Any
+
+from hydra.core.config_store import ConfigNode, ConfigStore
+from omegaconf import OmegaConf
 
 from rematbench.base.errors import ConfigError
 from rematbench.costmodel import plugins as costmodels
@@ -15,11 +18,21 @@ def register_plugins() -> None:
     A strategy's options are its node.
     """
     store = ConfigStore.instance()
-    for name, entry in registered().items():
-        store.store(group="strategy", name=name, node=_node(entry), provider=GROUP)
+    store.repo["strategy"] = _Strategies.fromkeys(f"{name}.yaml" for name in registered())
     for name in costmodels.registered():
         node = {"name": name, "preset": "v100"}
         store.store(group="costmodel", name=name, node=node, provider=costmodels.GROUP)
+
+
+class _Strategies(dict[str, Any]):
+    """The nodes of Hydra's group: options are read, from source, when a strategy is chosen.
+
+    It is copied and sent to other processes, so that it holds names alone.
+    """
+
+    def __getitem__(self, name: str) -> ConfigNode:
+        node = OmegaConf.create(_node(registered()[name.removesuffix(".yaml")]))
+        return ConfigNode(name, node, "strategy", None, GROUP)
 
 
 def _node(entry: Entry) -> dict[str, object]:

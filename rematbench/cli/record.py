@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rematbench.base.checks import whole
 from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command
 from rematbench.cli.hydra_task import Config, Task
 from rematbench.cli.terminal import working
-from rematbench.jobs.settings import LARGEST_SEED, TORCH_KINDS, whole
+from rematbench.jobs.settings import LARGEST_SEED, TORCH_KINDS
 from rematbench.worker.worker import the_worker
 
 

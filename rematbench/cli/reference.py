@@ -47,15 +47,15 @@ row has a proven lower bound of its cost; **none**: a heuristic whose plan withi
 simulated, no more. Spaces: **(9)**, Checkmate's integer program over stages; **F**, its part that
 computes again in the backward pass alone; **C**, plans with at most C computes of an op. *Held
 against*: what the tests compare its results with, beside examples worked by hand, brute force on
-tiny graphs and properties. Each was executed at the tightest budget that it meets on a small
-network, with eager training's gradients: `runs/reference/executed-strategies.csv` has what it
-recomputed there.
+tiny graphs and properties. *Folder*: in `strategies/`. Each was executed at the tightest budget
+that it meets on a small network, with eager training's gradients:
+`runs/reference/executed-strategies.csv` has what it recomputed there.
 
 A greedy strategy, Revolve and the join programs sweep their knob and return the cheapest plan whose
 simulated peak fits the budget; the whole trade-off curve is in `extra.curve`. If you quote a
 strategy's rows, please cite its paper.
 
-| strategy | published | what it solves | guarantee | applies to | options | code | held against |
+| strategy | published | what it solves | guarantee | applies to | options | folder | held against |
 |---|---|---|---|---|---|---|---|
 """
 _NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any"}
@@ -95,8 +95,7 @@ def _cells(card: Card) -> Iterator[str]:
     yield f"[{paper.authors} {paper.year}]({paper.url})" if paper else ""
     yield f"{card.problem} ([page](papers/{card.page}))" if card.page else card.problem
     yield from (card.guarantee, card.scope, card.knobs)
-    module = registry.entry(card.name).path.rpartition(".")[0].partition(".")[2]
-    yield f"`{module.replace('.', '/')}.py`"
+    yield f"`{registry.entry(card.name).path.split('.')[2]}/`"
     yield card.golden
 
 

@@ -22,13 +22,15 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from rematbench.base.checks import flag, whole
 from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command
 from rematbench.cli.fit import with_strategy
 from rematbench.cli.hydra_task import Config, Task
 from rematbench.costmodel.device import device_name, require, use_numerics
+from rematbench.graphs.budget import parse_budget
 from rematbench.graphs.files import write_json
-from rematbench.jobs.settings import flag, settings_from, whole
+from rematbench.jobs.settings import settings_from
 from rematbench.rows.row import Row, find_rows, write_leaderboard
 from rematbench.rows.shown import console
 from rematbench.strategies import registry
@@ -125,10 +127,10 @@ def _model(
     def entries(strategies: list[str], budgets: list[float]) -> Iterator[Entry]:
         for strategy in strategies:
             for budget in budgets if place.name in only.get(strategy, [place.name]) else ():
-                job = replace(with_strategy(base, strategy), budget=budget)
-                yield Entry(job, place / f"{strategy}-{budget:g}", budget)
+                job = replace(with_strategy(base, strategy), budget=parse_budget(budget))
+                yield Entry(job, place / f"{strategy}-{budget:g}")
 
-    first = Entry(base, place / base.strategy, None)
+    first = Entry(base, place / base.strategy)
     together = (first, *entries(cases["strategies"], cases["budgets"]))
     alone = cases.get("alone_budgets") or cases["budgets"]
     return Model(base, place, together, tuple(entries(cases["alone"], alone)))

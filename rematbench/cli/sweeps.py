@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.cli import progress, terminal
 from rematbench.cli.hydra_task import JobTask, plain
@@ -231,8 +231,7 @@ def _refuse_empty(override: Override, loader: ConfigLoader) -> None:
         return
     names = loader.get_group_options(override.key_or_group)
     word = (override.input_line or "").partition("=")[2]
-    near = difflib.get_close_matches(word.removeprefix("glob(").strip("*)"), names, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(word.removeprefix("glob(").strip("*)"), names)
     there = f"it may be one of: {', '.join(names)}" if names else "give at least one value"
     raise ConfigError(f"{override.input_line}: matches nothing; {hint}{there}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from rematbench.conf.published import LIBRARIES
-from rematbench.jobs.settings import Settings
+from rematbench.jobs.settings import MEASURED_PEAK, Settings
 from rematbench.rows.extra import Extra
 from rematbench.rows.provenance import commit, machine, now, versions
 from rematbench.rows.row import Row, make_row
@@ -13,7 +13,7 @@ from rematbench.rows.row import Row, make_row
 
 def first_row(settings: Settings) -> Row:
     """What is known of a row before anything ran."""
-    budget = settings.parsed_budget()
+    budget, peak = settings.budget, settings.measured_peak
     resolution = settings.model.get("resolution")
     named = ("length", "lengths", "options")
     details = {key: settings.model[key] for key in named if settings.model.get(key)}
@@ -22,7 +22,7 @@ def first_row(settings: Settings) -> Row:
         batch_size=settings.model.get("batch_size"),
         resolution=None if resolution is None else str(resolution),
         strategy=settings.strategy,
-        budget_bytes=budget.bytes,
+        budget_bytes=budget.bytes if peak is None else budget.of(peak),
         budget_fraction=budget.fraction,
         costmodel=settings.costmodel,
         seed=settings.seed,
@@ -35,6 +35,7 @@ def first_row(settings: Settings) -> Row:
             "accounting": settings.accounting,
             "time_limit": settings.time_limit,
             "machine": machine(),
+            **({} if peak is None else {"budget_base": MEASURED_PEAK}),
             **_modelled(settings),
             **_optimizer(settings),
             **details,

@@ -6,6 +6,7 @@ one whose process has to be killed, since a kernel or a library does not come ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from rematbench.graphs.simulate import simulate
 PLAN, FACTS = "handed_over.plan.json", "handed_over.json"
 EVERY = 1.0
 """Seconds between two writes, which are part of the planner's time."""
+Incumbents = Sequence[tuple[float, float | None, float | None]]
+"""(seconds, cost, bound) of plans as a planner found them."""
 _FACTS = ("bound", "bound_of", "objective", "variant", "solver")
 
 
@@ -53,7 +56,7 @@ class HandedOver:
         write_plan(self._folder / PLAN, solution.plan)
         self._written = perf_counter()
 
-    def incumbents(self, graph: Graph) -> list[tuple[float, float | None, float | None]]:
+    def incumbents(self, graph: Graph) -> Incumbents:
         """(seconds, cost, 0 for no bound) of each plan of a planner that keeps no such list."""
         return [(when, simulate(graph, plan).cost, 0.0) for when, plan in self._plans]
 
@@ -69,10 +72,12 @@ def is_there(folder: Path) -> bool:
     return (folder / PLAN).exists()
 
 
-def read(folder: Path) -> Solution:
-    """The last solution that was written.
+def taken(folder: Path) -> Solution:
+    """The last solution that was written; its files are removed.
 
     Raises:
         PlanError, ConfigError: a file cannot be read.
     """
-    return replace(Solution(read_plan(folder / PLAN)), **read_json(folder / FACTS))
+    found = replace(Solution(read_plan(folder / PLAN)), **read_json(folder / FACTS))
+    HandedOver(folder).remove()
+    return found

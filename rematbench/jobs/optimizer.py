@@ -20,8 +20,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rematbench.base.errors import ConfigError
-from rematbench.graphs.ir import Value
-from rematbench.rows.memory_parts import STATE
 
 if TYPE_CHECKING:
     import torch
@@ -104,4 +102,8 @@ def with_optimizer(graph: Graph, held_bytes: int) -> Graph:
     """
     if not held_bytes:
         return graph
+    # Not before: settings are checked in a process that needs no NumPy.
+    from rematbench.graphs.ir import Value
+    from rematbench.rows.memory_parts import STATE
+
     return replace(graph, values=(*graph.values, Value(STATE, held_bytes, resident=True)))

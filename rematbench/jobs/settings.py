@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel
+from rematbench.base.checks import flag, one_of, seconds, whole
 from rematbench.base.code_hash import content_hash
 from rematbench.base.errors import ConfigError
 from rematbench.base.option_types import check_options
@@ -35,6 +35,8 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
 STREAM_KINDS = ("simrd_log", "toy_chain")
+MEASURED_PEAK = "measured_checkpoint_all_peak_bytes"
+"""How a row calls :attr:`Settings.measured_peak`."""
 _NUMBERS = {"batch_size": 1, "length": 1}
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _RESOLUTION = re.compile(r"[1-9]\d*(x[1-9]\d*)?")
@@ -51,7 +53,7 @@ class Settings:
         strategy: name of the strategy.
         target: dotted path of its class.
         options: keyword arguments of its class.
-        budget: as given: null, a fraction, bytes, or a string with a unit.
+        budget: of the peak.
         time_limit: seconds for the planner.
         costmodel: given, unit, flops, roofline, profiled, or another distribution's.
         preset: the machine that ``roofline`` models.
@@ -77,13 +79,15 @@ class Settings:
         optimizer: whose state is resident, see :mod:`rematbench.jobs.optimizer`.
         master_weights: does it hold them? None: as is usual with it.
         allocator: none, or cuda: whose model replays the plan.
+        measured_peak: bytes that a fraction of the budget is of; None: of the simulated peak.
+        graph_file: the model's graph, which another process has captured and costed; or None.
     """
 
     model: dict[str, Any]
     strategy: str
     target: str
     options: dict[str, Any]
-    budget: Any
+    budget: Budget
     time_limit: float
     costmodel: str
     preset: str
@@ -108,6 +112,13 @@ class Settings:
     allocator: str = "none"
     within: float | None = None
     timing_seconds: float = 10.0
+    measured_peak: int | None = None
+    graph_file: str | None = None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Settings:
+        """The settings that :func:`dataclasses.asdict` made a document of."""
+        return cls(**{**document, "budget": Budget(**document["budget"])})
 
     @property
     def captured(self) -> bool:
@@ -123,14 +134,6 @@ class Settings:
     def mark(self) -> Extra:
         """Who asked for the job, as in the row's ``extra``: the result does not depend on it."""
         return marked(self.experiment, self.group)
-
-    def parsed_budget(self) -> Budget:
-        """The budget, read.
-
-        Raises:
-            BudgetError: it is malformed.
-        """
-        return parse_budget(self.budget)
 
     def key(self) -> str:
         """What the result depends on, as far as it is known before the job runs, hashed.
@@ -183,22 +186,22 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         strategy=strategy,
         target=target,
         options=options,
-        budget=config["budget"],
-        time_limit=_seconds("time_limit", config["time_limit"]),
+        budget=parse_budget(config["budget"]),
+        time_limit=seconds("time_limit", config["time_limit"]),
         costmodel=_costs(costs, model["kind"]),
         preset=one_of("costmodel.preset", costs["preset"], tuple(MACHINES)),
         device=one_of("device", device["name"], DEVICES),
         numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
         repeats=whole("device.repeats", device["repeats"], 1),
         within=_or_none(_within, "within", device),
-        timing_seconds=_seconds("device.seconds", device.get("seconds", 10.0)),
+        timing_seconds=seconds("device.seconds", device.get("seconds", 10.0)),
         native=_or_none(_native, "native", device),
         seed=whole("seed", config["seed"], 0, LARGEST_SEED),
         accounting=one_of("accounting", config["accounting"], ACCOUNTINGS),
         allocator=one_of("allocator", config.get("allocator", "none"), ALLOCATORS),
         threads=None if config["threads"] is None else whole("threads", config["threads"], 1),
         cache=_or_none(_path, "cache", config),
-        job_time_limit=_or_none(_seconds, "job_time_limit", config),
+        job_time_limit=_or_none(seconds, "job_time_limit", config),
         job_memory_limit=_or_none(_memory, "job_memory_limit", config),
         experiment=config.get("experiment"),
         group=_or_none(_name, "group", config),
@@ -245,7 +248,6 @@ def _check_together(settings: Settings) -> None:
         captured=settings.captured,
         accounting=settings.accounting,
     )
-    settings.parsed_budget()
     attention = (settings.model.get("options") or {}).get("attention")
     if attention == "flex_attention" and settings.device != "cuda":
         raise ConfigError(
@@ -315,15 +317,6 @@ def default_costs(kind: str) -> str:
     return "flops" if kind in (*TORCH_KINDS, "keras") else "given"
 
 
-def whole(key: str, given: Any, least: int, most: int | None = None) -> int:
-    """``given``, a whole number from ``least`` to ``most``; or a ConfigError that names ``key``."""
-    if type(given) is not int or given < least:
-        raise ConfigError(f"{key}={given}: give a whole number, {least} or more")
-    if most is not None and given > most:
-        raise ConfigError(f"{key}={given}: give at most {most}")
-    return given
-
-
 def _lengths(given: Any) -> None:
     if not isinstance(given, list) or not given or any(type(n) is not int or n < 0 for n in given):
         raise ConfigError(
@@ -331,23 +324,10 @@ def _lengths(given: Any) -> None:
         )
 
 
-def flag(key: str, given: Any) -> bool:
-    """``given``, true or false; or a ConfigError that names ``key``."""
-    if not isinstance(given, bool):
-        raise ConfigError(f"{key}={given}: give true or false")
-    return given
-
-
 def _path(key: str, given: Any) -> str:
     if not isinstance(given, (str, int, float)) or isinstance(given, bool):
         raise ConfigError(f"{key}={given}: give a path")
     return os.path.abspath(os.path.expanduser(str(given)))
-
-
-def _seconds(key: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1e9:
-        raise ConfigError(f"{key}={given}: give a number of seconds above 0")
-    return float(given)
 
 
 def _memory(key: str, given: Any) -> int:
@@ -375,12 +355,3 @@ def _native(key: str, given: Any) -> str:
 def _or_none(check: Callable[[str, Any], Any], key: str, config: Mapping[str, Any]) -> Any:
     given = config.get(key)
     return None if given is None else check(key, given)
-
-
-def one_of(key: str, given: Any, names: tuple[str, ...]) -> str:
-    """``given``, one of ``names``; or a ConfigError that names ``key``."""
-    if given not in names:
-        near = difflib.get_close_matches(str(given), names, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ConfigError(f"{key}={given}: unknown; {hint}use one of {', '.join(names)}")
-    return str(given)

@@ -23,10 +23,11 @@ from rematbench.graphs.builders.layered import random_layered
 from rematbench.graphs.builders.layers import kind_of
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.planning import ChoosesImplementations, Strategy
 from rematbench.jobs.accounting import account
 from rematbench.jobs.optimizer import optimizer_bytes, with_optimizer
 from rematbench.jobs.settings import STREAM_KINDS, Settings
-from rematbench.strategies.base import ChoosesImplementations
+from rematbench.jobs.task import Task, make_strategy
 from rematbench.streams.convert import graph_of_stream
 from rematbench.streams.events import EventStream
 from rematbench.streams.log import read_log
@@ -42,28 +43,46 @@ _memo: dict[str, Any] = {}
 _told = logging.getLogger(FOR_THE_USER)
 
 
-def load(
-    settings: Settings, say: Any = lambda phase: None, chooser: ChoosesImplementations | None = None
-) -> tuple[Graph, Captured | None]:
-    """The graph to plan for, and what it was captured from.
+def load(settings: Settings, say: Any = lambda phase: None) -> Task:
+    """The job with its strategy and its graph.
 
     The latest model and its costs are kept, since a sweep plans many times for each.
 
     Args:
         say: called with the name of each phase that takes long.
-        chooser: a strategy that wants other implementations; files have them, or have none.
+
+    Raises:
+        RematbenchError: there is no such strategy or device, or the model cannot be had.
     """
+    strategy = make_strategy(settings)
+    if settings.graph_file is not None:
+        return Task(settings, strategy, read_graph(settings.graph_file))
     if not settings.captured:
-        return _plain(settings), None
+        graph = _plain(settings)
+        return Task(settings, strategy, graph, stream=_stream_of(settings))
+    if settings.device == "cuda":
+        from rematbench.costmodel.device import require, use_numerics
+
+        require("cuda")
+        use_numerics(**settings.numerics)
+    captured = _captured(settings, strategy, say)
+    return Task(settings, strategy, captured.graph, captured)
+
+
+def _captured(settings: Settings, strategy: Strategy, say: Any) -> Captured:
+    """The model's code, with the graph to plan for.
+
+    A strategy may want other implementations than the defaults; files have them, or have none.
+    """
     model: list[Any] = [
         *(settings.model, settings.device, settings.numerics, settings.front),
         settings.seed,  # parameters are of it, and where a model draws its own sizes these, too
     ]
-    captured = _remember("captured", model, lambda: _capture(settings, say))
-    if chooser is not None:
-        model = [*model, sorted(chooser.kinds), chooser.wants_density]
+    captured: Captured = _remember("captured", model, lambda: _capture(settings, say))
+    if isinstance(strategy, ChoosesImplementations):
+        model = [*model, sorted(strategy.kinds), strategy.wants_density]
         plain = captured
-        captured = _remember("attached", model, lambda: _attach(settings, plain, chooser, say))
+        captured = _remember("attached", model, lambda: _attach(settings, plain, strategy, say))
     chosen = [*model, settings.costmodel, settings.preset]
     costed = _remember("costed", chosen, lambda: _cost(settings, captured, say))
     device = settings.trains_on or settings.device
@@ -72,12 +91,8 @@ def load(
 
         costed = replace(costed, random_state_bytes=random_state_bytes(device))
     graph = account(settings.accounting, costed, captured.kinds, captured.gradient_values)
-    return with_optimizer(graph, held_bytes(settings, captured)), captured
-
-
-def held_bytes(settings: Settings, captured: Captured) -> int:
-    """What the job's optimizer holds beside the step."""
-    return optimizer_bytes(captured, settings.optimizer, settings.master_weights)
+    held = optimizer_bytes(captured, settings.optimizer, settings.master_weights)
+    return captured.with_graph(with_optimizer(graph, held))
 
 
 def _attach(
@@ -194,7 +209,7 @@ def _plain(settings: Settings) -> Graph:
     return account(settings.accounting, costed, kinds)
 
 
-def load_stream(settings: Settings) -> EventStream | None:
+def _stream_of(settings: Settings) -> EventStream | None:
     """The events of a log or a toy chain, which online strategies play; None for other models.
 
     Raises:
@@ -220,11 +235,3 @@ def _key(model: dict[str, Any]) -> list[Any]:
     """What tells one stream from another: a file's time of change, too."""
     path = Path(model.get("path", ""))
     return [model, path.stat().st_mtime_ns if path.exists() else 0]
-
-
-def banishing_peak(stream: EventStream) -> int:
-    """What a log's fractions of the budget are of (simrd, section 4.4)."""
-    from rematbench.engines.eviction.compiled import compile_stream
-    from rematbench.engines.eviction.runtime import baseline_peak
-
-    return baseline_peak(compile_stream(stream))

@@ -30,7 +30,7 @@ def with_known_plans(settings: Settings, folder: Path) -> Settings:
         return settings
     # Not before: planners take compilers and solvers with them.
     from rematbench.graphs.planning import SupportsWarmStart
-    from rematbench.jobs.job import make_strategy
+    from rematbench.jobs.task import make_strategy
 
     settings = replace(settings, options=settings.options | {"known": []})
     strategy = make_strategy(settings)

@@ -162,13 +162,8 @@ class Outcome(TypedDict):
 
 
 COLUMNS = tuple(Row.__annotations__)
-
-
-RENAMED = "2026-11-24T04:00:00Z"
-"""When ``checkmate_ilp`` became what the paper has, and our own search ``anytime``."""
-_WITH_THE_SEARCH = ("moccasin", "rockmate")
-_OF_THE_PAPER = ("9", "rows", "unpartitioned")
-_OF_THE_SEARCH = ("full", "noop", "conv", "output", "intermediate")
+Columns = Mapping[str, object]
+"""Some columns of a row, and some keys of its ``extra``."""
 
 
 def make_row(**known: Any) -> Row:
@@ -228,22 +223,17 @@ def unmarked(row: Row) -> Extra:
     return extra
 
 
-def put(row: Row, values: Mapping[str, Any]) -> None:
-    """Set columns whose names are not known here."""
-    unknown = set(values) - set(COLUMNS)
-    assert not unknown, unknown
-    cast(dict[str, Any], row).update(values)
+def joined(row: Row, *parts: Columns) -> Row:
+    """A row with more columns: those of later parts count; each part's ``extra`` adds to it.
 
-
-def add_facts(row: Row, facts: Mapping[str, Any]) -> None:
-    """Add a strategy's details, or what was measured, to a row's ``extra``."""
-    cast(dict[str, Any], row["extra"]).update(facts)
-
-
-def ended(row: Row, outcome: Outcome) -> Row:
-    """The row itself, with how its job ended."""
-    row |= {"status": outcome["status"], "reason": outcome["reason"]}
-    return row
+    >>> joined(make_row(extra={"stopped": True}), {"extra": {"native": None}})["extra"]
+    {'stopped': True, 'native': None}
+    """
+    extra: dict[str, Any] = {}
+    for part in (row, *parts):
+        extra |= cast(dict[str, Any], part.get("extra", {}))
+    columns = {column: value for part in parts for column, value in part.items()}
+    return make_row(**{**row, **columns, "extra": extra})
 
 
 def is_over_budget(row: Row) -> bool:
@@ -272,7 +262,7 @@ def read_row(path: Path) -> Row:
     row = read_json(path, ConfigError)
     if not isinstance(row, dict) or not set(COLUMNS) <= set(row):
         raise ConfigError(f"{path}: not a row of this program; remove it or run its job again")
-    return as_named_today(cast(Row, row))
+    return cast(Row, row)
 
 
 def finite(row: Row) -> Row:
@@ -303,25 +293,6 @@ def find_rows(folders: Iterable[Path]) -> list[Row]:
             raise ConfigError(f"{folder}: holds no row.json; give a run or sweep folder")
         rows += [read_row(path) for path in sorted(paths, key=by_number)]
     return rows
-
-
-def as_named_today(row: Row) -> Row:
-    """A row of before a strategy was named anew, under its name of today.
-
-    What was ``checkmate_ilp`` before :data:`RENAMED` is ``anytime``, and ``monet`` with a variant
-    ``anytime_joint``: MONeT's own program has none. ``moccasin`` and ``rockmate`` took their start
-    and their blocks from our search then: they are ``moccasin+anytime`` and ``rockmate+anytime``,
-    so that nothing published is credited with it.
-    """
-    if row["strategy"] == "monet" and row["variant"] in _OF_THE_SEARCH:
-        return row | {"strategy": "anytime_joint"}
-    before = str(row["utc"] or RENAMED) < RENAMED
-    if row["strategy"] in _WITH_THE_SEARCH and before:
-        return row | {"strategy": f"{row['strategy']}+anytime"}
-    if row["strategy"] != "checkmate_ilp" or row["variant"] in _OF_THE_PAPER or not before:
-        return row
-    variant = None if row["variant"] == "fast" else row["variant"]
-    return row | {"strategy": "anytime", "variant": variant}
 
 
 def by_number(path: Path) -> tuple[Any, ...]:

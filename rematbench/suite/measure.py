@@ -8,12 +8,12 @@ from time import monotonic
 from rematbench.costmodel.device import PeakReading, device_name, empty_cache, release, spread
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import failure, record
+from rematbench.jobs.columns import failure, of_measurement
+from rematbench.jobs.task import Task
 from rematbench.rows.memory_parts import memory_parts
-from rematbench.rows.row import Outcome, Row, add_facts, ended, write_row
+from rematbench.rows.row import Columns, Outcome, Row, joined
 from rematbench.rows.shown import announce
-from rematbench.suite.plan import Entry, Prepared, settle
-from rematbench.tracing.captured import Captured
+from rematbench.suite.plan import Entry, Prepared
 from rematbench.validator import Judgement, Program, generate
 from rematbench.validator.replay import replayed_seconds
 from rematbench.validator.timing import Ratio, Timing
@@ -39,6 +39,15 @@ class Distinct:
     judged: tuple[Judgement, PeakReading]
     rows: dict[Entry, Row] = field(default_factory=dict)
 
+    def keep(self, entry: Entry, *parts: Columns) -> None:
+        """Write an entry's row, with more columns."""
+        self.rows[entry] = entry.keep(joined(self.rows[entry], *parts))
+
+    def keep_all(self, *parts: Columns) -> None:
+        """Write the rows of all entries, with more columns."""
+        for entry in self.rows:
+            self.keep(entry, *parts)
+
 
 def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = False) -> None:
     """Judge each plan of a model as it comes, then time all in turns; write their rows.
@@ -53,53 +62,49 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
     enough = began + JUDGING * (deadline - began)
     ready_first = sorted(prepared.planned.items(), key=lambda item: not item[1].done())
     for entry, planned in ready_first:
-        row = settle(entry, planned.result(), prepared.budget_base)
-        _name_parts(row, entry, prepared.captured[entry])
+        row = planned.result()
+        row = joined(row, _by_name(row, entry, prepared.tasks[entry]))
         if row["status"] == "ok":
-            row["device"] = device_name(prepared.validator.device)
+            row = joined(row, {"device": device_name(prepared.validator.device)})
             if monotonic() < (deadline if entry is first else enough):
-                if not _judge(prepared, entry, row, found):
-                    release(prepared.validator.device)
+                row = joined(row, _judge(prepared, entry, row, found))
             else:
-                ended(row, TOO_LATE)
-            write_row(entry.folder / "row.json", row)
-        announce(row)
+                row = joined(row, TOO_LATE)
+            if row["status"] not in ("ok", "time_limit"):
+                release(prepared.validator.device)
+        announce(entry.keep(row))
     _time(prepared, list(found.values()), deadline, cuda_graphs)
 
 
-def _name_parts(row: Row, entry: Entry, captured: Captured) -> None:
+def _by_name(row: Row, entry: Entry, task: Task) -> Columns:
     """The parts of the peak by name: the planner's process knew the graph's file alone."""
-    if "memory" in row["extra"]:
-        graph = captured.graph
-        trace = simulate(graph, read_plan(entry.folder / "plan.json"))
-        parts = memory_parts(graph, trace, captured.kinds, captured.gradient_values)
-        row["extra"]["memory"] = parts
-        write_row(entry.folder / "row.json", row)
+    captured = task.captured
+    if captured is None or "memory" not in row["extra"]:
+        return {}
+    trace = simulate(captured.graph, read_plan(entry.folder / "plan.json"))
+    parts = memory_parts(captured.graph, trace, captured.kinds, captured.gradient_values)
+    return {"extra": {"memory": parts}}
 
 
 def _judge(
     prepared: Prepared, entry: Entry, row: Row, found: dict[tuple[int, bytes], Distinct]
-) -> bool:
-    """Run a plan once for its gradients and once for its peak; what goes wrong is in the row.
-
-    Returns:
-        Did nothing go wrong?
-    """
-    captured = prepared.captured[entry]
+) -> Columns:
+    """Run a plan once for its gradients and once for its peak, or say what goes wrong."""
+    captured = prepared.tasks[entry].captured
+    assert captured is not None
     try:
         plan = read_plan(entry.folder / "plan.json")
-        key = id(captured), plan.codes(captured.graph).tobytes()
+        key = id(captured.code), plan.codes(captured.graph).tobytes()
         if key not in found:
             prepared.validator.use(captured)
             program = generate(captured, plan)
             found[key] = Distinct(program, prepared.validator.judge(program))
-        found[key].rows[entry] = row
         _, reading = found[key].judged
-        row["measured_peak_bytes"] = reading.peak_bytes + prepared.validator.bench.resident_bytes
     except Exception as error:
-        ended(row, failure(error))
-        return False
-    return True
+        return failure(error)
+    peak = {"measured_peak_bytes": reading.peak_bytes + prepared.validator.bench.resident_bytes}
+    found[key].rows[entry] = joined(row, peak)
+    return peak
 
 
 def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graphs: bool) -> None:
@@ -115,9 +120,7 @@ def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graph
     if failed is None:
         for each in found if cuda_graphs else ():
             replayed = replayed_seconds(validator, each.program, repeats)
-            for row in each.rows.values():
-                add_facts(row, replayed)
-            _write(each)
+            each.keep_all({"extra": replayed})
         return
     release(validator.device)
     half = len(found) // 2
@@ -126,12 +129,13 @@ def _time(prepared: Prepared, found: list[Distinct], deadline: float, cuda_graph
         _time(prepared, found[half:], deadline, cuda_graphs)
         return
     for each in found:
-        _write(each, TOO_LATE if half else failed)
+        each.keep_all(TOO_LATE if half else failed)
 
 
 def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Outcome | None:
     """Rows with times; or, where something goes wrong, what to say of it."""
     validator, settings = prepared.validator, prepared.model.base
+    in_turns: Columns = {"extra": {"measured_in_turns_with": len(found)}}
     try:
         programs = [each.program for each in found]
         timing = Timing(settings.repeats, settings.within, settings.timing_seconds * len(found))
@@ -139,28 +143,23 @@ def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Out
         base = seconds[0] if prepared.model.entries[0] in found[0].rows else None
         for each, times in zip(found, seconds, strict=True):
             measured = validator.measurement(each.program, each.judged, times, eager)
-            for row in each.rows.values():
-                record(row, measured, settings.accounting)
-                row["extra"]["measured_in_turns_with"] = len(found)
-                _compare(row, times, base)
-            _write(each)
+            for entry in each.rows:
+                task, peak = prepared.tasks[entry], each.program.peak_bytes
+                columns = of_measurement(measured, task.settings, peak, task.budget)
+                each.keep(entry, columns, in_turns, _against(times, base))
     except Exception as error:
         return failure(error)
     return None
 
 
-def _write(distinct: Distinct, more: Outcome | None = None) -> None:
-    for entry, row in distinct.rows.items():
-        if more is not None:
-            ended(row, more)
-        write_row(entry.folder / "row.json", row)
-
-
-def _compare(row: Row, mine: list[float], base: list[float] | None) -> None:
-    """Against checkpoint-all, in the same turns."""
+def _against(mine: list[float], base: list[float] | None) -> Columns:
+    """Times beside checkpoint-all's, in the same turns."""
     if base is None:
-        return
+        return {}
     ratio = Ratio.of(mine, base)
-    row["extra"]["checkpoint_all_seconds"] = spread(base)[0]
-    row["extra"]["overhead_against_checkpoint_all"] = ratio.median - 1
-    row["extra"]["overhead_against_checkpoint_all_interval"] = list(ratio.overhead)
+    extra = {
+        "checkpoint_all_seconds": spread(base)[0],
+        "overhead_against_checkpoint_all": ratio.median - 1,
+        "overhead_against_checkpoint_all_interval": list(ratio.overhead),
+    }
+    return {"extra": extra}

@@ -11,19 +11,20 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
 from types import TracebackType
+from typing import Any
 
 from rematbench.base.errors import RematbenchError, is_out_of_memory
 from rematbench.costmodel.device import device_name, release
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
+from rematbench.jobs.columns import failure
 from rematbench.jobs.first_row import first_row
-from rematbench.jobs.job import failure, make_strategy, run
+from rematbench.jobs.job import run
 from rematbench.jobs.settings import Settings
 from rematbench.jobs.sources import load
-from rematbench.rows.row import Row, cells, ended, put, read_row, write_row
+from rematbench.jobs.task import Task
+from rematbench.rows.row import Columns, Row, joined, read_row, write_row
 from rematbench.rows.shown import announce
-from rematbench.strategies.base import ChoosesImplementations
 from rematbench.tracing.captured import Captured
 from rematbench.validator import Validator, generate, validator_of
 from rematbench.worker.manifest import house_hash
@@ -37,17 +38,29 @@ class Entry:
     Attributes:
         settings: of its job; the budget is a fraction of checkpoint-all's measured peak.
         folder: for its files.
-        fraction: that budget, or None.
     """
 
     settings: Settings
     folder: Path
-    fraction: float | None
 
     @cached_property
     def key(self) -> str:
         """What the row depends on, with all our code: nobody knows before what it will run."""
         return hashlib.sha256(f"{self.settings.key()} {house_hash()}".encode()).hexdigest()[:32]
+
+    @property
+    def mark(self) -> Columns:
+        """What ``extra`` says of the suite."""
+        extra: dict[str, Any] = {"suite": self.key}
+        if self.settings.device == "cuda":
+            extra["numerics"] = self.settings.numerics
+        return {"extra": extra}
+
+    def keep(self, row: Row) -> Row:
+        """Write the row as one of the suite."""
+        row = joined(row, self.mark)
+        write_row(_made(self.folder) / "row.json", row)
+        return row
 
     @property
     def finished(self) -> bool:
@@ -87,18 +100,21 @@ class Prepared:
 
     Attributes:
         validator: measures its plans.
-        captured: by entry: the model with the implementations that the strategy chooses among.
+        tasks: by entry: the model with the implementations that the strategy chooses among.
         planned: by entry: the row to come.
-        peak_bytes: what fractions of the budget are of: checkpoint-all's, measured; the
-            simulated one where it ran out of memory; ``budget_base`` says which.
+        peak_bytes: what fractions of the budget are of: checkpoint-all's, measured; None where it
+            ran out of memory: then the simulated one.
     """
 
     model: Model
     validator: Validator
-    captured: dict[Entry, Captured]
+    tasks: dict[Entry, Task]
     planned: dict[Entry, Future[Row]]
-    peak_bytes: int
-    budget_base: str
+    peak_bytes: int | None
+
+    def settings(self, entry: Entry) -> Settings:
+        """An entry's job, with what its budget is of."""
+        return replace(entry.settings, measured_peak=self.peak_bytes)
 
 
 class Planners:
@@ -136,12 +152,12 @@ class Planners:
     def _plan(self, settings: Settings, folder: Path, deadline: float) -> Row:
         if monotonic() > deadline:
             reason = "the suite's time was over; run it again to go on"
-            return first_row(settings) | {"status": "time_limit", "reason": reason}
+            return joined(first_row(settings), {"status": "time_limit", "reason": reason})
         worker = self._idle.get()
         try:
             return worker.run(settings, folder, lambda phase: None)
         except RematbenchError as error:
-            return ended(first_row(settings), failure(error))
+            return joined(first_row(settings), failure(error))
         finally:
             self._idle.put(worker)
 
@@ -159,8 +175,8 @@ def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | Non
         prepared = None
     if prepared is None:
         for entry in (*model.entries, *model.alone):
-            row = ended(first_row(entry.settings), failed)
-            announce(settle(entry, row | {"device": device_name(model.base.device)}))
+            device = {"device": device_name(model.base.device)}
+            announce(entry.keep(joined(first_row(entry.settings), failed, device)))
         release(model.base.device)
         return None
     for entry in model.entries:
@@ -172,14 +188,10 @@ def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | Non
 
 
 def _on_device(model: Model) -> Prepared:
-    graph, captured = load(model.base)
+    captured = load(model.base).captured
     assert captured is not None
     validator = validator_of(captured, model.base.device, model.base.seed)
-    peak = _peak(validator, captured)
-    if peak is not None:
-        return Prepared(model, validator, {}, {}, peak, "measured_checkpoint_all_peak_bytes")
-    peak = simulate(graph, program_order(graph)).peak_bytes
-    return Prepared(model, validator, {}, {}, peak, "checkpoint_all_peak_bytes")
+    return Prepared(model, validator, {}, {}, _peak(validator, captured))
 
 
 def _peak(validator: Validator, captured: Captured) -> int | None:
@@ -199,60 +211,33 @@ def _start_or_say(prepared: Prepared, entry: Entry, planners: Planners, deadline
     try:
         _start(prepared, entry, planners, deadline)
     except Exception as error:
-        row = ended(first_row(entry.settings), failure(error))
-        announce(settle(entry, row, prepared.budget_base))
+        announce(entry.keep(joined(first_row(prepared.settings(entry)), failure(error))))
 
 
 def _alone(prepared: Prepared, entry: Entry) -> Row:
     """Plan and measure in this process, with the model in hand."""
-    settings = _in_bytes(entry, prepared.peak_bytes)
+    settings = prepared.settings(entry)
     try:
         row = run(settings, _made(entry.folder))
     except Exception as error:  # of its implementations, before there is a problem to plan for
-        row = ended(first_row(settings), failure(error))
-        row["device"] = device_name(settings.device)
+        device = {"device": device_name(settings.device)}
+        row = joined(first_row(settings), failure(error), device)
     if row["status"] in ("failed", "out_of_memory"):
         release(settings.device)
-    return settle(entry, row, prepared.budget_base)
+    return entry.keep(row)
 
 
 def _start(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
-    strategy = make_strategy(entry.settings)
-    chooser = strategy if isinstance(strategy, ChoosesImplementations) else None
-    graph, captured = load(entry.settings, chooser=chooser)
-    assert captured is not None
-    path = prepared.model.folder / f"{graph.hash}.graph.json.gz"
+    task = load(prepared.settings(entry))
+    path = prepared.model.folder / f"{task.graph.hash}.graph.json.gz"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_graph(path, graph)
-    prepared.captured[entry] = captured
-    source = {"kind": "graph_file", "name": entry.settings.label, "backward": False}
-    settings = replace(
-        _in_bytes(entry, prepared.peak_bytes),
-        model={**source, "path": str(path.absolute())},
-        costmodel="given",
-        device="none",
-    )
+        write_graph(path, task.graph)
+    prepared.tasks[entry] = task
+    settings = replace(task.settings, graph_file=str(path.absolute()))
     prepared.planned[entry] = planners.submit(settings, _made(entry.folder), deadline)
-
-
-def _in_bytes(entry: Entry, peak: int) -> Settings:
-    budget = None if entry.fraction is None else int(entry.fraction * peak)
-    return replace(entry.settings, budget=budget)
 
 
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def settle(entry: Entry, row: Row, base: str | None = None) -> Row:
-    """Write a row of a planning process as that of the suite's job."""
-    known = first_row(entry.settings)
-    own = ("model", "batch_size", "resolution", "budget_fraction", "costmodel", "versions")
-    put(row, {column: cells(known)[column] for column in own})
-    row["extra"] |= {"suite": entry.key, "budget_base": base}
-    if entry.settings.device == "cuda":
-        row["extra"]["numerics"] = entry.settings.numerics
-    write_row(_made(entry.folder) / "row.json", row)
-    return row

@@ -32,7 +32,6 @@ ROOMS = (
     *("streams", "tracing", "training", "validator", "zoo"),
 )
 """Its packages that a result can depend on."""
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

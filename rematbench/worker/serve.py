@@ -109,7 +109,7 @@ def done(request: Mapping[str, Any], say: Say) -> Message:
         from rematbench.jobs.job import run
         from rematbench.jobs.settings import Settings
 
-        settings, folder = Settings(**request["settings"]), Path(request["folder"])
+        settings, folder = Settings.read(request["settings"]), Path(request["folder"])
         return {"row": run(settings, folder, say, request.get("stopped"))}
     except Asked:
         raise
@@ -149,7 +149,8 @@ def _failed(request: Mapping[str, Any], error: BaseException) -> Message:
     from rematbench.jobs.job import failed_with
     from rematbench.jobs.settings import Settings
 
-    return {"row": failed_with(error, Settings(**request["settings"]), Path(request["folder"]))}
+    settings, folder = Settings.read(request["settings"]), Path(request["folder"])
+    return {"row": failed_with(error, settings, folder)}
 
 
 class _World:

@@ -21,10 +21,9 @@ from time import time_ns
 from typing import IO, Any
 
 from rematbench.base.errors import ConfigError, ExecutionError
-from rematbench.jobs import handed_over
 from rematbench.jobs.first_row import first_row
 from rematbench.jobs.settings import Settings
-from rematbench.rows.row import Row, add_facts, ended, write_row
+from rematbench.rows.row import Row, joined, write_row
 from rematbench.worker.manifest import Loaded
 from rematbench.worker.postmortem import Witness
 from rematbench.worker.serve import ASK, PATROL
@@ -66,13 +65,14 @@ class Worker:
             try:
                 answer = self._ask(request, settings.threads, limits, say)
             except Ended as end:
+                from rematbench.jobs import handed_over  # takes NumPy along
+
                 if end.planned is None or not handed_over.is_there(folder):
                     raise
                 request["stopped"] = end.planned  # another process makes its row
                 answer = self._ask(request, settings.threads, limits, say)
         except Ended as end:
-            row = ended(first_row(settings), end.outcome)
-            add_facts(row, end.extra)
+            row = joined(first_row(settings), end.outcome, {"extra": end.extra})
             write_row(folder / "row.json", row)
             return row
         found: Row = answer["row"]

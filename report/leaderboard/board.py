@@ -17,7 +17,7 @@ from rematbench.report.leaderboard.held import HELD, PREPARED, held, history, li
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
 from rematbench.report.leaderboard.reading import NothingRead, Reading, read
 from rematbench.report.style import ours
-from rematbench.rows.row import Row, cells, costs_of, sure
+from rematbench.rows.row import Row, costs_of, sure
 from rematbench.strategies.registry import cards
 
 TIE = 1e-4
@@ -109,7 +109,7 @@ def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
     """
     below = [row for row in rows if (row["budget_fraction"] or 1.0) < 1.0]
     reading = read((row for row in below if row["costmodel"]), lacking=lacking)
-    asked = _with_machines(reading.rows)
+    asked = reading.rows
     if not asked and reading.lacking:
         raise NothingRead(reading)
     if not asked:
@@ -156,25 +156,6 @@ def _network(row: Row) -> str:
     kind = f", {kind}" if kind and kind != "float32" else ""
     where = "" if extra.get("accounting", "full") == "full" else f", {extra['accounting']}"
     return f"{row['model']}, batch {row['batch_size']}{size}{kind} ({costs_of(row)}{where})"
-
-
-def _with_machines(rows: Sequence[Row]) -> list[Row]:
-    """Modelled rows that name no machine, as older ones do, with that of rows like them."""
-    known: dict[tuple[object, ...], set[str]] = {}
-    for row in rows:
-        if "preset" in row["extra"]:
-            known.setdefault(_kind(row), set()).add(row["extra"]["preset"])
-    found = []
-    for row in rows:
-        machines = known.get(_kind(row), set())
-        if "preset" not in row["extra"] and len(machines) == 1:
-            row = row | {"extra": row["extra"] | {"preset": min(machines)}}
-        found.append(row)
-    return found
-
-
-def _kind(row: Row) -> tuple[object, ...]:
-    return tuple(cells(row)[key] for key in ("model", "batch_size", "resolution", "costmodel"))
 
 
 def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:

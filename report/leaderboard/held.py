@@ -15,7 +15,7 @@ LIMITED = 0.9
 """Share of its limit that a planner took which would have gone on."""
 SHORTEST = 1.0
 """Seconds: no limit is shorter. Of a row that does not tell its limit, no more is known of it."""
-BY_THE_CLOCK = ("moccasin", "moccasin+anytime")
+BY_THE_CLOCK = {"moccasin+anytime", *(c.name for c in cards().values() if c.wall_clock)}
 """They wait for a process of their own, and always go by the wall clock."""
 PREPARED = frozenset(card.name for card in cards().values() if card.prepared)
 """Their jobs find what an earlier one of the same process asked PyTorch's partitioner."""

@@ -26,8 +26,8 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
     Returns:
         A line per plan: ``problem``, ``strategy`` (names of those that made it), ``modelled`` and
         ``measured`` overhead (ratios; of equal plans the median), ``half_width`` (of the measured
-        one's 95 % interval; missing in older rows), ``planned`` and ``executed`` peak (bytes),
-        ``over`` (is the measured one above the budget?).
+        one's 95 % interval), ``planned`` and ``executed`` peak (bytes), ``over`` (is the measured
+        one above the budget?).
     """
     lines = [
         (

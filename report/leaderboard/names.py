@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from rematbench.report.style import ours
+from rematbench.strategies.registry import cards
 
-WITH_OURS = ("moccasin+anytime", "rockmate+anytime", "checkmate_d", "checkmate_o")
-"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once (rows of
-before are read so), Checkmate blind to workspaces as it is planned by default."""
 OLD = ("moccasin+anytime", "rockmate+anytime")
+WITH_OURS = (*OLD, *(card.name for card in cards().values() if card.our_search))
+"""Published methods whose plans our search makes: Moccasin and Rockmate as they were once, and
+those whose cards say so."""
 
 
 def label(name: str, code: str = "") -> str:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes

@@ -72,7 +72,7 @@ def read(rows: Iterable[Row], *, lacking: bool) -> Reading:
     """Tell rows that say what they were made with from those that do not.
 
     Args:
-        lacking: read those, too: older rows know neither their machine nor all of their limits.
+        lacking: read those, too.
     """
     given = list(rows)
     missing = [lacks(row) for row in given]

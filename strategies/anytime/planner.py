@@ -83,7 +83,7 @@ class Anytime:
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
-            return Solution(order, least, "any", seconds=planning_seconds() - started)
+            return Solution(order, least, "any")
         check(problem.graph, problem.budget)
         if is_large(problem.graph, problem.budget):
             return self._by_intervals(problem, problem.budget, started)
@@ -110,7 +110,6 @@ class Anytime:
             bound,
             bound_of,
             solver=SOLVER,
-            seconds=planning_seconds() - started,
             details={**search.details(), "bound_by": _how(bound, search, problem.graph)},
         )
 

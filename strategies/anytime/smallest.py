@@ -42,7 +42,6 @@ def smallest_peak(problem: Problem) -> Solution:
         objective=float(best.peak),
         variant="smallest peak",
         solver=SOLVER,
-        seconds=planning_seconds() - started,
         details={"peak_bound_bytes": bound, "proven": bound == best.peak},
     )
 

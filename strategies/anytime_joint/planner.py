@@ -121,6 +121,5 @@ class AnytimeJoint:
             "any" if everything else None,
             variant=self.variant,
             solver=SOLVER,
-            seconds=planning_seconds() - progress.started,
             details=run.details(),
         )

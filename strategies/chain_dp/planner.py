@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
-from rematbench.base.errors import ConfigError, Infeasible
+from rematbench.base.checks import check_count
 from rematbench.engines.chain.segments import Segments, segments_of
-from rematbench.engines.chain.selection import BEYOND, BEYOND_LONG, LONG, selection
+from rematbench.engines.chain.selection import LONG, schedules
 from rematbench.engines.chain.table import Table, build
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
 
@@ -40,11 +38,7 @@ class ChainDp:
 
     def __post_init__(self) -> None:
         for name, least in (("slots", 10), ("exact_steps", 0), ("most_stages", 2)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"strategy.{name}={value!r}: give a whole number, {least} or more"
-                )
+            check_count(name, getattr(self, name), least)
 
     def warm_up(self) -> None:
         """Compile the program."""
@@ -58,38 +52,20 @@ class ChainDp:
             Infeasible: no schedule tried fits; carries the smallest peak seen.
         """
         parts = segments_of(problem.graph, self.most_stages)
-        chain = parts.chain
-        leanest = build(chain, chain.ample, retain=self.retain, least=True)
-        assert leanest is not None
-        least = int(leanest.steps()[0][0])
+        chain, steps = parts.chain, self.exact_steps
         room = chain.ample if problem.budget is None else problem.budget - parts.fixed_bytes
-        beyond = BEYOND if len(chain) <= LONG else BEYOND_LONG
-        top = min(chain.ample, max(int(beyond * room), least + least // 4))
-        table, unit = self._table(parts, max(room, least), top)
-        chosen = {int(m) * unit: (table, int(m)) for m in selection(table.steps()[0], room // unit)}
-        chosen.setdefault(least, (leanest, least))
-        tried = [(m, partial(_plan, parts, *place)) for m, place in chosen.items()]
-        found, plan, _, curve = cheapest_within(problem, tried)
-        facts = _facts(parts, table, unit, room) | {"planned_bytes": found + parts.fixed_bytes}
-        best, memory = chosen[found]
-        return Solution(plan, objective=best.time_within(memory), details=facts | {"curve": curve})
+        steps = steps if len(chain) <= LONG else steps // 8
 
-    def _table(self, parts: Segments, room: int, top: int) -> tuple[Table, int]:
-        """The exact table, or that in whole units, and the unit."""
-        steps = self.exact_steps if len(parts.chain) <= LONG else self.exact_steps // 8
-        if steps:
-            table = build(parts.chain, top, retain=self.retain, most=steps)
-            if table is not None:
-                return table, 1
-        unit = max(1, room // self.slots)
-        table = build(parts.chain.in_units(unit), top // unit, retain=self.retain)
-        if table is None:
-            raise Infeasible(f"{self.slots} slots are too many for this chain; give fewer")
-        return table, unit
+        def made(memory: int, unit: int, **how: Any) -> Table | None:
+            return build(chain.in_units(unit), memory, retain=self.retain, **how)
 
-
-def _plan(parts: Segments, table: Table, memory: int) -> Plan:
-    return parts.plan(table.schedule(memory))
+        chosen = schedules(made, chain.ample, room, len(chain), steps, self.slots)
+        tried = ((each, parts.plan(each.table.schedule(each.memory))) for each in chosen)
+        best, plan, _, curve = cheapest_within(problem, tried)
+        facts = _facts(parts, chosen[0].table, chosen[0].unit, room)
+        facts["planned_bytes"] = best.bytes + parts.fixed_bytes
+        facts["curve"] = [point | {"knob": point["knob"].bytes} for point in curve]
+        return Solution(plan, objective=best.table.time_within(best.memory), details=facts)
 
 
 def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any]:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind, kinds_of
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import (
     Problem,
     Solution,
@@ -122,4 +120,4 @@ def _with_fastest(graph: Graph, plan: Plan) -> Plan:
         ]
         fastest[number] = min(allowed, key=lambda way: tables.cost[way])
     computes = tables.op_of[codes[codes >= 0]]
-    return Plan.from_codes(graph, with_frees(graph, np.ascontiguousarray(fastest[computes])))
+    return Plan.of_computes(graph, fastest[computes])

@@ -99,9 +99,7 @@ class CheckmateIlp:
         trace = simulate(problem.graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
             least = cost_of_once(problem.graph)
-            return Solution(
-                order, least, "any", variant="rows", seconds=planning_seconds() - started
-            )
+            return Solution(order, least, "any", variant="rows")
         check(problem.graph, problem.budget)
         run = _Run(problem, problem.budget, started, max(self.gap, TOLERANCE), threads)
         with run.progress.interruptible():
@@ -120,7 +118,7 @@ class _Run:
         self, problem: Problem, budget: int, started: float, gap: float, threads: int
     ) -> None:
         self._graph, self._budget, self._limit = problem.graph, budget, problem.time_limit
-        self._started, self._deadline = started, started + problem.time_limit
+        self._deadline = started + problem.time_limit
         self.progress = Progress(started, gap, problem.report, hand_over=problem.hand_over)
         self.progress.bound = cost_of_once(problem.graph)
         self._best: Schedule[Space] | None = None
@@ -234,7 +232,6 @@ class _Run:
             "any" if trivial else "9",
             variant="rows",
             solver=SOLVER,
-            seconds=planning_seconds() - self._started,
             details={
                 **program.size,
                 "build_seconds": program.build_seconds,

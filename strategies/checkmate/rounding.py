@@ -39,7 +39,7 @@ EPSILONS = tuple(k / 20 for k in range(20))
 THRESHOLDS = tuple(k / 20 for k in range(1, 20))
 PAPER = {"epsilon": 0.1, "threshold": 0.5}
 
-Candidate = tuple[dict[str, Any], Callable[[], Plan]]
+Candidate = tuple[dict[str, Any], Plan]
 
 
 def two_phase(graph: Graph, kept: BoolArray) -> Plan:
@@ -145,7 +145,6 @@ class CheckmateRounding:
             objective=trace.cost,
             variant=self._variant,
             solver=SOLVER,
-            seconds=planning_seconds() - started,
             details={
                 **search.relaxed.size,
                 **knob,
@@ -237,7 +236,10 @@ class _Search:
                 self.tried += 1
                 plan = self._rounded(make_binary, computed, kept)
                 if plan is not None:
-                    yield {"epsilon": epsilon, **knob}, partial(self._seen, plan)
+                    trace = simulate(self.problem.graph, plan)
+                    if trace.peak_bytes <= self.budget:
+                        self.cheapest = min(self.cheapest, trace.cost)
+                    yield {"epsilon": epsilon, **knob}, plan
 
     def _roundings(self) -> Iterator[tuple[dict[str, Any], Callable[[FloatArray], BoolArray]]]:
         if self.options.rounding == "randomized":
@@ -262,10 +264,3 @@ class _Search:
         if not is_correct(graph, computed_now, kept_now):
             return None
         return plan_from_stages(graph, computed_now)
-
-    def _seen(self, plan: Plan) -> Plan:
-        """The plan, after a look at what it costs."""
-        trace = simulate(self.problem.graph, plan)
-        if trace.peak_bytes <= self.budget:
-            self.cheapest = min(self.cheapest, trace.cost)
-        return plan

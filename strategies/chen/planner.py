@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import isqrt
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.stages import BoolArray, plan_with_checkpoints
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.structure import articulation_points, chain, forward_ops
+from rematbench.graphs.structure import articulation_points, chain, forward_ops, read_bytes
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, fitted
 
 
@@ -73,22 +72,17 @@ def segment_sizes(bytes_of: IntArray, most: int) -> list[float]:
 
 def _greedy_candidates(
     graph: Graph, candidates: IntArray, sizes: Iterable[float] | None, most: int
-) -> Iterator[tuple[float, Callable[[], Plan]]]:
+) -> Iterator[tuple[float, Plan]]:
     """(b, plan) for each b that gives other checkpoints than the ones before it."""
-    ops, tables = forward_ops(graph), graph.tables
-    read = np.zeros(len(graph.values), dtype=bool)
-    read[tables.reads.items] = True  # running statistics only leave the step
-    bytes_of = np.array(
-        [sum(tables.value_bytes[v] for v in tables.writes[op] if read[v]) for op in ops],
-        dtype=np.int64,
-    )
+    ops = forward_ops(graph)
+    bytes_of = read_bytes(graph)[ops]
     allowed = np.isin(ops, candidates)
     seen = set()
     for b in sizes if sizes is not None else segment_sizes(bytes_of, most):
         chosen = tuple(ops[greedy(bytes_of, allowed, b)].tolist())
         if chosen not in seen:
             seen.add(chosen)
-            yield b, partial(plan_with_checkpoints, graph, chosen)
+            yield b, plan_with_checkpoints(graph, chosen)
 
 
 def _check_loss(graph: Graph) -> None:

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rematbench.base.clock import planning_seconds
-from rematbench.base.errors import Infeasible, Stopped, Thrashed
-from rematbench.engines.eviction.answers import STATUSES, computes_of, facts_of, trace_of
+from rematbench.engines.eviction.answers import STATUSES, facts_of, judged, plan_of
 from rematbench.engines.eviction.compiled import CompiledStream, compile_stream
 from rematbench.engines.eviction.reference import drive
 from rematbench.engines.eviction.rules import Rules, Run, heuristic_named
-from rematbench.engines.eviction.runtime import baseline_peak
-from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import Problem, Solution, Traits, Verdict, check_choice
+from rematbench.strategies.base import Problem, Solution, Traits, check_choice
 from rematbench.strategies.coop.addresses import AddressMachine, Policy, machine_for
 from rematbench.streams.convert import stream_of_graph
 
@@ -62,6 +59,7 @@ class Coop:
         compiled = compile_stream(stream)
         run, machine = self._play(compiled, problem.budget, "window", deadline)
         reason = _reason(machine, run, problem)
+        variant = f"{self.cost}-ends" if self.ends else self.cost
         details = {**facts_of(run), **_fragmentation(machine)}
         if self.compare and problem.budget is not None and run.status != "stopped":
             other, by_dtr = self._play(compiled, problem.budget, "single", deadline)
@@ -72,13 +70,9 @@ class Coop:
                 **_fragmentation(by_dtr),
             }
         if made is None:
-            return self._judged(compiled, run, reason, details)
-        if run.status != "ok":
-            kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
-            raise kinds[run.status](reason or "")
-        computes = computes_of(compiled, made, run)
-        plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
-        return Solution(plan, variant=self._variant(), details=details)
+            return judged(compiled, run, reason, variant, details)
+        plan = plan_of(problem.graph, made, compiled, run, reason)
+        return Solution(plan, variant=variant, details=details)
 
     def _play(
         self, compiled: CompiledStream, budget: int | None, policy: Policy, deadline: float
@@ -86,26 +80,6 @@ class Coop:
         ends = self.ends and policy == "window"
         machine = machine_for(compiled, budget, self._rules(), policy, ends, deadline)
         return drive(machine), machine
-
-    def _judged(
-        self, compiled: CompiledStream, run: Run, reason: str | None, details: dict[str, Any]
-    ) -> Solution:
-        """On a log the runtime is the judge."""
-        verdict = Verdict(
-            status=STATUSES[run.status],
-            reason=reason,
-            cost=run.total_compute - 1,  # the clock starts at 1
-            peak_bytes=run.peak_bytes,
-            recomputations=run.rematerializations,
-            base_cost=compiled.source.cost,
-            base_peak_bytes=baseline_peak(compiled),
-            trace=trace_of(compiled, run),
-        )
-        facts = {"judge": "dtr", **details, **compiled.source.sizes()}
-        return Solution(None, variant=self._variant(), details=facts, verdict=verdict)
-
-    def _variant(self) -> str:
-        return f"{self.cost}-ends" if self.ends else self.cost
 
 
 def _fragmentation(machine: AddressMachine) -> dict[str, Any]:

@@ -5,29 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rematbench.base.errors import Infeasible, Stopped, Thrashed
-from rematbench.engines.eviction.answers import (
-    LONGEST_TRACE,
-    STATUSES,
-    computes_of,
-    facts_of,
-    trace_of,
-)
+from rematbench.engines.eviction.answers import LONGEST_TRACE, facts_of, judged, plan_of
 from rematbench.engines.eviction.compiled import (
     CompiledStream,
     Semantics,
     compile_stream,
     semantics_named,
 )
-from rematbench.engines.eviction.rules import (
-    Dealloc,
-    Rules,
-    Run,
-    heuristic_named,
-)
-from rematbench.engines.eviction.runtime import baseline_peak, play, warm_up
-from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import Problem, Solution, Traits, Verdict
+from rematbench.engines.eviction.rules import Dealloc, Rules, Run, heuristic_named
+from rematbench.engines.eviction.runtime import play, warm_up
+from rematbench.strategies.base import Problem, Solution, Traits
 from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.eviction import Cost
 
@@ -85,9 +72,18 @@ class Dtr:
             Stopped: on a graph, ``problem.time_limit`` is over.
             GraphError: the stream or graph cannot be played.
         """
-        if problem.stream is not None:
-            return self._judge(problem)
-        return self._plan(problem)
+        made = None if problem.stream is not None else stream_of_graph(problem.graph)
+        stream = problem.stream if made is None else made.stream
+        assert stream is not None
+        compiled = compile_stream(stream, self._semantics())
+        run = play(compiled, problem.budget, self._rules(problem.seed), problem.time_limit)
+        reason = _reason(self, compiled, run, problem.budget)
+        details = {**self._labels(), **facts_of(run)}
+        if made is None:
+            details["trace_omitted"] = len(run.records) > LONGEST_TRACE
+            return judged(compiled, run, reason, self._variant(), details)
+        plan = plan_of(problem.graph, made, compiled, run, reason)
+        return Solution(plan, variant=self._variant(), details=details)
 
     def _rules(self, seed: int) -> Rules:
         parts = {"staleness": self.staleness, "size": self.size, "cost": self.cost}
@@ -102,40 +98,6 @@ class Dtr:
             root_cost=self.root_cost,
             root_dependencies=self.root_dependencies,
         )
-
-    def _play(self, problem: Problem, compiled: CompiledStream) -> Run:
-        return play(compiled, problem.budget, self._rules(problem.seed), problem.time_limit)
-
-    def _judge(self, problem: Problem) -> Solution:
-        assert problem.stream is not None
-        compiled = compile_stream(problem.stream, self._semantics())
-        run = self._play(problem, compiled)
-        verdict = Verdict(
-            status=STATUSES[run.status],
-            reason=_reason(self, compiled, run, problem.budget),
-            cost=run.total_compute - 1,  # the clock starts at 1
-            peak_bytes=run.peak_bytes,
-            recomputations=run.rematerializations,
-            base_cost=compiled.source.cost,
-            base_peak_bytes=baseline_peak(compiled),
-            trace=trace_of(compiled, run),
-        )
-        details = {"judge": "dtr", **self._labels(), **facts_of(run), **compiled.source.sizes()}
-        details["trace_omitted"] = len(run.records) > LONGEST_TRACE
-        return Solution(None, variant=self._variant(), details=details, verdict=verdict)
-
-    def _plan(self, problem: Problem) -> Solution:
-        made = stream_of_graph(problem.graph)
-        compiled = compile_stream(made.stream, self._semantics())
-        run = self._play(problem, compiled)
-        reason = _reason(self, compiled, run, problem.budget)
-        if run.status != "ok":
-            kinds = {"oom": Infeasible, "thrash": Thrashed, "stopped": Stopped}
-            raise kinds[run.status](reason or "")
-        computes = computes_of(compiled, made, run)
-        plan = Plan.from_codes(problem.graph, with_frees(problem.graph, computes))
-        details = {**self._labels(), **facts_of(run)}
-        return Solution(plan, variant=self._variant(), details=details)
 
     def _labels(self) -> dict[str, Any]:
         """The options that tell one curve of a figure from another."""

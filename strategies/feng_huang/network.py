@@ -7,13 +7,11 @@ no vertices. The batch input is the source; its bytes never count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from rematbench.base.errors import NotApplicable
-from rematbench.graphs.ir import Graph, Phase
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.structure import forward_ops
 from rematbench.strategies.feng_huang.segments import Edge
 
 # Of an op with several outputs, those below this share of its bytes (running statistics that
@@ -93,31 +91,14 @@ def forward_network(graph: Graph) -> Network:
 
 def _forward(graph: Graph) -> _Forward:
     tables = graph.tables
-    phases = [op.phase for op in graph.ops]
-    wanted = np.zeros(len(graph.values), dtype=bool)
-    if graph.loss_index is None:
-        wanted[tables.outputs] = True
-    for op, phase in enumerate(phases):
-        if phase is Phase.LOSS:
-            wanted[tables.reads[int(tables.op_first[op])]] = True
-    read_by_any = np.zeros(len(graph.values), dtype=bool)
-    read_by_any[tables.reads.items] = True
     forward = _Forward({}, {}, {})
-    for op in range(len(phases) - 1, -1, -1):
-        written = tables.writes[op]
-        if phases[op] is not Phase.FORWARD or not wanted[written].any():
-            continue
-        reads = tables.reads[int(tables.op_first[op])]
-        wanted[reads] = True
+    for op in forward_ops(graph).tolist():
+        reads, written = tables.inputs[op], tables.writes[op]
         forward.residents[op] = set(reads[tables.resident[reads]].tolist())
         forward.reads[op] = set(reads[~tables.resident[reads]].tolist())
-        counted = written[read_by_any[written]]
+        counted = written[tables.is_read[written]]
         forward.outputs[op] = (counted if len(counted) else written).tolist()
-    return _Forward(*(dict(reversed(part.items())) for part in _parts(forward)))
-
-
-def _parts(forward: _Forward) -> Sequence[dict]:  # type: ignore[type-arg]
-    return forward.residents, forward.reads, forward.outputs
+    return forward
 
 
 def _constants(graph: Graph, forward: _Forward) -> set[int]:

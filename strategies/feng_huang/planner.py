@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.stages import plan_keeping
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within, check_choice
@@ -43,7 +41,6 @@ class FengHuang:
             NotApplicable: there is no forward part, or ``lcg`` meets a network with branches.
             Infeasible: the plan's simulated peak is above the budget.
         """
-        started = planning_seconds()
         graph = problem.graph
         network = forward_network(graph)
         if self.solver == "lcg" and not network.is_linear:
@@ -56,15 +53,12 @@ class FengHuang:
         last = max(graph.tables.writer[kept].tolist(), default=-1)
         # The paper recomputes every segment; what follows the last checkpoint may as well stay.
         choices = [("kept", last), ("recomputed", None)]
-        tail, plan, _, _ = cheapest_within(
-            problem,
-            [(name, partial(plan_keeping, graph, kept, after)) for name, after in choices],
-        )
+        tried = ((name, plan_keeping(graph, kept, after)) for name, after in choices)
+        tail, plan, _, _ = cheapest_within(problem, tried)
         return Solution(
             plan,
             objective=float(found.objective + network.kept_bytes),
             variant=self.solver,
-            seconds=planning_seconds() - started,
             details={
                 "checkpoint_bytes": found.bytes + network.kept_bytes,
                 "largest_segment_bytes": found.largest,

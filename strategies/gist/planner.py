@@ -22,7 +22,7 @@ import numpy as np
 
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.kinds import Kind, kinds_of
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, check_choice, fitted
 
 CONVOLUTIONS = ("lean", "fast")
@@ -89,7 +89,7 @@ class Gist:
             ways = _fastest(graph, ways)
         if self.in_place:
             ways = _in_place(graph, ways)
-        plan = Plan.from_codes(graph, with_frees(graph, ways))
+        plan = Plan.of_computes(graph, ways)
         return fitted(problem, plan, details=_details(problem, encoder, ways))
 
 

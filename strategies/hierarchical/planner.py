@@ -56,7 +56,7 @@ class Hierarchical:
         budget = problem.budget
         check(problem.graph, budget)
         if budget is None or simulate(problem.graph, order).peak_bytes <= budget:
-            return Solution(order, solver=SOLVER, seconds=planning_seconds() - started)
+            return Solution(order, solver=SOLVER)
         problem = replace(problem, starts=quick_planners())
         search = BlockSearch(problem, budget, started, self.gap)
         with search.progress.interruptible():

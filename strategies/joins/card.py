@@ -21,7 +21,6 @@ class Facts(TypedDict, total=False):
     slots: Annotated[int, Means("values of the chain that may be live")]
     branches: Annotated[list[int], Means("steps of each branch")]
     makespan: Annotated[float, Means("of Theorem 3, in operations")]
-    reading: Annotated[str, Means("equiv_chain, in rows of before: now the variant")]
     c_min: Annotated[int, Means("fewest slots that suffice")]
     c_opt: Annotated[int, Means("slots from which nothing is recomputed")]
     bytes_per_slot: Annotated[float, Means("the simulated peak over the slots", "bytes")]

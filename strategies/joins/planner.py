@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
+from rematbench.base.checks import check_choice, check_count
+from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.plans.steps import (
     Action,
     Backward,
@@ -17,7 +18,6 @@ from rematbench.engines.plans.steps import (
     join_steps,
     plan_from_actions,
 )
-from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.joins.dp import (
     Costs,
@@ -147,8 +147,8 @@ class JoinDp:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        if self.slots is not None and (type(self.slots) is not int or self.slots < 1):
-            raise ConfigError(f"strategy.slots={self.slots}: give a whole number, 1 or more")
+        if self.slots is not None:
+            check_count("slots", self.slots)
 
     def plan(self, problem: Problem) -> Solution:
         """The schedule of Theorem 3.
@@ -185,10 +185,9 @@ class EquivChain:
     reading: Literal["join", "chain", "turn"] = "join"
 
     def __post_init__(self) -> None:
-        if self.reading not in ("join", "chain", "turn"):
-            raise ConfigError(f"strategy.reading={self.reading}: give join, chain or turn")
-        if self.slots is not None and (type(self.slots) is not int or self.slots < 1):
-            raise ConfigError(f"strategy.slots={self.slots}: give a whole number, 1 or more")
+        check_choice("reading", self.reading, ("join", "chain", "turn"))
+        if self.slots is not None:
+            check_count("slots", self.slots)
 
     def plan(self, problem: Problem) -> Solution:
         """REV on the equivalent chain, with a k-th of the slots.
@@ -233,10 +232,8 @@ def _cheapest(
     actions: Callable[[int], list[Action]],
     variant: str | None = None,
 ) -> Solution:
-    def make(slots: int) -> Plan:
-        return plan_from_actions(steps, actions(slots))
-
-    slots, plan, trace, curve = cheapest_within(problem, [(c, partial(make, c)) for c in tried])
+    made = ((slots, plan_from_actions(steps, actions(slots))) for slots in tried)
+    slots, plan, trace, curve = cheapest_within(problem, made)
     facts = {
         "slots": slots,
         "branches": list(steps.lengths),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,13 +104,11 @@ def _good(value: Any, whole: bool) -> bool:
     return number and math.isfinite(value) and value >= 0
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """Lower sets by rising number of nodes, from the empty one to all of the graph.
 
     Attributes:
-        sets: as bits.
-        words: the same, 64 nodes a word; shape (sets, words).
+        words: the sets as bits, 64 nodes a word; shape (sets, words).
         boundary: members of each boundary.
         boundary_bytes, boundary_cost: sums over it.
         bytes, cost: sums over the set.
@@ -119,7 +117,6 @@ class Family:
         node_bytes, node_cost: of each node.
     """
 
-    sets: tuple[int, ...]
     words: NDArray[np.uint64]
     boundary: Rows
     boundary_bytes: IntArray
@@ -131,7 +128,12 @@ class Family:
     node_cost: NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.sets)
+        return len(self.words)
+
+    @property
+    def sets(self) -> tuple[int, ...]:
+        """The sets as bits of whole numbers."""
+        return tuple(int.from_bytes(row.tobytes(), "little") for row in self.words)
 
 
 def lower_sets(graph: Dag, most: int) -> list[int] | None:
@@ -184,7 +186,6 @@ def family_of(graph: Dag, sets: Iterable[int]) -> Family:
     count = -(-len(graph) // 64)
     raw = b"".join(members.to_bytes(8 * count, "little") for members in ordered)
     return Family(
-        sets=ordered,
         words=np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(len(ordered), count),
         boundary=Rows.of(boundaries),
         boundary_bytes=np.array([size(b) for b in boundaries], dtype=np.int64),

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count
 from rematbench.base.clock import planning_seconds
-from rematbench.base.errors import ConfigError, NotApplicable
+from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.stages import plan_keeping
 from rematbench.graphs.builders.synthetic import random_graph
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
-from rematbench.graphs.structure import forward_graph, forward_ops
+from rematbench.graphs.structure import forward_graph, forward_ops, read_bytes
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.kusumoto.family import (
     Dag,
@@ -63,14 +63,9 @@ class Kusumoto:
     most_sets: int = 500
 
     def __post_init__(self) -> None:
-        if self.family not in ("auto", "exact", "approximate"):
-            raise ConfigError(f"strategy.family={self.family}: give auto, exact or approximate")
-        if self.objective not in ("time", "memory"):
-            raise ConfigError(f"strategy.objective={self.objective}: give time or memory")
-        if type(self.most_sets) is not int or self.most_sets < 2:
-            raise ConfigError(
-                f"strategy.most_sets={self.most_sets!r}: give a whole number, 2 or more"
-            )
+        check_choice("family", self.family, ("auto", "exact", "approximate"))
+        check_choice("objective", self.objective, ("time", "memory"))
+        check_count("most_sets", self.most_sets, 2)
 
     def warm_up(self) -> None:
         """Compile the program."""
@@ -119,15 +114,11 @@ class Kusumoto:
 
 def _network(graph: Graph) -> Dag:
     """Forward ops that the loss depends on, with the bytes of what is read of their outputs."""
-    tables, ops = graph.tables, forward_ops(graph).tolist()
+    ops = forward_ops(graph).tolist()
     if not ops:
         raise NotApplicable("the loss depends on no forward op, so that nothing can be dropped")
     place = {op: i for i, op in enumerate(ops)}
-    read = np.zeros(len(graph.values), dtype=bool)
-    read[tables.reads.items] = True
-    size = [
-        int(sum(tables.value_bytes[v] for v in tables.writes[op].tolist() if read[v])) for op in ops
-    ]
+    size = read_bytes(graph)[ops].tolist()
     before, after = [0] * len(ops), [0] * len(ops)
     for u, v in forward_graph(graph).edges:
         if v in place:
@@ -151,7 +142,7 @@ class _Search:
         self.rounds = False
         self.rounded: dict[float, Family] = {}
 
-    def candidates(self) -> Iterator[tuple[int, Callable[[], Plan]]]:
+    def candidates(self) -> Iterator[tuple[int, Plan]]:
         """(planning budget, plan), from the smallest budget on to where plans no longer fit."""
         ended = planning_seconds() + self.problem.time_limit
         least = smallest_budget(self.family)
@@ -170,7 +161,7 @@ class _Search:
                 return
             yield self._tried((low + min(above)) // 2)
 
-    def _tried(self, budget: int) -> tuple[int, Callable[[], Plan]]:
+    def _tried(self, budget: int) -> tuple[int, Plan]:
         steps = 0 if self.rounds else _STEPS
         found = solve(self.net, self.family, budget, self.objective, steps, self.rounded)
         assert found is not None, "no budget is below the smallest"
@@ -180,7 +171,7 @@ class _Search:
         limit = self.problem.budget
         peak = simulate(self.problem.graph, plan).peak_bytes
         self.fits[budget] = limit is None or peak <= limit
-        return budget, partial(_same, plan)
+        return budget, plan
 
     def _plan(self, found: Canonical) -> Plan:
         """Boundaries and the last block stay; all else is computed again when it is read."""
@@ -190,7 +181,3 @@ class _Search:
         for v in bits(kept(self.net, found.sets) | last):
             mask[graph.tables.writes[self.ops[v]]] = True
         return plan_keeping(graph, mask)
-
-
-def _same(plan: Plan) -> Plan:
-    return plan

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from rematbench.base.kernels import kernel
+from rematbench.engines.plans.stages import FloatArray
+from rematbench.graphs.ir import IntArray
 from rematbench.strategies.kusumoto.family import Dag, Family, bits, family_of
 
 Objective = Literal["time", "memory", "least_cached"]
@@ -122,7 +124,8 @@ def kept(graph: Dag, sets: Sequence[int]) -> int:
 def _canonical(graph: Dag, family: Family, path: list[int], exact: bool) -> Canonical | None:
     if not path:
         return None
-    sets = tuple(family.sets[i] for i in path)
+    every = family.sets
+    sets = tuple(every[i] for i in path)
     cached = kept(graph, sets)
     dropped = bits(graph.everything & ~cached)
     size = sum(graph.bytes[v] for v in bits(cached))
@@ -136,21 +139,13 @@ def _rounded(graph: Dag, grid: float, whole: Callable[[float], int]) -> Dag:
     return replace(graph, cost=tuple(float(whole(c / step)) for c in graph.cost))
 
 
-def _arrays(family: Family) -> tuple[Any, ...]:
-    return (
-        family.words, family.boundary.start, family.boundary.items, family.boundary_bytes,
-        family.boundary_cost, family.bytes, family.cost, family.readers, family.node_bytes,
-        family.node_cost,
-    )  # fmt: skip
-
-
 def _feasible(family: Family, budget: int) -> bool:
-    return bool(_least_cache(*_arrays(family), budget)[-1] != _NONE)
+    return bool(_least_cache(family, budget)[-1] != _NONE)
 
 
 def _by_fronts(family: Family, budget: int, most: int) -> list[int] | None:
     """The path of least overhead; empty without one, None where there are too many trade-offs."""
-    enough, start, stop, parent, owner = _fronts(*_arrays(family), budget, most)
+    enough, start, stop, parent, owner = _fronts(family, budget, most)
     if not enough:
         return None
     last = len(family) - 1
@@ -178,7 +173,7 @@ def _by_grids(graph: Dag, family: Family, budget: int, rounded: dict[float, Fami
 def _by_table(family: Family, budget: int, most: bool) -> list[int]:
     """The path of most overhead, or of least cache; empty without one."""
     width = int(family.cost[-1]) + 1
-    table = _table(*_arrays(family), budget, width)
+    table = _table(family, budget, width)
     row = table[-1]
     reached = np.flatnonzero(row != _NONE)
     if not len(reached):
@@ -188,7 +183,7 @@ def _by_table(family: Family, budget: int, most: bool) -> list[int]:
     path, place = [], len(family) - 1
     while place > 0:
         path.append(place)
-        place, overhead = map(int, _back(*_arrays(family), budget, table, place, overhead))
+        place, overhead = map(int, _back(family, budget, table, place, overhead))
     return path[::-1]
 
 
@@ -202,146 +197,147 @@ def _inside(words, a, b):
 
 
 @kernel
-def _shared(words, items, first, stop, a, node_bytes, node_cost):
-    """Bytes and cost of a boundary's members that set a has."""
-    size, cost = 0, 0.0
-    for k in range(first, stop):
-        v = items[k]
-        if words[a, v >> 6] >> np.uint64(v & 63) & np.uint64(1):
-            size += node_bytes[v]
-            cost += node_cost[v]
-    return size, cost
+def _free_bytes(family, a, b, budget):
+    """The most that may be cached before going on from set a to set b."""
+    return budget - 2 * (family.bytes[b] - family.bytes[a]) - family.readers[b]
 
 
 @kernel
-def _least_cache(
-    words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget
-):  # fmt: skip
-    least = np.full(size.size, _NONE)
+def _added(family, a, b):
+    """What going on from set a to set b adds to the cache, and to the overhead."""
+    more = family.boundary_bytes[b]
+    added = family.cost[b] - family.cost[a] - family.boundary_cost[b]
+    known = 0.0
+    for k in range(family.boundary.start[b], family.boundary.start[b + 1]):
+        v = family.boundary.items[k]
+        if family.words[a, v >> 6] >> np.uint64(v & 63) & np.uint64(1):
+            more -= family.node_bytes[v]
+            known += family.node_cost[v]
+    return more, added + known
+
+
+@kernel
+def _least_cache(family, budget):
+    count = len(family.bytes)
+    least = np.full(count, _NONE)
     least[0] = 0
-    for b in range(1, size.size):
+    for b in range(1, count):
         for a in range(b):
-            if least[a] == _NONE or least[a] + 2 * (size[b] - size[a]) + readers[b] > budget:
+            if least[a] > _free_bytes(family, a, b, budget) or not _inside(family.words, a, b):
                 continue
-            if _inside(words, a, b):
-                shared, _ = _shared(words, items, at[b], at[b + 1], a, node_bytes, node_cost)
-                least[b] = min(least[b], least[a] + edge_bytes[b] - shared)
+            more, _ = _added(family, a, b)
+            least[b] = min(least[b], least[a] + more)
     return least
 
 
 @kernel
-def _table(
-    words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
-    width,
-):  # fmt: skip
-    best = np.full((size.size, width), _NONE)
+def _table(family, budget, width):
+    count = len(family.bytes)
+    best = np.full((count, width), _NONE)
     best[0, 0] = 0
-    for b in range(1, size.size):
+    for b in range(1, count):
         for a in range(b):
-            room = budget - 2 * (size[b] - size[a]) - readers[b]
-            if room < 0 or not _inside(words, a, b):
+            room = _free_bytes(family, a, b, budget)
+            if room < 0 or not _inside(family.words, a, b):
                 continue
-            shared, known = _shared(words, items, at[b], at[b + 1], a, node_bytes, node_cost)
-            more = edge_bytes[b] - shared
-            added = int(cost[b] - cost[a] - edge_cost[b] + known + 0.5)
+            more, added = _added(family, a, b)
+            shift = int(added + 0.5)
             source, target = best[a], best[b]
-            for t in range(min(width - added, int(cost[a]) + 1)):
+            for t in range(min(width - shift, int(family.cost[a]) + 1)):
                 m = source[t]
-                if m <= room and m + more < target[t + added]:
-                    target[t + added] = m + more
+                if m <= room and m + more < target[t + shift]:
+                    target[t + shift] = m + more
     return best
 
 
 @kernel
-def _back(
-    words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
-    best, b, t,
-):  # fmt: skip
+def _back(family, budget, best, b, t):
     """The set before b on a path with overhead t, and the overhead there."""
     for a in range(b):
-        room = budget - 2 * (size[b] - size[a]) - readers[b]
-        if room < 0 or not _inside(words, a, b):
+        room = _free_bytes(family, a, b, budget)
+        if room < 0 or not _inside(family.words, a, b):
             continue
-        shared, known = _shared(words, items, at[b], at[b + 1], a, node_bytes, node_cost)
-        before = t - int(cost[b] - cost[a] - edge_cost[b] + known + 0.5)
+        more, added = _added(family, a, b)
+        before = t - int(added + 0.5)
         if before < 0 or best[a, before] > room:
             continue
-        if best[a, before] + edge_bytes[b] - shared == best[b, t]:
+        if best[a, before] + more == best[b, t]:
             return a, before
     return -1, 0
 
 
+class _Front(NamedTuple):
+    """Trade-offs of overhead (rising) and cache (falling), and which one each came from."""
+
+    overhead: FloatArray
+    cache: IntArray
+    parent: IntArray
+
+
 @kernel
-def _merged(
-    overhead, cache, i, i_end, added, more, t_now, m_now, p_now, n, t_new, m_new, p_new, slack
-):
-    """The front of two: entries i to i_end, moved by (added, more), and the n of now; how many."""
+def _empty(size):
+    return _Front(np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
+
+
+@kernel
+def _copy(source, target, at, n):
+    """The first n trade-offs, to a place in another front."""
+    target.overhead[at : at + n] = source.overhead[:n]
+    target.cache[at : at + n] = source.cache[:n]
+    target.parent[at : at + n] = source.parent[:n]
+
+
+@kernel
+def _merged(front, i, i_end, step, now, n, new, slack):
+    """The front of two: entries i to i_end, moved by a step, and the n of now; how many."""
+    more, added = step
     j = found = 0
     while i < i_end or j < n:
-        if j == n or (i < i_end and overhead[i] + added < t_now[j]):
-            t, m, p = overhead[i] + added, cache[i] + more, i
+        if j == n or (i < i_end and front.overhead[i] + added < now.overhead[j]):
+            t, m, p = front.overhead[i] + added, front.cache[i] + more, i
             i += 1
         else:
-            t, m, p = t_now[j], m_now[j], p_now[j]
+            t, m, p = now.overhead[j], now.cache[j], now.parent[j]
             j += 1
-        if found and m >= m_new[found - 1]:
+        if found and m >= new.cache[found - 1]:
             continue
-        if found and t <= t_new[found - 1] + slack:
+        if found and t <= new.overhead[found - 1] + slack:
             found -= 1
-        t_new[found], m_new[found], p_new[found] = t, m, p
+        new.overhead[found], new.cache[found], new.parent[found] = t, m, p
         found += 1
     return found
 
 
 @kernel
-def _fronts(
-    words, at, items, edge_bytes, edge_cost, size, cost, readers, node_bytes, node_cost, budget,
-    most,
-):  # fmt: skip
-    """Pareto fronts of overhead (rising) and cache (falling), per set."""
-    count = size.size
+def _fronts(family, budget, most):
+    """Pareto fronts of overhead and cache, per set: entries start to stop, and whose each is."""
+    count, slack = len(family.bytes), 1e-12 * family.cost[-1]
     start, stop = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    overhead, cache = np.zeros(1024), np.zeros(1024, dtype=np.int64)
-    parent, owner = np.zeros(1024, dtype=np.int64), np.zeros(1024, dtype=np.int64)
+    front, now, new = _empty(1024), _empty(1024), _empty(1024)
+    owner = np.zeros(1024, dtype=np.int64)
     stop[0] = used = 1
-    t_now, m_now = np.empty(1024), np.empty(1024, dtype=np.int64)
-    p_now = np.empty(1024, dtype=np.int64)
-    t_new, m_new = np.empty(1024), np.empty(1024, dtype=np.int64)
-    p_new = np.empty(1024, dtype=np.int64)
     for b in range(1, count):
         n = 0
         for a in range(b):
-            room = budget - 2 * (size[b] - size[a]) - readers[b]
+            room = _free_bytes(family, a, b, budget)
             i, i_end = start[a], stop[a]
-            if i == i_end or cache[i_end - 1] > room or not _inside(words, a, b):
+            if i == i_end or front.cache[i_end - 1] > room or not _inside(family.words, a, b):
                 continue
-            shared, known = _shared(words, items, at[b], at[b + 1], a, node_bytes, node_cost)
-            more = edge_bytes[b] - shared
-            added = cost[b] - cost[a] - edge_cost[b] + known
-            while cache[i] > room:  # the cache falls along the front
+            while front.cache[i] > room:  # the cache falls along the front
                 i += 1
-            if n + i_end - i > t_new.size:
-                larger = 2 * (n + i_end - i)
-                t_new, m_new = np.empty(larger), np.empty(larger, dtype=np.int64)
-                p_new = np.empty(larger, dtype=np.int64)
-            n = _merged(
-                overhead, cache, i, i_end, added, more, t_now, m_now, p_now, n,
-                t_new, m_new, p_new, 1e-12 * cost[count - 1],
-            )  # fmt: skip
-            t_now, t_new = t_new, t_now
-            m_now, m_new = m_new, m_now
-            p_now, p_new = p_new, p_now
+            if n + i_end - i > new.cache.size:
+                new = _empty(2 * (n + i_end - i))
+            n = _merged(front, i, i_end, _added(family, a, b), now, n, new, slack)
+            now, new = new, now
         if used + n > most:
-            return False, start, stop, parent, owner
-        if used + n > overhead.size:
-            larger = 2 * (used + n)
-            t_old, m_old, p_old, o_old = overhead, cache, parent, owner
-            overhead, cache = np.zeros(larger), np.zeros(larger, dtype=np.int64)
-            parent, owner = np.zeros(larger, dtype=np.int64), np.zeros(larger, dtype=np.int64)
-            overhead[:used], cache[:used] = t_old[:used], m_old[:used]
-            parent[:used], owner[:used] = p_old[:used], o_old[:used]
-        overhead[used : used + n], cache[used : used + n] = t_now[:n], m_now[:n]
-        parent[used : used + n], owner[used : used + n] = p_now[:n], b
+            return False, start, stop, front.parent, owner
+        if used + n > owner.size:
+            small, front, before = front, _empty(2 * (used + n)), owner
+            owner = np.zeros(2 * (used + n), dtype=np.int64)
+            _copy(small, front, 0, used)
+            owner[:used] = before[:used]
+        _copy(now, front, used, n)
+        owner[used : used + n] = b
         start[b], stop[b] = used, used + n
         used += n
-    return True, start, stop, parent, owner
+    return True, start, stop, front.parent, owner

@@ -31,6 +31,7 @@ CARDS = (
         page="moccasin.md",
         golden="published overheads on the shared graphs",
         knobs="`computes` (2): C",
+        wall_clock=True,
         turn="first",
         place=26,
         colour="#7cae00",

@@ -11,7 +11,7 @@ import numpy as np
 
 from rematbench.engines.plans.stages import needed
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 
 # Costs that are no whole numbers, or larger ones, become multiples of this share of their sum.
 _FINEST = 1e-9
@@ -77,8 +77,7 @@ class Scaled:
     def plan(self, order: Iterable[int]) -> Plan:
         """Computes of the instance's ops, in order, as a plan with the earliest frees."""
         first = self.graph.tables.op_first
-        codes = with_frees(self.graph, first[self.ops[np.array(list(order), dtype=np.int64)]])
-        return Plan.from_codes(self.graph, codes)
+        return Plan.of_computes(self.graph, first[self.ops[np.array(list(order), dtype=np.int64)]])
 
     def order(self, plan: Plan) -> list[int]:
         """The computes of a plan, as :meth:`plan` takes them."""
@@ -104,15 +103,11 @@ def instance_of(graph: Graph, budget: int, peak: int, computes: int) -> Scaled:
         computes: the most computes of an op.
     """
     tables, ops = graph.tables, needed(graph)
-    first = tables.op_first[ops]
-    movable = ~tables.resident & (tables.value_bytes > 0)
-    place = {
-        v: i
-        for i, v in enumerate(
-            v for op in ops.tolist() for v in tables.writes[op].tolist() if movable[v]
-        )
-    }
-    size = [int(tables.value_bytes[v]) for v in place]
+    first, written = tables.op_first[ops], tables.writes.picked(ops)
+    values = written.items[tables.value_bytes[written.items] > 0]
+    place = np.full(len(graph.values), -1, dtype=np.int64)
+    place[values] = np.arange(len(values))
+    size = tables.value_bytes[values].tolist()
     workspace = tables.workspace[first].tolist()
     unit = gcd(*size, *workspace) or 1
     costs = tables.cost[first].tolist()
@@ -124,10 +119,10 @@ def instance_of(graph: Graph, budget: int, peak: int, computes: int) -> Scaled:
         (peak - resident) // unit,
         scaled,
         [each // unit for each in workspace],
-        [[place[v] for v in tables.writes[op].tolist() if v in place] for op in ops.tolist()],
-        [[place[v] for v in tables.reads[int(i)].tolist() if v in place] for i in first],
+        written.numbered(place).lists(),
+        tables.inputs.picked(ops).numbered(place).lists(),
         [each // unit for each in size],
-        [place[v] for v in tables.outputs.tolist() if v in place],
+        [v for v in place[tables.outputs].tolist() if v >= 0],
     )
     return Scaled(graph, ops, instance, unit, cost_unit, float(sum(costs)))
 

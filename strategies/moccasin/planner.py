@@ -8,20 +8,13 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any, ClassVar, Literal
 
-from rematbench.base.errors import ConfigError, ExecutionError, Infeasible, NotApplicable
+from rematbench.base.checks import check_choice, check_count, check_share
+from rematbench.base.errors import ExecutionError, Infeasible, NotApplicable
 from rematbench.engines.anytime import Progress
 from rematbench.engines.stages.space import check
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import (
-    Problem,
-    Solution,
-    Traits,
-    available_threads,
-    check_choice,
-    check_share,
-    without_plan,
-)
+from rematbench.strategies.base import Problem, Solution, Traits, available_threads, without_plan
 from rematbench.strategies.moccasin.instance import Scaled, instance_of
 from rematbench.strategies.moccasin.process import SolverProcess, solving
 
@@ -57,9 +50,8 @@ class Moccasin:
 
     def __post_init__(self) -> None:
         for name in ("computes", "threads"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"strategy.{name}={value!r}: give a whole number, 1 or more")
+            if (value := getattr(self, name)) is not None:
+                check_count(name, value)
         check_share("gap", self.gap)
         check_choice("start", self.start, ("none", "search"))
 
@@ -81,7 +73,7 @@ class Moccasin:
         graph, order = problem.graph, program_order(problem.graph)
         trace = simulate(graph, order)
         if problem.budget is None or trace.peak_bytes <= problem.budget:
-            return Solution(order, trace.cost, "C", seconds=perf_counter() - started)
+            return Solution(order, trace.cost, "C")
         check(graph, problem.budget)
         if self.computes == 1:
             raise Infeasible(
@@ -193,7 +185,6 @@ class _Search:
             min(progress.bound, progress.cost),
             "C",
             solver=_version(),
-            seconds=perf_counter() - self.started,
             details=facts,
         )
 

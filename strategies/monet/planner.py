@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import Any, ClassVar, get_args
 
@@ -90,7 +89,7 @@ class Monet:
         order = program_order(graph)
         fits = budget is None or simulate(graph, order).peak_bytes <= budget
         if budget is None or (fits and not self.presolve):
-            return Solution(order, seconds=planning_seconds() - started)
+            return Solution(order)
         run = _Run(self, problem, budget, started)
         try:
             factor, plan, _, curve = cheapest_within(problem, run.candidates())
@@ -101,7 +100,6 @@ class Monet:
             plan,
             objective=run.objective[factor],
             solver=SOLVER,
-            seconds=planning_seconds() - started,
             details=details,
         )
 
@@ -122,14 +120,14 @@ class _Run:
         self.objective: dict[float, float] = {}
         self.status = "time_limit"
 
-    def candidates(self) -> Iterator[tuple[float, Callable[[], Plan]]]:
+    def candidates(self) -> Iterator[tuple[float, Plan]]:
         """(factor of the budget, plan) for each solution."""
         for factor in _FACTORS:
             x = self._solve(factor)
             if x is None:
                 return
             plan = decoded(*x, self.ways, self.budget)
-            yield factor, partial(_same, plan)
+            yield factor, plan
             if simulate(self.problem.graph, plan).peak_bytes <= self.budget:
                 return
 
@@ -173,7 +171,3 @@ class _Run:
             smallest_peak_found=error.smallest_peak_found,
             details=self.facts,
         )
-
-
-def _same(plan: Plan) -> Plan:
-    return plan

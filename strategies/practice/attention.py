@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ FUSED = tuple(
 _SOFTMAX = ("_softmax", "_safe_softmax", "softmax")
 _PRODUCTS = ("bmm", "baddbmm", "matmul")
 _WEIGHED = ("mm", "addmm", "linear", "convolution")
-_NUMBER = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +39,10 @@ class Core:
     fused: bool
 
 
-def kind(graph: Graph, op: int) -> str:
-    """What an op does, by its name: ``addmm`` of ``addmm_3``."""
-    return _NUMBER.sub("", graph.ops[op].name)
-
-
 def attention_cores(graph: Graph) -> tuple[Core, ...]:
     """Every attention of the forward pass that the loss depends on, in program order."""
     net = forward_graph(graph)
-    kinds = {op: kind(graph, op) for op in net}
+    kinds = {op: graph.ops[op].operator for op in net}
     found: list[Core] = []
     for op in sorted(net):
         if kinds[op] in FUSED:

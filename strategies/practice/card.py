@@ -80,7 +80,7 @@ CARDS = (
         scope="models with repeated blocks",
         page="practice.md",
         golden="JAX's rule",
-        knobs="`variant=dots_saveable`, `dots_with_no_batch_dims_saveable`",
+        knobs="`variant`: which of JAX's two policies",
         place=33,
         facts=Facts,
     ),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count
 from rematbench.base.errors import ConfigError, NotApplicable
 from rematbench.engines.plans.regions import plan_with_regions
 from rematbench.engines.plans.stages import BoolArray
@@ -28,10 +28,9 @@ from rematbench.strategies.base import (
     Solution,
     Traits,
     cheapest_within,
-    check_choice,
     fitted,
 )
-from rematbench.strategies.practice.attention import FUSED, attention_cores, kind
+from rematbench.strategies.practice.attention import FUSED, attention_cores
 
 # torchtitan's save list (distributed/activation_checkpoint.py): products of matrices, in PyTorch
 # with and without a bias, of which every second is recomputed; attention and collectives.
@@ -115,18 +114,12 @@ class EveryNLayers:
         blocks = _blocks(problem.graph, self.blocks)
         if self.n is not None and self.n > len(blocks):
             raise NotApplicable(f"there are {len(blocks)} blocks; set strategy.n to no more")
-        tried = self._candidates(problem.graph, blocks)
+        sizes = range(len(blocks), 0, -1) if self.n is None else [self.n]
+        tried = ((n, _plan(problem.graph, blocks[n - 1 :: n], self.release)) for n in sizes)
         n, plan, _, curve = cheapest_within(problem, tried)
         chosen = blocks[n - 1 :: n]
         facts = {"n": n, "curve": curve, **_facts(chosen)}
         return Solution(plan, details=facts, native=_native(chosen))
-
-    def _candidates(
-        self, graph: Graph, blocks: Sequence[Block]
-    ) -> Iterator[tuple[int, Callable[[], Plan]]]:
-        sizes = range(len(blocks), 0, -1) if self.n is None else [self.n]
-        for n in sizes:
-            yield n, partial(_plan, graph, blocks[n - 1 :: n], self.release)
 
 
 @dataclass(frozen=True)
@@ -151,8 +144,7 @@ class SelectiveOps:
 
     def __post_init__(self) -> None:
         check_choice("release", self.release, _RELEASES)
-        if self.every < 1:
-            raise ConfigError(f"strategy.every={self.every}: give a whole number, 1 or more")
+        check_count("every", self.every)
 
     def plan(self, problem: Problem) -> Solution:
         """Its one plan.
@@ -271,7 +263,7 @@ def _saved(
 ) -> BoolArray:
     saved = np.zeros(len(graph.ops), dtype=bool)
     for block in blocks:
-        kinds = {op: kind(graph, op) for op in block.ops}
+        kinds = {op: graph.ops[op].operator for op in block.ops}
         counted = [op for op in block.ops if kinds[op] in kept]
         saved[counted[::every]] = True
         saved[[op for op in block.ops if kinds[op] in always]] = True

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import comb
 from typing import ClassVar
 
 import numpy as np
 
-from rematbench.base.errors import ConfigError, NotApplicable
+from rematbench.base.checks import check_count
+from rematbench.base.errors import NotApplicable
 from rematbench.engines.plans.steps import (
     Action,
     Backward,
     Forward,
-    Steps,
     Turn,
     chain_steps,
     plan_from_actions,
 )
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan
 from rematbench.graphs.structure import articulation_points, chain
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
@@ -97,8 +95,8 @@ def _solve(
     if not length:
         raise NotApplicable("the forward graph has no op to cut at")
     tried = [slots] if slots is not None else _slots_to_try(length)
-    make = partial(_plan, steps, length)
-    found, plan, _, curve = cheapest_within(problem, [(s, partial(make, s)) for s in tried])
+    made = ((s, plan_from_actions(steps, schedule(length, min(s, length)))) for s in tried)
+    found, plan, _, curve = cheapest_within(problem, made)
     facts = {
         "slots": found,
         "steps": length,
@@ -106,10 +104,6 @@ def _solve(
         "curve": curve,
     }
     return Solution(plan, objective=advances(length, found), variant=variant, details=facts)
-
-
-def _plan(steps: Steps, length: int, slots: int) -> Plan:
-    return plan_from_actions(steps, schedule(length, min(slots, length)))
 
 
 def _slots_to_try(length: int) -> list[int]:
@@ -135,8 +129,8 @@ class Revolve:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        if self.slots is not None and (type(self.slots) is not int or self.slots < 1):
-            raise ConfigError(f"strategy.slots={self.slots}: give a whole number, 1 or more")
+        if self.slots is not None:
+            check_count("slots", self.slots)
 
     def plan(self, problem: Problem) -> Solution:
         """Each forward op is a step; raises NotApplicable where the forward graph branches."""

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, get_args
 
-import numpy as np
-
+from rematbench.base.checks import check_choice, check_count, check_share
 from rematbench.base.clock import OutOfTime, planning_seconds
-from rematbench.base.errors import ConfigError, Infeasible
 from rematbench.engines.chain.segments import Segments, Writer, segments_of
-from rematbench.engines.chain.selection import BEYOND, BEYOND_LONG, LONG, selection
-from rematbench.engines.chain.table import Table
+from rematbench.engines.chain.selection import LONG, Scheduled, schedules
+from rematbench.engines.chain.table import Table, build
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.plan import Plan, with_frees
-from rematbench.strategies.base import (
-    Problem,
-    Solution,
-    Traits,
-    cheapest_within,
-    check_choice,
-    check_share,
-)
+from rematbench.graphs.plan import Plan
+from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.rockmate.blocks import Block, block_of
 from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
-from rematbench.strategies.rockmate.table import Choices, build
+from rematbench.strategies.rockmate.table import Choices
 
 # Of the time limit, for the blocks' programs.
 _SHARE = 0.8
@@ -37,28 +27,8 @@ _FIRST = 0.5
 
 
 _Known = Sequence[tuple[Block | None, Sequence[Option]]]
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """One schedule of the chain.
-
-    Attributes:
-        known: per stage, its block and the block's options.
-        table: the chain program's.
-        memory: that the schedule may use, in units.
-        unit: bytes of one.
-    """
-
-    known: _Known
-    table: Table
-    memory: int
-    unit: int
-
-    @property
-    def bytes(self) -> int:
-        """That the schedule may use."""
-        return self.memory * self.unit
+"""Per stage, its block and the block's options."""
+_Tried = tuple[_Known, Scheduled]
 
 
 @dataclass(frozen=True)
@@ -90,11 +60,7 @@ class Rockmate:
     def __post_init__(self) -> None:
         least = {"staying": 1, "peaks": 1, "slots": 10, "exact_steps": 0, "most_blocks": 2}
         for name, lowest in least.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < lowest:
-                raise ConfigError(
-                    f"strategy.{name}={value!r}: give a whole number, {lowest} or more"
-                )
+            check_count(name, getattr(self, name), lowest)
         check_share("gap", self.gap)
         check_choice("engine", self.engine, get_args(Engine))
 
@@ -113,20 +79,19 @@ class Rockmate:
         parts = segments_of(problem.graph, self.most_blocks)
         left = max(0.0, started + problem.time_limit - planning_seconds())
         tried = self._candidates(problem, parts, started)
-        found, plan, _, curve = cheapest_within(replace(problem, time_limit=left), tried)
-        facts = _facts(parts, found.known, found.unit)
-        facts |= {"planned_bytes": found.bytes + parts.fixed_bytes}
+        (known, best), plan, _, curve = cheapest_within(replace(problem, time_limit=left), tried)
+        facts = _facts(parts, known, best.unit)
+        facts |= {"planned_bytes": best.bytes + parts.fixed_bytes}
         return Solution(
             plan,
-            objective=found.table.time_within(found.memory),
+            objective=best.table.time_within(best.memory),
             solver=SOLVER,
-            seconds=planning_seconds() - started,
-            details=facts | {"curve": [p | {"knob": p["knob"].bytes} for p in curve]},
+            details=facts | {"curve": [p | {"knob": p["knob"][1].bytes} for p in curve]},
         )
 
     def _candidates(
         self, problem: Problem, parts: Segments, started: float
-    ) -> Iterator[tuple[_Tried, Callable[[], Plan]]]:
+    ) -> Iterator[tuple[_Tried, Plan]]:
         """Plans of every round: what the blocks have found in twice the time, combined.
 
         Raises:
@@ -136,26 +101,23 @@ class Rockmate:
         while not ended:
             until = min(latest, planning_seconds() + seconds)
             known, ended = self._options(problem, parts, until)
-            for each in self._tried(problem, parts, known):
-                yield each, partial(_plan, parts, each)
+            for each in self._schedules(problem, parts, known):
+                yield (known, each), _plan(parts, known, each)
             seconds *= 2
             if not ended and planning_seconds() + seconds > latest:
                 raise OutOfTime  # the next round would not end; the best so far is the answer
 
-    def _tried(self, problem: Problem, parts: Segments, known: _Known) -> Iterator[_Tried]:
+    def _schedules(self, problem: Problem, parts: Segments, known: _Known) -> list[Scheduled]:
         """The chain's schedules at and above the budget."""
         choices = Choices.of(parts.chain, [found for _, found in known])
-        leanest = build(choices, choices.ample, least=True)
-        assert leanest is not None
-        least = int(leanest.steps()[0][0])
         room = choices.ample if problem.budget is None else problem.budget - parts.fixed_bytes
-        beyond = BEYOND if len(known) <= LONG else BEYOND_LONG
-        top = min(choices.ample, max(int(beyond * room), least + least // 4))
-        table, unit = self._table(choices, max(room, least), top)
-        memories = [int(memory) for memory in selection(table.steps()[0], room // unit)]
-        yield from (_Tried(known, table, memory, unit) for memory in memories)
-        if least not in {memory * unit for memory in memories}:
-            yield _Tried(known, leanest, least, 1)
+        steps = self.exact_steps if len(choices.chain) <= LONG // 2 else 0
+
+        def made(memory: int, unit: int, **how: Any) -> Table | None:
+            of = choices.in_units(unit)
+            return build(of.chain, memory, ways=of.ways, **how)
+
+        return schedules(made, choices.ample, room, len(known), steps, self.slots)
 
     def _options(self, problem: Problem, parts: Segments, deadline: float) -> tuple[_Known, bool]:
         """Blocks and their options per stage; of equal blocks, one is solved.
@@ -186,23 +148,11 @@ class Rockmate:
                 found[stage] = [each.beside(same.beside_bytes) for each in options]
         return list(zip(blocks, found, strict=True)), all_ended
 
-    def _table(self, choices: Choices, room: int, top: int) -> tuple[Table, int]:
-        """The exact table, or that in whole units, and the unit."""
-        if self.exact_steps and len(choices.chain) <= LONG // 2:
-            table = build(choices, top, most=self.exact_steps)
-            if table is not None:
-                return table, 1
-        unit = max(1, room // self.slots)
-        table = build(choices.in_units(unit), top // unit)
-        if table is None:
-            raise Infeasible(f"{self.slots} slots are too many for this chain; give fewer")
-        return table, unit
 
-
-def _plan(parts: Segments, tried: _Tried) -> Plan:
+def _plan(parts: Segments, known: _Known, chosen: Scheduled) -> Plan:
     writer = Writer(parts)
-    for kind, stage, number in tried.table.schedule(tried.memory):
-        block, options = tried.known[stage]
+    for kind, stage, number in chosen.table.schedule(chosen.memory):
+        block, options = known[stage]
         if number < 0:
             writer.run(kind, stage)
             continue
@@ -211,8 +161,7 @@ def _plan(parts: Segments, tried: _Tried) -> Plan:
             writer.forward(stage, [block.ops[op] for op in options[number].forward])
         else:
             writer.emit([block.ops[op] for op in options[number].back])
-    codes = with_frees(parts.graph, np.array(writer.computes, dtype=np.int64))
-    return Plan.from_codes(parts.graph, codes)
+    return Plan.of_computes(parts.graph, writer.computes)
 
 
 def _facts(parts: Segments, known: _Known, unit: int) -> dict[str, Any]:

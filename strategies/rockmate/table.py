@@ -10,7 +10,6 @@ import numpy as np
 
 from rematbench.engines.chain.chain import Chain
 from rematbench.engines.chain.program import Ways
-from rematbench.engines.chain.table import Table, build as build_table
 from rematbench.strategies.rockmate.options import Option
 
 
@@ -51,15 +50,3 @@ class Choices:
         largest = max(int(forward.max(initial=0)), int(back.max(initial=0)))
         most = (kept[a:b].max(initial=0) for a, b in pairwise(first))
         return max(self.chain.ample, int(sum(most)) + int(self.chain.gradient.max()) + largest)
-
-
-def build(
-    choices: Choices, memory: int, *, most: int = 20_000_000, least: bool = False
-) -> Table | None:
-    """The table of a chain for any memory up to ``memory``; None where it has too many steps.
-
-    Args:
-        most: steps of all staircases together.
-        least: only the first step of each.
-    """
-    return build_table(choices.chain, memory, ways=choices.ways, most=most, least=least)

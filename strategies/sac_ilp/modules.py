@@ -123,9 +123,8 @@ class _Course:
     def __init__(self, graph: Graph) -> None:
         tables = graph.tables
         self.graph, self.size = graph, tables.value_bytes
-        outputs = np.zeros(len(graph.values), dtype=bool)
-        outputs[tables.outputs] = True
-        forward = graph.forward_values
+        outputs = tables.is_output
+        forward = np.append(tables.forward, False)[tables.writer]
         kinds = {"live": forward, "gradients": outputs & ~forward, "transient": ~outputs & ~forward}
         codes = program_order(graph).codes(graph)
         self.before = {kind: np.zeros(len(graph.ops), dtype=np.int64) for kind in kinds}
@@ -142,17 +141,7 @@ class _Course:
                 if code >= 0:
                     self.during[kind][op] = now[kind]
         self.during["transient"] += tables.workspace[tables.op_first[:-1]]
-        self.saved = self._read_by(Phase.BACKWARD)
-
-    def _read_by(self, phase: Phase) -> IntArray:
-        """Values that ops of a phase read."""
-        tables, graph = self.graph.tables, self.graph
-        reads = [
-            tables.reads[int(tables.op_first[i])]
-            for i, op in enumerate(graph.ops)
-            if op.phase is phase
-        ]
-        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *reads]))
+        self.saved = tables.inputs.picked(np.flatnonzero(tables.backward)).items
 
     def module(self, name: str, is_leaf: bool, ops: list[int], backward: list[int]) -> Module:
         own = np.concatenate([self.graph.tables.writes[op] for op in ops])
@@ -177,9 +166,5 @@ class _Course:
     def _read_outside(self, ops: Collection[int]) -> IntArray:
         """Values that forward ops, or the loss, read outside of ``ops``."""
         tables = self.graph.tables
-        reads = [
-            tables.reads[int(tables.op_first[i])]
-            for i, op in enumerate(self.graph.ops)
-            if i not in ops and op.phase is not Phase.BACKWARD
-        ]
-        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *reads]))
+        others = [op for op in np.flatnonzero(~tables.backward).tolist() if op not in ops]
+        return tables.inputs.picked(others).items

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -53,13 +52,12 @@ class SacIlp:
             Infeasible: no choice fits; carries the smallest peak seen.
             Stopped: it made none in time.
         """
-        started = planning_seconds()
         graph, tree = problem.graph, modules_of(problem.graph)
         require()
         order = program_order(graph)
         peak = simulate(graph, order).peak_bytes
         if problem.budget is None or peak <= problem.budget:
-            return Solution(order, seconds=planning_seconds() - started, details={"discarded": {}})
+            return Solution(order, details={"discarded": {}})
         search = _Search(problem, tree, problem.budget, self.release)
         try:
             found, plan, _, curve = cheapest_within(problem, search.candidates())
@@ -72,9 +70,7 @@ class SacIlp:
             "program_budget_bytes": found,
             "curve": curve,
         }
-        return Solution(
-            plan, solver=_version(), seconds=planning_seconds() - started, details=facts
-        )
+        return Solution(plan, solver=_version(), details=facts)
 
 
 class _Search:
@@ -86,7 +82,7 @@ class _Search:
         self.deadline = planning_seconds() + problem.time_limit
         self.found: dict[int, Decision] = {}
 
-    def candidates(self) -> Iterator[tuple[int, Callable[[], Plan]]]:
+    def candidates(self) -> Iterator[tuple[int, Plan]]:
         """(budget that the program was given, plan)."""
         seen: set[tuple[tuple[str, float], ...]] = set()
         for factor in _FACTORS:
@@ -98,7 +94,7 @@ class _Search:
                 continue
             seen.add(tuple(decision.discarded.items()))
             self.found[budget] = decision
-            yield budget, partial(self._plan, decision)
+            yield budget, self._plan(decision)
 
     def _plan(self, decision: Decision) -> Plan:
         region = np.full(len(self.graph.ops), -1, dtype=np.int64)

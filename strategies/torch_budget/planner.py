@@ -7,9 +7,9 @@ for the simulator; the ratio, and its solvers, are swept for the cheapest plan t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -68,18 +68,13 @@ class TorchBudget:
         first = next(tried, None)
         if first is None:
             raise ExecutionError(f"the partitioner failed: {failures[0]['error']}")
-
-        def all_of_them() -> Iterator[tuple[Any, Callable[[], Plan]]]:
-            yield first
-            yield from tried
-
-        (ratio, solver), plan, _, curve = cheapest_within(problem, all_of_them())
+        (ratio, solver), plan, _, curve = cheapest_within(problem, chain([first], tried))
         facts = {"ratio": ratio, "curve": curve, "failures": failures}
         return Solution(plan, variant=solver, details=facts, native=CompiledRun(ratio, solver))
 
     def _candidates(
         self, problem: Problem, captured: Captured, failures: list[dict[str, Any]]
-    ) -> Iterator[tuple[tuple[float, str], Callable[[], Plan]]]:
+    ) -> Iterator[tuple[tuple[float, str], Plan]]:
         from rematbench.tracing.partition import partitioner
 
         partition = partitioner(captured.workload, captured.device)
@@ -102,7 +97,7 @@ class TorchBudget:
                     continue
                 if codes.tobytes() not in seen:
                     seen.add(codes.tobytes())
-                    yield (ratio, solver), partial(Plan.from_codes, problem.graph, codes)
+                    yield (ratio, solver), Plan.from_codes(problem.graph, codes)
 
 
 def halvings(step: float) -> list[float]:

@@ -9,9 +9,8 @@ its true peak is simulated, and the strategy asked for leaner plans until it fit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
@@ -67,7 +66,7 @@ class TorchKnapsack:
 
     def _candidates(
         self, problem: Problem, captured: Captured, inner: Strategy
-    ) -> Iterator[tuple[Any, Callable[[], Plan]]]:
+    ) -> Iterator[tuple[Any, Plan]]:
         from rematbench.tracing.partition import partitioner
 
         graph, budget = problem.graph, problem.budget
@@ -91,7 +90,7 @@ class TorchKnapsack:
                 seen.add(again)
                 parts = partitioner(captured.workload, captured.device)
                 codes = parts.codes_by(graph, again)
-                yield (share, again), partial(Plan.from_codes, graph, codes)
+                yield (share, again), Plan.from_codes(graph, codes)
 
 
 def recomputed(graph: Graph, plan: Plan) -> tuple[str, ...]:

@@ -9,17 +9,17 @@ sizes double up to a limit. What was decided at an earlier point stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from rematbench.base.checks import check_choice, check_count
 from rematbench.base.clock import planning_seconds
-from rematbench.base.errors import ConfigError, Infeasible, Stopped
-from rematbench.graphs.ir import Graph, IntArray, Phase
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.base.errors import Infeasible, Stopped
+from rematbench.graphs.ir import Graph, Phase
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 
@@ -99,7 +99,7 @@ class _Pass:
         order: list[_Item] = []
         for position, op in enumerate(np.flatnonzero(self.graph.needed_ops()).tolist()):
             item = _Item(op, position=position)
-            for v in tables.reads[int(tables.op_first[op])].tolist():
+            for v in tables.inputs[op].tolist():
                 if v in writer:
                     item.sources[v] = writer[v]
                     writer[v].users[v].add(item)
@@ -249,12 +249,8 @@ class XlaRemat:
     block_size: int = 8
 
     def __post_init__(self) -> None:
-        if self.rank not in ("bytes", "cost", "both"):
-            raise ConfigError(f"strategy.rank={self.rank}: give bytes, cost or both")
-        if type(self.block_size) is not int or self.block_size < 1:
-            raise ConfigError(
-                f"strategy.block_size={self.block_size!r}: give a whole number, 1 or more"
-            )
+        check_choice("rank", self.rank, ("bytes", "cost", "both"))
+        check_count("block_size", self.block_size)
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of the passes' plans whose simulated peak fits.
@@ -277,9 +273,7 @@ class XlaRemat:
         facts = {"rank": rank, "limit_bytes": int(limit), "curve": curve}
         return Solution(plan, variant=rank, details=facts)
 
-    def _candidates(
-        self, problem: Problem, ended: float
-    ) -> Iterator[tuple[str, Callable[[], Plan]]]:
+    def _candidates(self, problem: Problem, ended: float) -> Iterator[tuple[str, Plan]]:
         """(rank and limit, plan); a lower limit only where the plan is above the budget."""
         assert problem.budget is not None
         ranks: tuple[Rank, ...] = ("bytes", "cost") if self.rank == "both" else (self.rank,)
@@ -291,7 +285,7 @@ class XlaRemat:
                 limit = problem.graph.resident_bytes + int(share * movable)
                 walk = _Pass(problem.graph, limit, rank, self.block_size, ended, random)
                 plan = _plan(walk)
-                yield f"{rank} {limit}", partial(_same, plan)
+                yield f"{rank} {limit}", plan
                 peak = simulate(problem.graph, plan).peak_bytes
                 if problem.budget < peak <= _HOPELESS * problem.budget:
                     left.append(rank)
@@ -302,39 +296,32 @@ class XlaRemat:
 
 def _plan(walk: _Pass) -> Plan:
     graph = walk.graph
-    ops = walk.run()
-    codes = with_frees(graph, graph.tables.op_first[np.array(ops, dtype=np.int64)])
+    computes = graph.tables.op_first[walk.run()].tolist()
     # An original whose every reader was given a copy is dead code.
-    return Plan.from_codes(graph, _without_dead(graph, codes, walk.random))
+    return Plan.of_computes(graph, _without_dead(graph, computes, walk.random))
 
 
-def _without_dead(graph: Graph, codes: IntArray, random: Set[int]) -> IntArray:
-    """The computes without those whose every output is freed unread, with frees anew.
+def _without_dead(graph: Graph, given: list[int], random: Set[int]) -> list[int]:
+    """The computes without those whose every output is never read.
 
     Random ops keep their first compute: it draws in its turn.
     """
     tables = graph.tables
     while True:
-        computes: list[int] = []
         waiting: dict[int, int] = {}  # value: position of the compute that nobody has read yet
         needed: set[int] = set()
         drawn: set[int] = set()
-        for code in codes[codes >= 0].tolist():
+        for position, code in enumerate(given):
             op = int(tables.op_of[code])
             if op in random and op not in drawn:
-                needed.add(len(computes))
+                needed.add(position)
                 drawn.add(op)
             for v in tables.reads[code].tolist():
                 needed.add(waiting.get(v, -1))
             for v in tables.writes[op].tolist():
-                waiting[v] = len(computes)
-            computes.append(code)
+                waiting[v] = position
         needed |= {waiting[v] for v in tables.outputs.tolist() if v in waiting}
-        kept = [code for position, code in enumerate(computes) if position in needed]
-        codes = with_frees(graph, np.array(kept, dtype=np.int64))
-        if len(kept) == len(computes):
-            return codes
-
-
-def _same(plan: Plan) -> Plan:
-    return plan
+        kept = [code for position, code in enumerate(given) if position in needed]
+        if len(kept) == len(given):
+            return kept
+        given = kept

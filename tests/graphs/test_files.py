@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rematbench.graphs.files import (
     write_json,
     write_plan,
 )
-from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
+from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Free, Plan, program_order
 
 
@@ -54,7 +55,7 @@ def test_implementations_round_trip(tmp_path: Path) -> None:
         (Value("x", 1, True), Value("y", 2), Value("z", 2)),
         (
             Op("f", Phase.FORWARD, ("y",), ways, "layers.0"),
-            Op("g", Phase.FORWARD, ("z",), inplace, autograd_node=0),
+            Op("g", Phase.FORWARD, ("z",), inplace, autograd_node=0, target="aten.relu_.default"),
         ),
         ("z",),
         "second",
@@ -64,6 +65,14 @@ def test_implementations_round_trip(tmp_path: Path) -> None:
     write_plan(tmp_path / "p", plan)
     assert read_graph(tmp_path / "g") == graph
     assert read_plan(tmp_path / "p") == plan
+
+
+def test_ops_know_their_operator_and_a_graph_is_called_the_same_without() -> None:
+    graph = unit_chain(2)
+    told = replace(graph, ops=tuple(replace(op, target="aten.add.Tensor") for op in graph.ops))
+    assert told.hash == graph.hash
+    assert {op.operator for op in told.ops} == {"add"}
+    assert simple_op("_softmax_12", Phase.FORWARD, ["x"], ["y"], 1).operator == "_softmax"
 
 
 def graph_with(**changes: Any) -> dict[str, Any]:
@@ -109,6 +118,7 @@ BAD_GRAPHS = {
         chain_with_op(1, autograd_node="mul"),
         "op 'layer1': autograd_node is 'mul'; give a whole number, 0 or more",
     ),
+    "target": (chain_with_op(1, target=""), "op 'layer1': target is ''; give a non-empty string"),
     "phase": (chain_with_op(1, phase="sideways"), "give forward, loss or backward"),
     "version": (graph_with(version=2), "version is 2; this program reads version 1"),
     "format": (graph_with(format="other"), 'its "format" must be "rematbench-graph"'),

@@ -13,7 +13,7 @@ from naive import Rejected, naive_simulate
 from rematbench.base.errors import InvalidPlan
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from rematbench.graphs.plan import Compute, Free, Plan, program_order, with_frees
+from rematbench.graphs.plan import Compute, Free, Plan, program_order
 from rematbench.graphs.planning import Problem, Solution, Traits, planned
 from rematbench.graphs.simulate import simulate
 
@@ -81,7 +81,7 @@ def verdict(judge, graph: Graph, plan: Plan) -> object:
 def test_frees_are_valid_and_earliest(graph: Graph, random) -> None:
     computes = graph.tables.op_first[:-1].tolist()
     computes = sorted(computes + random.choices(computes, k=3))
-    plan = Plan.from_codes(graph, with_frees(graph, computes))
+    plan = Plan.of_computes(graph, computes)
     bare = Plan.from_codes(graph, computes)
     peak, cost, after = naive_simulate(graph, plan)
     assert simulate(graph, plan).cost == cost
@@ -179,7 +179,7 @@ def test_states_of_the_random_generator_stay_from_the_first_draw_on() -> None:
     )
     first = graph.tables.op_first
     order = first[[0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 7, 8]]
-    plan = Plan.from_codes(graph, with_frees(graph, order))
+    plan = Plan.of_computes(graph, order)
     with_states, without = simulate(graph, plan), simulate(bare, plan)
     saved = with_states.bytes_after - without.bytes_after
     computes = np.flatnonzero(with_states.codes >= 0)
@@ -201,7 +201,7 @@ def test_planners_leave_room_for_random_states() -> None:
             self.asked.append(problem.budget)
             first = graph.tables.op_first
             order = first[[0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 7, 8]]
-            plan = Plan.from_codes(graph, with_frees(graph, order))
+            plan = Plan.of_computes(graph, order)
             return Solution(plan, bound=float(len(self.asked)), bound_of="any")
 
     found = planned(Exact(), Problem(graph, budget))

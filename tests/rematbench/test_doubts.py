@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,17 +13,26 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, in_program_order, program_order, with_frees
 from rematbench.graphs.planning import BoundOf, Solution
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.doubts import judge_bound, judge_peak, judge_threads
-from rematbench.rows.row import Row, make_row
+from rematbench.jobs.columns import of_bound, of_measurement, of_planning
+from rematbench.rows.row import Row, joined, make_row
+from rematbench.validator import Measurement, Verdict
 
 OURS, THEIRS = "rematbench.strategies.chen.ApSqrt", "somebody.planner.Theirs"
 
 
 def bound_row(graph: Graph, plan: Plan, bound: float, of: BoundOf, target: str = OURS) -> Row:
-    row = make_row(status="ok")
     solution = Solution(plan, bound=bound, bound_of=of)
-    judge_bound(row, graph, solution, simulate(graph, plan), target)
-    return row
+    found = of_bound(graph, plan, solution, simulate(graph, plan), target)
+    return joined(make_row(status="ok"), found)
+
+
+def measured_row(peak: int, requested: int | None, costmodel: str, accounting: str = "full") -> Row:
+    """The row of a plan that peaks at 90 bytes, of a budget of 100, once it is measured."""
+    unknown = {field.name: None for field in fields(Measurement)}
+    known = {"measured_peak_bytes": peak, "requested_bytes": requested, "verdict": Verdict.EXACT}
+    measurement = Measurement(**(unknown | known))
+    settings = SimpleNamespace(accounting=accounting, costmodel=costmodel)
+    return joined(make_row(status="ok"), of_measurement(measurement, settings, 90, 100))
 
 
 def test_a_bound_below_the_cost_is_a_gap() -> None:
@@ -77,9 +89,7 @@ def test_a_plan_outside_program_order_refutes_no_bound_of_plans_inside() -> None
 def test_a_peak_above_the_budget_is_said(
     costmodel: str, requested: int | None, status: str, said: str
 ) -> None:
-    row = make_row(status="ok", costmodel=costmodel, budget_bytes=100, measured_peak_bytes=107)
-    row["extra"]["requested_bytes"] = requested
-    judge_peak(row)
+    row = measured_row(107, requested, costmodel)
     assert row["extra"]["over_budget_bytes"] == 7
     assert row["status"] == status
     assert row["reason"].startswith("measured 7 bytes above the budget")
@@ -87,10 +97,14 @@ def test_a_peak_above_the_budget_is_said(
 
 
 def test_a_peak_within_the_budget_is_not_mentioned() -> None:
-    row = make_row(status="ok", costmodel="profiled", budget_bytes=100, measured_peak_bytes=100)
-    judge_peak(row)
+    row = measured_row(100, None, "profiled")
     assert (row["status"], row["reason"]) == ("ok", None)
     assert "over_budget_bytes" not in row["extra"]
+
+
+def test_a_peak_of_another_accounting_is_compared_with_nothing() -> None:
+    row = measured_row(107, None, "profiled", accounting="activations")
+    assert (row["status"], row["reason"], row["peak_error"]) == ("ok", None, None)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +113,5 @@ def test_a_peak_within_the_budget_is_not_mentioned() -> None:
 def test_a_planner_in_more_threads_than_it_was_given(
     threads: int, cpu: float, said: float | None
 ) -> None:
-    row = make_row(threads=threads, plan_seconds=10.0, extra={"plan_cpu_seconds": cpu})
-    judge_threads(row)
+    row = joined(make_row(), of_planning(10.0, cpu, threads))
     assert row["extra"].get("threads_used") == said

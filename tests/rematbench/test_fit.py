@@ -27,7 +27,7 @@ from rematbench.graphs.files import write_plan
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.optimizer import NAMES as OPTIMIZERS
 from rematbench.jobs.settings import DTYPES, TORCH_KINDS, Settings, settings_from
-from rematbench.jobs.sources import held_bytes, load, make_workload
+from rematbench.jobs.sources import load, make_workload
 from rematbench.rows.row import COLUMNS, make_row
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chen import LinearizedSqrt
@@ -269,8 +269,8 @@ def composed(*keys: str) -> tuple[dict[str, Any], Settings]:
 
 def printed(config: dict[str, Any], settings: Settings, folder: Path) -> Path:
     """The code that fit prints, for a plan that recomputes."""
-    graph, captured = load(settings)
-    assert captured is not None
+    task = load(settings)
+    graph = task.graph
     solution = LinearizedSqrt().plan(Problem(graph, None))
     assert solution.plan is not None
     trace = simulate(graph, solution.plan)
@@ -278,7 +278,7 @@ def printed(config: dict[str, Any], settings: Settings, folder: Path) -> Path:
     write_plan(folder / "plan.json", solution.plan)
     row = make_row(
         strategy="linearized_sqrt", batch_size=2, overhead=0.1, peak_bytes=trace.peak_bytes,
-        costmodel="flops", extra={"memory": {"optimizer": held_bytes(settings, captured)}},
+        costmodel="flops", extra={"memory": {"optimizer": task.held_bytes}},
     )  # fmt: skip
     script = folder / "train.py"
     asked = fit.request_from(config, settings)

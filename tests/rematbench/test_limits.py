@@ -183,7 +183,7 @@ def test_candidates_until_the_end_count() -> None:
 
     def candidates(first: int):
         for number in range(first, 2):
-            yield number, lambda: program_order(graph)
+            yield number, program_order(graph)
         raise OutOfTime
 
     found, _, _, curve = cheapest_within(Problem(graph), candidates(0))

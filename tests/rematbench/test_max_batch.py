@@ -24,6 +24,7 @@ from rematbench.cli.max_batch import (
     probe,
     question,
 )
+from rematbench.graphs.budget import Budget
 from rematbench.jobs.settings import Settings
 from rematbench.rows import shown
 from rematbench.rows.row import COLUMNS, find_rows, make_row
@@ -65,7 +66,7 @@ def settings(strategy: str, target: str = "networks:deep") -> Settings:
         strategy=strategy,
         target=f"strategies.{TARGETS[strategy]}",
         options={},
-        budget=None,
+        budget=Budget(),
         time_limit=10.0,
         costmodel="flops",
         preset="v100",

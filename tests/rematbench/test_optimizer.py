@@ -12,6 +12,7 @@ from helpers import recompute_everything
 from torch import nn
 
 from rematbench.base.errors import ConfigError
+from rematbench.graphs.budget import Budget
 from rematbench.graphs.builders.synthetic import join, random_graph, with_backward
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
@@ -57,7 +58,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         strategy="linearized_sqrt",
         target="rematbench.strategies.chen.LinearizedSqrt",
         options={},
-        budget=None,
+        budget=Budget(),
         time_limit=10.0,
         costmodel="flops",
         preset="v100",
@@ -132,7 +133,7 @@ def test_a_job_counts_it_in_budget_peak_and_measurement(settings: Settings, tmp_
     assert held["extra"]["optimizer"] == "adamw"
     assert "optimizer" not in plain["extra"]
     # The plan that fits without does not fit with it.
-    tight = {"budget": plain["peak_bytes"], "device": "none"}
+    tight = {"budget": Budget(plain["peak_bytes"]), "device": "none"}
     assert made("none", **tight)["status"] == "ok"
     assert made("adamw", **tight)["status"] == "infeasible"
     # Each is another job to the cache.

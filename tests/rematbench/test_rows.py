@@ -97,9 +97,18 @@ def keys_of(node: ast.AST | None) -> set[str]:
 
 
 def is_extra(node: ast.AST) -> bool:
-    """Is it ``...["extra"]``?"""
-    subscript = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    return subscript and node.slice.value == "extra"
+    """Is it ``...["extra"]``, or ``extra``?"""
+    return is_named(node.slice if isinstance(node, ast.Subscript) else node)
+
+
+def is_named(node: ast.AST | None) -> bool:
+    """Is it ``extra`` or ``"extra"``?"""
+    return "extra" in (getattr(node, "id", ""), getattr(node, "value", ""))
+
+
+def target_of(node: ast.Assign | ast.AnnAssign) -> ast.AST:
+    """What is assigned to."""
+    return node.targets[0] if isinstance(node, ast.Assign) else node.target
 
 
 def written(tree: ast.AST, planner: bool) -> set[str]:
@@ -111,8 +120,12 @@ def written(tree: ast.AST, planner: bool) -> set[str]:
             found |= {key.value} if isinstance(key, ast.Constant) else set()
         if isinstance(node, ast.AugAssign) and is_extra(node.target):
             found |= keys_of(node.value)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("make_row", "add_facts"):
-            found |= {key for each in node.args for key in keys_of(each)}
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found |= {key for name, value in pairs if is_named(name) for key in keys_of(value)}
+        if isinstance(node, ast.Assign | ast.AnnAssign) and is_named(target_of(node)):
+            found |= keys_of(node.value)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "make_row":
             found |= {key for each in node.keywords if each.arg == "extra"
                       for key in keys_of(each.value)}  # fmt: skip
         if planner and isinstance(node, ast.keyword) and node.arg == "details":

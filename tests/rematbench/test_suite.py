@@ -181,11 +181,9 @@ def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def broken(*arguments: object) -> Row:
         raise RuntimeError("CUDA error: no kernel image is available")
 
-    made_by_name = plan.make_strategy
+    loaded = plan.load
     monkeypatch.setattr(plan, "run", broken)  # of what plans alone
-    monkeypatch.setattr(
-        plan, "make_strategy", lambda s: broken() if s.strategy == "dtr" else made_by_name(s)
-    )
+    monkeypatch.setattr(plan, "load", lambda s: broken() if s.strategy == "dtr" else loaded(s))
     one = CASES | {"models": [MODEL], "budgets": [0.7], "only": {"chen_greedy": ["other"]}}
     rows = by_name(run(made(tmp_path / "out", cases=one)))
     assert {name: row["status"] for (_, name, _), row in rows.items()} == {

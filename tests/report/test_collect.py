@@ -137,7 +137,10 @@ def test_bad_rows_take_no_page_with_them(tmp_path: Path, monkeypatch, capsys) ->
 def test_one_figure_that_lacks_something_is_one_figure(tmp_path: Path, monkeypatch, capsys) -> None:
     """What a key holds inside is no column: a figure says so, and the next one is drawn."""
     write(tmp_path / "runs" / "1", row())
-    write(tmp_path / "runs" / "2", row(seed=2, extra={"max_batch": {"a": 1}}))
+    write(
+        tmp_path / "runs" / "2",
+        row(seed=2, extra={"experiment": "checkmate_fig6", "max_batch": {"a": 1}}),
+    )
     write(tmp_path / "runs" / "3", row(seed=3, strategy="b", cost=0.0, overhead=None))
     command = ["rematbench-report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", [*command, "--all", "--leaderboard"])

@@ -153,7 +153,7 @@ def gap_row(length: int, variant: str, seconds: float, bound: float, **extra: ob
     row = make_row(
         **known,
         **{"variant": variant, "budget_bytes": 4, "plan_seconds": seconds, "bound": bound},
-        extra={"length": length, **extra},
+        extra={"length": length, "experiment": "checkmate_appendix_a", **extra},
     )
     return Record(row, Path(variant, str(length)), f"{variant}{length}{extra}")
 

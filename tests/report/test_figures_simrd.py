@@ -65,6 +65,7 @@ def test_trace_intervals(trace: Path) -> None:
 
 def test_trace_is_drawn(trace: Path, tmp_path: Path) -> None:
     extra = {"length": 101, "heuristic": "full", "dealloc": "banish", "evictions": 1}
+    extra |= {"experiment": "simrd_fig7"}
     row = make_row(
         model="toy_chain",
         strategy="dtr",

@@ -27,7 +27,7 @@ from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, with_table
 from rematbench.report.leaderboard.reading import PROVENANCE
 from rematbench.report.leaderboard.shares import Share
-from rematbench.rows.row import Row, as_named_today, sure
+from rematbench.rows.row import Row, sure
 
 HOUSE = Path(__file__).parents[2]
 FOLDER = "runs/reference/leaderboard"
@@ -232,16 +232,6 @@ def test_jobs_that_never_ran_are_no_problems() -> None:
     assert len(field.problems) == len(board(ROWS).problems)
     assert field.notes == ("mine on unet at 0.7: never ran (no such key)",)
     assert field.entries["model"].unique().tolist() == ["resnet50", "unet"]
-
-
-def test_rows_without_a_machine_take_that_of_rows_like_them() -> None:
-    old = entry("unet", 0.7, "a", 110.0)
-    new = entry("unet", 0.7, "b", 120.0, extra={"preset": "h100"})
-    assert board([old, new]).problems["problem"].tolist() == [
-        "unet, batch 4 (roofline h100) at 0.7"
-    ]
-    other = entry("unet", 0.5, "b", 120.0, extra={"preset": "v100"})
-    assert len(board([old, new, other]).problems) == 3  # which of the two, nobody knows
 
 
 def test_rows_that_disagree_on_checkpoint_all_are_named() -> None:
@@ -659,13 +649,9 @@ def test_who_chooses_other_ops_has_no_share_and_its_place_by_its_plans() -> None
     assert shown.count("| – ") == 7
 
 
-def test_rows_of_before_credit_no_published_method_with_our_search() -> None:
-    old, new = "2026-11-23T00:00:00Z", "2026-11-25T00:00:00Z"
-    rows = [entry("unet", 0.7, name, 100.0, utc=old) for name in ("moccasin", "rockmate", "dtr")]
-    rows += [entry("unet", 0.7, "moccasin", 101.0, utc=new)]
-    named = [as_named_today(row) for row in rows]
+def test_rows_of_our_search_credit_no_published_method_with_our_search() -> None:
     names = ["moccasin+anytime", "rockmate+anytime", "dtr", "moccasin"]
-    assert [row["strategy"] for row in named] == names
+    named = [entry("unet", 0.7, name, 100.0 + (name == "moccasin")) for name in names]
     field = board(named)
     assert field.entries["ours"].tolist() == [True, True, False, False]
     assert any("`moccasin`, 1 of them, were made when our search" in note for note in field.notes)

@@ -1,4 +1,4 @@
-"""Which rows a figure is drawn from: by the mark of what made them, else by what they look like."""
+"""Which rows a figure is drawn from: by the mark of what made them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def changed(record: Record, **known: object) -> Record:
 
 
 def of(experiment: str, record: Record, **known: object) -> Record:
-    """A record as an experiment would have made it."""
-    return changed(record, extra=record.row["extra"] | {"experiment": experiment}, **known)
+    """A record as an experiment would have made it, which no other asked for."""
+    extra = record.row["extra"] | {"experiment": experiment, "shared_with": []}
+    return changed(record, extra=extra, **known)
 
 
 def odd(name: str, **extra: object) -> Record:
-    """A row that looks like no figure's."""
     row = make_row(model="odd", batch_size=7, status="ok", costmodel="unit", extra=extra)
     return Record(row, Path(name, "row.json"), name)
 
@@ -43,10 +43,12 @@ def odd(name: str, **extra: object) -> Record:
 def test_a_figure_takes_the_rows_of_its_experiment_whatever_they_hold(name: str) -> None:
     others = [figure for figure in figures.NAMES if figure != name]
     own = odd("own", experiment=name)
-    lookalikes = [record for rows in {*GOLDEN.values()} for record in records(rows)]
+    lookalikes = [of("suite", record) for rows in {*GOLDEN.values()} for record in records(rows)]
     strangers = [odd(other, experiment=other) for other in others]
     found = select(name, [*lookalikes, *strangers, own])
     assert [record.id for record in found.records] == ["own"]
+    lenders = FED_BY.get(name, ())
+    strangers = [each for each in strangers if each.id not in lenders]
     assert not select(name, [odd("nobody's"), *strangers]).records
 
 

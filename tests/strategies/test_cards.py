@@ -157,7 +157,7 @@ def test_a_strategy_is_one_folder(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path, "-m", "rematbench.cli.reference")
     page = (tmp_path / "docs" / "strategies.md").read_text()
     assert "| `every_other` | [Nobody et al. 2031](https://example.org/every) |" in page
-    assert "`strategies/every_other/planner.py` | a coin |" in page
+    assert "`every_other/` | a coin |" in page
     assert (
         "| `left_in` | integer | bytes | ops that stay |"
         in (tmp_path / "docs" / "rows.md").read_text()

@@ -17,7 +17,7 @@ from rematbench.graphs.builders.synthetic import join, random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.sources import banishing_peak
+from rematbench.jobs.task import banishing_peak
 from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.chen import ApSqrt
 from rematbench.strategies.dtr import Dtr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from math import inf
 from time import perf_counter
@@ -19,7 +20,7 @@ from rematbench.engines.intervals.blocks import Blocks
 from rematbench.engines.intervals.edits import find, insert, prune, remove, resume
 from rematbench.engines.intervals.improve import Improver
 from rematbench.engines.intervals.memory import most_between, peak, profile, watch
-from rematbench.engines.intervals.moments import best_windows, window
+from rematbench.engines.intervals.moments import best_chain, window
 from rematbench.engines.intervals.moves import scratch, undo
 from rematbench.engines.intervals.net import (
     Net,
@@ -32,7 +33,7 @@ from rematbench.engines.intervals.planner import IntervalSearch, warm_up
 from rematbench.engines.intervals.repetition import repeats
 from rematbench.engines.intervals.search import anneal
 from rematbench.engines.intervals.segments import segmentations
-from rematbench.engines.intervals.soft import soften
+from rematbench.engines.intervals.soft import Softening, soften
 from rematbench.engines.plans.stages import needed, plan_from_stages, recomputations
 from rematbench.graphs.builders.layered import random_layered
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
@@ -146,7 +147,8 @@ def test_bounds_hold(seed: int) -> None:
         for first in range(count):
             found = window(net, graph.resident_bytes, budget, first, count, inf)
             assert found.cost <= best - net.cost.sum() + 1e-6
-        total, _ = best_windows(net, graph.resident_bytes, budget, list(range(count)), inf)
+        solve = partial(window, net, graph.resident_bytes, budget, deadline=inf)
+        total, _ = best_chain(list(range(count + 1)), solve, inf)
         assert total <= best - net.cost.sum() + 1e-6
 
 
@@ -180,7 +182,7 @@ def test_annealing_finds_the_optimum_of_small_graphs(seed: int, most_writes: int
         state, notes = start(net, graph.resident_bytes), scratch(len(net.cost), seed)
         watch(state, budget)
         best = np.zeros((len(state.op), 2), dtype=np.int64)
-        cost, rows, _ = soften(net, state, notes, budget, 20_000, 2.0, 1.0, best, inf)
+        cost, rows, _ = soften(net, state, notes, Softening(budget, 20_000, 2.0, 1.0), best, inf)
         assert rows >= 0
         found = start(net, graph.resident_bytes)
         follow(net, found, best[:rows])
@@ -195,7 +197,7 @@ def softened(state: State, net: Net, budget: int) -> State | None:
     best = np.zeros((len(state.op), 2), dtype=np.int64)
     price = 2 * float(net.cost.sum()) / int(state.excess[0])
     notes = scratch(len(net.cost), 0)
-    _, rows, _ = soften(net, state, notes, budget, 40_000, 0.1, price, best, inf)
+    _, rows, _ = soften(net, state, notes, Softening(budget, 40_000, 0.1, price), best, inf)
     found = start(net, 0)
     follow(net, found, best[: max(0, rows)])
     return found if rows >= 0 else None
@@ -271,7 +273,7 @@ def annealed(seed: int) -> tuple[float, list[list[int]]]:
     budget = int(0.85 * peak(state))
     watch(state, budget)
     best = np.zeros((len(state.op), 2), dtype=np.int64)
-    cost, rows, _ = soften(net, state, notes, budget, 3000, 5.0, 1.0, best, inf)
+    cost, rows, _ = soften(net, state, notes, Softening(budget, 3000, 5.0, 1.0), best, inf)
     assert rows >= 0
     begin = start(net, graph.resident_bytes)
     follow(net, begin, best[:rows])
@@ -298,7 +300,7 @@ def test_undo_restores() -> None:
     for number, (stage, op) in enumerate(((20, 3), (25, 4), (30, 3))):
         insert(net, state, stage, op)
         notes.log[number] = stage, op, 1
-    notes.counts[1] = 3
+    notes.edits[0] = 3
     undo(net, state, notes, 0)
     assert profile(state).tolist() == before
 

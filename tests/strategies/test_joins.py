@@ -123,7 +123,7 @@ def test_refusals() -> None:
             join(bad)
     with pytest.raises(ConfigError, match="slots=0"):
         JoinDp(0)
-    with pytest.raises(ConfigError, match="give join, chain or turn"):
+    with pytest.raises(ConfigError, match="choose join, chain or turn"):
         EquivChain(reading="sideways")
     with pytest.raises(NotApplicable, match="use fewer slots"):
         JoinTable((500, 500, 500), 100)

@@ -24,7 +24,7 @@ from rematbench.base.errors import ConfigError, Infeasible
 from rematbench.engines.intervals.moments import best_chain
 from rematbench.engines.joint import large as of_large
 from rematbench.engines.joint.bound import Bound, Grain
-from rematbench.engines.joint.model import BoundModel, linear_minorant
+from rematbench.engines.joint.model import bound_model, linear_minorant
 from rematbench.engines.joint.search import spared, widened
 from rematbench.engines.joint.space import ImplementationSpace
 from rematbench.engines.joint.ways import VARIANTS, Ways
@@ -191,7 +191,7 @@ def models(ways: Ways, budget: int) -> Iterator[Bound]:
         yield Bound(ways, budget, 0, grain)
     everything = Bound(ways, budget, 0)
     loss = ways.graph.loss_index
-    everything.model = BoundModel(ways, budget, range(len(ways.steps)), range(loss))
+    everything.model = bound_model(ways, budget, range(len(ways.steps)), range(loss))
     yield everything
 
 

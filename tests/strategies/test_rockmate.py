@@ -28,7 +28,7 @@ from rematbench.strategies.rockmate.options import (
     options_of,
     undominated,
 )
-from rematbench.strategies.rockmate.table import Choices, build
+from rematbench.strategies.rockmate.table import Choices
 
 
 def network(blocks: int = 3, seed: int | None = None) -> Graph:
@@ -71,7 +71,8 @@ def keep_all(graph: Graph) -> tuple[Choices, object]:
 @pytest.mark.parametrize("seed", range(4))
 def test_with_the_stages_own_option_it_is_rotors_program(seed: int) -> None:
     choices, chain = keep_all(network(4, seed))
-    mine, rotors = build(choices, choices.ample), build_chain(chain, choices.ample)  # type: ignore[arg-type]
+    mine = build_chain(choices.chain, choices.ample, ways=choices.ways)
+    rotors = build_chain(chain, choices.ample)  # type: ignore[arg-type]
     assert rotors is not None
     for ours, theirs in zip(mine.steps(), rotors.steps(), strict=True):
         assert ours.tolist() == pytest.approx(theirs.tolist())
@@ -115,7 +116,7 @@ def test_the_table_is_the_recurrence_and_schedules_are_as_long(seed: int) -> Non
         for _ in range(len(chain))  # type: ignore[arg-type]
     ]
     choices = Choices.of(chain, options)  # type: ignore[arg-type]
-    table = build(choices, choices.ample)
+    table = build_chain(choices.chain, choices.ample, ways=choices.ways)
     for memory in range(0, choices.ample, 3):
         found = table.time_within(memory)
         assert (inf if found is None else found) == pytest.approx(least_time(choices, memory))

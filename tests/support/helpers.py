@@ -6,7 +6,7 @@ import numpy as np
 
 from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.ir import Graph, Op, Phase, Value, simple_op
-from rematbench.graphs.plan import Plan, with_frees
+from rematbench.graphs.plan import Plan
 
 
 def diamond() -> Graph:
@@ -23,7 +23,7 @@ def recompute_everything(graph: Graph) -> Plan:
     loss = graph.loss_index
     assert loss is not None
     sequence = np.concatenate([first[: loss + 1], first[:loss], first[loss + 1 :]])
-    return Plan.from_codes(graph, with_frees(graph, sequence))
+    return Plan.of_computes(graph, sequence)
 
 
 def weights(layers: int) -> Graph:

@@ -17,8 +17,8 @@ from rematbench import costmodel, validator
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import make_strategy
 from rematbench.jobs.settings import settings_from
+from rematbench.jobs.task import make_strategy
 from rematbench.strategies import registry
 from rematbench.strategies.base import ChoosesImplementations, Problem, SupportsWarmUp
 from rematbench.tracing.alternatives import with_alternatives

@@ -574,9 +574,9 @@ def test_an_implementation_may_read_its_own_results_only_to_recompute() -> None:
     first = Implementation("default", ("x",), 3.0)
     again = Implementation("statistics", ("x", "s"), 1.0)
     graph = Graph("own", values, (Op("f", Phase.FORWARD, ("y", "s"), (first, again)),), ("y",))
-    plan = Plan.from_codes(graph, with_frees(graph, [0, 1]))
+    plan = Plan.of_computes(graph, [0, 1])
     assert simulate(graph, plan).cost == 4.0
     with pytest.raises(InvalidPlan, match="reads 's'"):
-        simulate(graph, Plan.from_codes(graph, with_frees(graph, [1])))
+        simulate(graph, Plan.of_computes(graph, [1]))
     with pytest.raises(GraphError, match="cycle"):
         Graph("own", values, (Op("f", Phase.FORWARD, ("y", "s"), (again,)),), ("y",))

@@ -16,7 +16,7 @@ from rematbench.costmodel.device import limit_memory, release, use_numerics
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
-from rematbench.jobs.job import failure
+from rematbench.jobs.columns import failure
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.suite.environment import environment
 from rematbench.tracing.captured import Captured

@@ -16,7 +16,7 @@ from rematbench.base.errors import CaptureError, InvalidPlan
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.files import read_graph, write_graph
 from rematbench.graphs.kinds import Kind
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.rows.memory_parts import memory_parts
 from rematbench.tracing.alternatives import with_alternatives
@@ -88,7 +88,7 @@ def test_random_ops_out_of_program_order_are_refused() -> None:
     order.insert(order.index(first), order.pop(needed_by_second))
     source = next(i for i in order if graph.ops[i].name.startswith("add"))
     order.insert(0, order.pop(order.index(source)))
-    plan = Plan.from_codes(graph, with_frees(graph, order))
+    plan = Plan.of_computes(graph, order)
     with pytest.raises(InvalidPlan, match="out of program order"):
         validator.generate(captured, plan)
 
@@ -163,7 +163,7 @@ def test_states_of_draws_that_another_op_repeats_are_counted(tmp_path: Path) -> 
     profiled = costmodel.apply("profiled", captured.graph, captured, device="cpu")
     counting = replace(profiled, random_state_bytes=state)
     last = captured.graph.tables.op_first[1:] - 1  # of each op's implementations
-    plan = Plan.from_codes(captured.graph, with_frees(captured.graph, last))
+    plan = Plan.of_computes(captured.graph, last)
     measured = validator.measure(captured, plan, device="cpu", repeats=1)
     assert (measured.verdict, measured.reason) == (validator.Verdict.EXACT, None)
     counted = simulate(counting, plan)

@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rematbench import costmodel, validator
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
@@ -113,7 +113,7 @@ def test_apart_they_stay_two_calls(network: Captured) -> None:
     at = next(i for i, n in enumerate(names) if n.endswith("_input"))
     assert names[at + 1].endswith("_weight")
     parted = [*computes[: at + 1], *computes[at + 2 :], computes[at + 1]]
-    assert calls(network, Plan.from_codes(graph, with_frees(graph, parted))) == 5
+    assert calls(network, Plan.of_computes(graph, parted)) == 5
 
 
 def test_one_between_two_others_belongs_to_one_of_them(network: Captured) -> None:

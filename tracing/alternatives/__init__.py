@@ -222,4 +222,5 @@ def _optional(extra: Extra, after: Phase, value_of: Mapping[str, str]) -> Op:
     reads = tuple(sorted({value_of[ref] for ref in call_reads(extra.call)}))
     implementation = Implementation("default", reads, 1.0, extra.workspace_bytes)
     phase = Phase.BACKWARD if after is Phase.BACKWARD else Phase.FORWARD
-    return Op(extra.name, phase, tuple(extra.outs), (implementation,))
+    target = extra.call.operator
+    return Op(extra.name, phase, tuple(extra.outs), (implementation,), target=target)

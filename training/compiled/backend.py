@@ -27,7 +27,7 @@ from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
 from rematbench.training.compiled.ledger import ledger_of
 from rematbench.training.compiled.options import INDUCTOR, Options, read_options
-from rematbench.training.compiled.planning import Planned, planned, said
+from rematbench.training.compiled.planning import Planned, planned
 from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Region:
         found = self.planned
         if found is None or found.most is None:
             return self.run(*args)
-        self._ledger.admit(self.name, found.share, args, found.most, said(self.options))
+        self._ledger.admit(self.name, found.share, args, found.most, str(self.options.budget))
         self._args = args
         try:
             return self.run(*args)
@@ -156,18 +156,16 @@ class Region:
         self, joint: GraphModule, inputs: Any, *, num_fwd_outputs: int, **facts: Any
     ) -> tuple[GraphModule, GraphModule]:
         nodes = list(joint.graph.nodes)
-        self.halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
+        halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
         with unset_fake_temporarily(), _disable_current_modes():
-            self.planned = planned(
-                self.halves, self.options, self.say, self._held, tighter=self._tighter
-            )
-        self.say(_told(self.planned))
-        self.programs = generate_halves(self.halves, self.planned.plan)
+            found = planned(halves, self.options, self.say, self._held, self._tighter)
+        self.planned, self.halves = found, found.halves
+        self.say(_told(found))
+        self.programs = generate_halves(found.halves, found.plan)
         if self._partitioner is None:
-            return eager.shells(self.halves, self.programs)
-        graph, plan = self.planned.graph, self.planned.plan
-        self._partitioner.hash = plan.hash(graph)
-        return graphs_of(self.halves, plan, self.programs)
+            return eager.shells(found.halves, self.programs)
+        self._partitioner.hash = found.plan.hash(found.graph)
+        return graphs_of(found.halves, found.plan, self.programs)
 
     def _half(self, backward: bool) -> Any:
         assert self.programs is not None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel as costs
 from rematbench.base.cache_dirs import cache_root
+from rematbench.base.checks import did_you_mean, flag, one_of, seconds, whole
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.graphs.files import plan_document
@@ -83,8 +84,7 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     told = dict(given or {})
     for name in told:
         if name not in _NAMES:
-            near = difflib.get_close_matches(str(name), _NAMES, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
+            hint = did_you_mean(str(name), _NAMES)
             raise ConfigError(
                 f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
             )
@@ -98,44 +98,13 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     return Options(budget=budget, plan=plan, name=name, **known)
 
 
-def _lower(given: Any) -> str:
-    if given not in LOWERINGS:
-        raise ConfigError(f"option lower={given}: give {' or '.join(LOWERINGS)}")
-    return str(given)
-
-
 def _reserve(given: Any) -> int:
     return 0 if given in (None, 0) else parse_bytes("option reserve", given)
-
-
-def _seconds(given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
-        raise ConfigError(f"option time_limit={given}: give seconds above 0")
-    return float(given)
-
-
-def _costmodel(given: Any) -> str:
-    known = [name for name in costs.names() if name != "given"]
-    if given not in known:
-        raise ConfigError(f"option costmodel={given}: give one of {', '.join(known)}")
-    return str(given)
-
-
-def _count(given: Any) -> int:
-    if type(given) is not int or given < 1:
-        raise ConfigError(f"option graphs={given}: give a whole number of 1 or more")
-    return given
 
 
 def _seed(given: Any) -> int:
     if type(given) is not int:
         raise ConfigError(f"option seed={given}: give a whole number")
-    return given
-
-
-def _switch(given: Any) -> bool:
-    if not isinstance(given, bool):
-        raise ConfigError(f"option progress={given}: give True or False")
     return given
 
 
@@ -151,12 +120,12 @@ def _cache(given: Any) -> Path | None:
 
 
 _READERS: dict[str, Any] = {
-    "lower": _lower,
+    "lower": lambda given: one_of("option lower", given, LOWERINGS),
     "reserve": _reserve,
-    "time_limit": _seconds,
-    "costmodel": _costmodel,
-    "graphs": _count,
+    "time_limit": partial(seconds, "option time_limit"),
+    "costmodel": lambda given: one_of("option costmodel", given, costs.names()[1:]),
+    "graphs": lambda given: whole("option graphs", given, 1),
     "seed": _seed,
     "cache": _cache,
-    "progress": _switch,
+    "progress": partial(flag, "option progress"),
 }

@@ -9,12 +9,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
-import numpy as np
 import torch
 
 from rematbench import costmodel as costs
@@ -29,8 +29,8 @@ from rematbench.base.errors import (
 from rematbench.base.kernels import digest
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.files import read_plan, write_plan
-from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, program_order, with_frees
+from rematbench.graphs.ir import Graph, Op
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.strategies import registry
@@ -42,6 +42,23 @@ _told = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
+Asks = Callable[[int], "Made"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan that two halves can run.
+
+    Attributes:
+        trace: as simulated.
+        share: what one call takes of the budget.
+        together: what all calls take that share the budget; bytes.
+    """
+
+    plan: Plan
+    trace: Trace
+    share: Share
+    together: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,7 @@ class Planned:
     """A plan of a compiled graph.
 
     Attributes:
-        graph: with costs.
+        halves: with the graph's costs.
         plan: what runs.
         trace, base: the plan and ordinary training, as simulated.
         share: what it takes of the budget.
@@ -60,7 +77,7 @@ class Planned:
         seconds: profiling, and planning.
     """
 
-    graph: Graph
+    halves: Halves
     plan: Plan
     trace: Trace
     base: Trace
@@ -72,18 +89,69 @@ class Planned:
     seconds: tuple[float, float] = (0.0, 0.0)
 
     @property
+    def graph(self) -> Graph:
+        """The compiled graph, with costs."""
+        return self.halves.captured.graph
+
+    @property
     def overhead(self) -> float:
         """Simulated cost over that of ordinary training, minus 1."""
         return self.trace.cost / self.base.cost - 1 if self.base.cost else 0.0
 
 
-Made = tuple[Plan, Trace, Share]
-Asks = Callable[[int], Made]
+class Judge:
+    """Says what a plan takes of the budget, and whether it fits; all in bytes.
+
+    Args:
+        held: that other calls hold while this graph runs.
+        tighter: of the budget to leave alone, for a leaner plan.
+
+    Attributes:
+        base: ordinary training.
+        budget: of all that runs; None: no limit.
+        others: what other calls hold, and what the graph does not see.
+        extras: what halves may hand over besides values.
+        allowed: what is left for a plan, residents included; None: no limit.
+    """
+
+    def __init__(self, halves: Halves, options: Options, held: int, tighter: int) -> None:
+        self.halves, self.options = halves, options
+        self.graph, self.held, self.tighter = halves.captured.graph, held, tighter
+        self.base = self.judged(program_order(self.graph))
+        # A fraction is one of the whole that shares the budget.
+        self.budget = options.budget.of(self.base.together + held)
+        self.others, self.extras = options.reserve + held, _extras(halves)
+        self.taken = self.others + self.extras
+        self.allowed = None if self.budget is None else self.budget - self.taken - tighter
+
+    def judged(self, plan: Plan) -> Made:
+        """Any plan of the graph, as halves can run it."""
+        plan = settled(self.halves, plan)
+        trace = simulate(self.graph, plan)
+        check_draws(self.graph, plan)
+        share = share_of(self.halves, plan, trace)
+        return Made(plan, trace, share, share.together(self.options.graphs))
+
+    def asked(self, strategy: Strategy, budget: int, seconds: float) -> Made:
+        """A strategy's plan within ``budget`` bytes of one call.
+
+        Raises:
+            Infeasible, NotApplicable: as the strategy does; it makes no plan.
+        """
+        limits = (budget, seconds, self.options.seed)
+        found = strategy.plan(Problem(self.graph, *limits, self.halves.captured)).plan
+        if found is None:
+            raise NotApplicable(f"{type(strategy).__name__} judges itself and makes no plan to run")
+        return self.judged(found)
+
+    def fits(self, made: Made, spare: int = 0) -> bool:
+        """Is a plan within what is allowed, and ``spare`` bytes more?"""
+        return self.allowed is None or made.together <= self.allowed + spare
 
 
-def costed(halves: Halves, options: Options, say: Callable[[str], None]) -> tuple[Graph, float]:
-    """The graph with its ops' costs, and the seconds that this took."""
-    captured, began = halves.captured, time.perf_counter()
+def costed(halves: Halves, options: Options, say: Callable[[str], None]) -> Halves:
+    """The halves of the graph with its ops' costs."""
+    captured = halves.captured
     if options.costmodel == "profiled":
         say(f"measures {len(captured.graph.ops)} ops")
     with torch.no_grad():
@@ -94,7 +162,7 @@ def costed(halves: Halves, options: Options, say: Callable[[str], None]) -> tupl
             device=captured.device,
             cache=options.cache,
         )
-    return graph, time.perf_counter() - began
+    return replace(halves, captured=captured.with_graph(graph))
 
 
 def planned(
@@ -114,48 +182,42 @@ def planned(
         Infeasible: the budget is too small; names the number that would do.
         NotApplicable: the strategy does not apply, or makes no plan.
     """
-    graph, profiling = costed(halves, options, say)
     began = time.perf_counter()
-    base = program_order(graph)
-    base_trace, base_share = _judged(halves, graph, base, options)
-    # A fraction is one of the whole that shares the budget.
-    budget = options.budget.of(base_share.together(options.graphs) + held)
-    extras, others = _extras(halves), options.reserve + held
-    took = others + extras
-    allowed = None if budget is None else budget - took - tighter
+    halves = costed(halves, options, say)
+    profiled = time.perf_counter()
+    judge = Judge(halves, options, held, tighter)
+    made, source = _chosen(judge, say)
+    plan, share = made.plan.labelled(options.name, judge.allowed), made.share
+    limit = most = None
+    if judge.budget is not None:  # what other calls take is theirs
+        limit = judge.budget - judge.others - (made.together - share.peak)
+        most = judge.budget - options.reserve
+    told = (made.trace, judge.base.trace, share, judge.allowed, limit, most, source)
+    seconds = (profiled - began, time.perf_counter() - profiled)
+    return Planned(judge.halves, plan, *told, seconds)
 
-    def done(plan: Plan, trace: Trace, share: Share, source: str) -> Planned:
-        label = plan.labelled(options.name, allowed)
-        seconds = (profiling, time.perf_counter() - began)
-        limit = None
-        if budget is not None:  # what other calls take is theirs
-            limit = budget - others - (share.together(options.graphs) - share.peak)
-        most = None if budget is None else budget - options.reserve
-        return Planned(
-            graph, label, trace, base_trace, share, allowed, limit, most, source, seconds
-        )
 
+def _chosen(judge: Judge, say: Callable[[str], None]) -> tuple[Made, str]:
+    """The plan, and where it is from."""
+    options, allowed = judge.options, judge.allowed
     if isinstance(options.plan, Plan):
-        plan = settled(halves, graph, options.plan)
-        trace, share = _judged(halves, graph, plan, options)
-        _check_fits(share, options, allowed, took)
-        return done(plan, trace, share, "given")
+        return _given(judge, options.plan), "given"
     # Nothing is computed again, so that nothing is kept for it.
-    if allowed is None or base_share.together(options.graphs) <= allowed + extras * (tighter == 0):
-        return done(base, base_trace, base_share, "ordinary")
-    if graph.floor_bytes() > allowed:
-        _refuse(halves, graph, options, took, held=held)
-    place = _place(graph, options, allowed)
-    kept = _recalled(place, halves, graph, options, allowed)
+    if allowed is None or judge.fits(judge.base, 0 if judge.tighter else judge.extras):
+        return judge.base, "ordinary"
+    if judge.graph.floor_bytes() > allowed:
+        _refuse(judge)
+    place = _place(judge.graph, options, allowed)
+    kept = _recalled(place, judge)
     if kept is not None:
-        return done(*kept, "cache")
+        return kept, "cache"
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
-    plan, trace, share = _searched(halves, graph, options, allowed, took, held)
-    _remember(place, plan)
-    return done(plan, trace, share, "planned")
+    found = _searched(judge, options.plan, allowed)
+    _remember(place, found.plan)
+    return found, "planned"
 
 
-def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
+def settled(halves: Halves, plan: Plan) -> Plan:
     """A plan as two halves can run it: one border, and results made once.
 
     What the caller holds cannot be let go and made again; a plan that does so keeps it instead.
@@ -163,11 +225,11 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
     Raises:
         InvalidPlan: a statement names what the graph does not have.
     """
-    tables = graph.tables
+    graph, tables = halves.captured.graph, halves.captured.graph.tables
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
     # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
-    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op.name))
+    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
@@ -178,11 +240,11 @@ def settled(halves: Halves, graph: Graph, plan: Plan) -> Plan:
             continue
         seen.add(op)
         computes.append(code)
-    return Plan.from_codes(graph, with_frees(graph, np.array(computes, dtype=np.int64)))
+    return Plan.of_computes(graph, computes)
 
 
-def _is_seed(name: str) -> bool:
-    return name.startswith("inductor_seed")
+def _is_seed(op: Op) -> bool:
+    return op.operator.startswith("inductor_seed")
 
 
 def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
@@ -190,12 +252,6 @@ def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
     codes = plan.codes(graph)
     counts = Counter(graph.tables.op_of[codes[codes >= 0]].tolist())
     return Counter({graph.ops[op].name: count - 1 for op, count in counts.items() if count > 1})
-
-
-def _judged(halves: Halves, graph: Graph, plan: Plan, options: Options) -> tuple[Trace, Share]:
-    trace = simulate(graph, plan)
-    check_draws(graph, plan)
-    return trace, share_of(halves, graph, plan, trace)
 
 
 def _extras(halves: Halves) -> int:
@@ -209,53 +265,55 @@ def _extras(halves: Halves) -> int:
     return copies + random_state_bytes(captured.device) * len(captured.random_ops)
 
 
-def _searched(
-    halves: Halves, graph: Graph, options: Options, allowed: int, took: int, held: int
-) -> tuple[Plan, Trace, Share]:
-    strategy = options.plan
-    assert not isinstance(strategy, Plan)
+def _given(judge: Judge, plan: Plan) -> Made:
+    made = judge.judged(plan)
+    if judge.allowed is not None and not judge.fits(made):
+        raise Infeasible(
+            f"the given plan peaks at {made.together + judge.taken} bytes, the budget is "
+            f"{judge.allowed + judge.taken}; give a larger one, or a strategy",
+            smallest_peak_found=made.together,
+        )
+    return made
+
+
+def _searched(judge: Judge, strategy: Strategy, allowed: int) -> Made:
+    """The cheapest plan that fits of those that the strategy makes."""
+    options = judge.options
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
-    single = options.graphs == 1
-
-    def ask(budget: int) -> tuple[Plan, Trace, Share]:
-        seconds = options.time_limit if single else options.time_limit / tries
-        problem = Problem(graph, budget, seconds, options.seed, halves.captured)
-        found = _asked(halves, graph, strategy, problem)
-        return found, *_judged(halves, graph, found, options)
-
-    shared = _shared(ask, graph, options, allowed)
-    tries, tried = (_TRIES, _alone(ask, allowed)) if single else (2 * _TRIES, shared)
-    fitting: list[tuple[Plan, Trace, Share]] = []
-    leanest = None
-    try:  # what came before an exception stays in the list
-        made = islice(tried, tries)
-        fitting.extend(each for each in made if each[2].together(options.graphs) <= allowed)
+    if options.graphs == 1:
+        tries, seconds, plans = _TRIES, options.time_limit, _alone
+    else:
+        tries, plans = 2 * _TRIES, _shared
+        seconds = options.time_limit / tries
+    ask = partial(judge.asked, strategy, seconds=seconds)
+    leanest, found = None, list[Made]()
+    try:
+        for made in islice(plans(judge, ask, allowed), tries):
+            found += [made] if judge.fits(made) else []
     except Infeasible as error:
         leanest = error.smallest_peak_found
-    if fitting:
-        return min(fitting, key=lambda made: made[1].cost)
-    found = dict(_leanest(halves, graph, options)).get(options.name)  # it may have lacked the time
-    if found is None or found[2].together(options.graphs) > allowed:
-        _refuse(halves, graph, options, took, leanest, held)
-    return found
+    if not found:  # it may have had no time for its leanest plan
+        own = (made for name, made in _leanest(judge) if name == options.name)
+        found = [made for made in own if judge.fits(made)]
+    if not found:
+        _refuse(judge, leanest)
+    return min(found, key=lambda made: made.trace.cost)
 
 
-def _alone(ask: Asks, allowed: int) -> Iterator[tuple[Plan, Trace, Share]]:
+def _alone(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
     """Plans for less and less, until one fits as it can run."""
     asked, excess = allowed, 1
     while excess > 0:
         found = ask(asked)
-        excess = found[2].peak - allowed
+        excess = found.share.peak - allowed
         asked -= max(excess, 1)
         yield found
 
 
-def _shared(
-    ask: Asks, graph: Graph, options: Options, allowed: int
-) -> Iterator[tuple[Plan, Trace, Share]]:
+def _shared(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
     """Plans for budgets of one call, halving the distance to the largest with which all fit."""
-    low, high = graph.floor_bytes(), allowed
+    low, high = judge.graph.floor_bytes(), allowed
     while high - low > allowed // 1000:
         asked = (low + high) // 2
         try:
@@ -264,83 +322,50 @@ def _shared(
             low = asked
             continue
         yield found
-        if found[2].together(options.graphs) <= allowed:
+        if judge.fits(found):
             low = asked
         else:
             high = asked
 
 
-def _asked(halves: Halves, graph: Graph, strategy: Strategy, problem: Problem) -> Plan:
-    made = strategy.plan(problem).plan
-    if made is None:
-        raise NotApplicable(f"{type(strategy).__name__} judges itself and makes no plan to run")
-    return settled(halves, graph, made)
-
-
-def _check_fits(share: Share, options: Options, allowed: int | None, took: int) -> None:
-    needed = share.together(options.graphs)
-    if allowed is not None and needed > allowed:
-        raise Infeasible(
-            f"the given plan peaks at {needed + took} bytes, the budget is {allowed + took}; give "
-            "a larger one, or a strategy",
-            smallest_peak_found=needed,
-        )
-
-
-def _refuse(
-    halves: Halves,
-    graph: Graph,
-    options: Options,
-    took: int,
-    own: int | None = None,
-    held: int = 0,
-) -> NoReturn:
+def _refuse(judge: Judge, own: int | None = None) -> NoReturn:
     """Raises Infeasible, with the budget that would do.
 
     Args:
         own: the peak of the strategy's leanest plan, where it said so.
-        held: bytes of ``took`` that other compiled calls hold.
     """
-    found = _leanest(halves, graph, options)
-    sizes = {name: made[2].together(options.graphs) for name, made in found}
-    name, needed = min(sizes.items(), key=lambda item: item[1])
-    floor, what = graph.floor()
+    options, taken, held = judge.options, judge.taken, judge.held
+    name, leanest = min(_leanest(judge), key=lambda item: item[1].together)
+    needed = leanest.together + taken
+    floor, what = judge.graph.floor()
     shared = f", shared by {options.graphs} graphs" if options.graphs > 1 else ""
     others = (
         f"; other compiled graphs hold {held} of them: options={{'graphs': n}} leaves room for n"
         if held
         else ""
     )
-    mine = "" if own is None else f" its leanest needs {own + took};"
+    mine = "" if own is None else f" its leanest needs {own + taken};"
     raise Infeasible(
-        f"{options.name} has no plan within budget={said(options)}{shared}:{mine} "
-        f"budget={needed + took} would do for {name} (bytes; {took} of them are kept for others), "
-        f"and below {floor + took} there is none, because of {what}{others}",
-        smallest_peak_found=needed + took,
+        f"{options.name} has no plan within budget={options.budget}{shared}:{mine} "
+        f"budget={needed} would do for {name} (bytes; {taken} of them are kept for others), "
+        f"and below {floor + taken} there is none, because of {what}{others}",
+        smallest_peak_found=needed,
     )
 
 
-def said(options: Options) -> str:
-    """The budget as it was given."""
-    budget = options.budget
-    return f"{budget.fraction}" if budget.bytes is None else f"{budget.bytes}"
-
-
-def _leanest(halves: Halves, graph: Graph, options: Options) -> Iterator[tuple[str, Made]]:
+def _leanest(judge: Judge) -> Iterator[tuple[str, Made]]:
     """The leanest plans of quick strategies, and ordinary training's."""
-    ordinary = program_order(graph)
-    yield "ordinary training", (ordinary, *_judged(halves, graph, ordinary, options))
+    yield "ordinary training", judge.base
     for name in _LEAN:
         strategy = registry.make(name)
         try:
-            strategy.plan(Problem(graph, 1, 1.0))
+            strategy.plan(Problem(judge.graph, 1, 1.0))
         except Infeasible as error:
             peak = error.smallest_peak_found
         except NotApplicable:
             continue
         if peak is not None:
-            found = _asked(halves, graph, strategy, Problem(graph, peak, 1.0))
-            yield name, (found, *_judged(halves, graph, found, options))
+            yield name, judge.asked(strategy, peak, 1.0)
 
 
 def _place(graph: Graph, options: Options, allowed: int) -> Path | None:
@@ -361,21 +386,18 @@ def _place(graph: Graph, options: Options, allowed: int) -> Path | None:
     return options.cache / "plans" / f"{name}.json"
 
 
-def _recalled(
-    place: Path | None, halves: Halves, graph: Graph, options: Options, allowed: int
-) -> tuple[Plan, Trace, Share] | None:
+def _recalled(place: Path | None, judge: Judge) -> Made | None:
     if place is None or not place.exists():
         return None
     try:
-        plan = settled(halves, graph, read_plan(place))
-        trace, share = _judged(halves, graph, plan, options)
-        if share.together(options.graphs) > allowed:
+        made = judge.judged(read_plan(place))
+        if not judge.fits(made):
             raise PlanError(f"{place}: its plan is above the budget")
     except (PlanError, ConfigError) as error:
         _told.warning("%s: dropped from the cache, planned again", error)
         place.unlink(missing_ok=True)
         return None
-    return plan, trace, share
+    return made
 
 
 def _remember(place: Path | None, plan: Plan) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
 from rematbench.tracing.halves import Halves
@@ -45,13 +44,13 @@ class Share:
         return self.peak + others * self.parameters + stays
 
 
-def share_of(halves: Halves, graph: Graph, plan: Plan, trace: Trace) -> Share:
+def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     """What a plan takes.
 
     Args:
-        trace: of the plan on the graph.
+        trace: of the plan.
     """
-    captured = halves.captured
+    captured, graph = halves.captured, halves.captured.graph
     kinds = captured.kinds
     sizes = {value.name: value.bytes for value in graph.values}
     owned = sum(sizes[v] for v, kind in kinds.items() if kind in ("parameter", "buffer"))

@@ -64,9 +64,8 @@ class Nodes:
             )
         first = tables.op_first[ops]
         read = np.zeros(len(graph.values), dtype=bool)
-        read[[v for i in first for v in tables.reads[int(i)]]] = True
-        is_output = np.zeros(len(graph.values), dtype=bool)
-        is_output[tables.outputs] = True
+        read[tables.inputs.picked(ops).items] = True
+        is_output = tables.is_output
         split = [_split(tables.writes[op], tables.value_bytes, read, is_output) for op in ops]
         memory, pinned, unread, output = zip(*split, strict=True) if split else ((),) * 4
         workspace = tables.workspace[first].tolist()

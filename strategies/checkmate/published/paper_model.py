@@ -216,7 +216,7 @@ def solve_paper(
     if problem.budget is None:
         plan = program_order(problem.graph)
         cost = simulate(problem.graph, plan).cost
-        return Solution(plan, cost, "9", cost, variant, seconds=planning_seconds() - started)
+        return Solution(plan, cost, "9", cost, variant)
     paper = PaperModel(problem.graph, problem.budget, partitioned, most)
     left = problem.time_limit - (planning_seconds() - started)
     outcome = paper.solve(time_limit=left, threads=threads, mip_gap=mip_gap, seed=problem.seed)
@@ -228,7 +228,6 @@ def solve_paper(
         objective=outcome.objective,
         variant=variant,
         solver=SOLVER,
-        seconds=planning_seconds() - started,
         details={
             **paper.size,
             "nodes": outcome.nodes,
@@ -255,18 +254,17 @@ def solve_with_gap(
     Raises:
         NotApplicable, Infeasible, Stopped: as :func:`solve_paper`.
     """
+    started = planning_seconds()
     best = solve_paper(problem, threads=threads, mip_gap=0.0, most=most)
     assert best.plan is not None
     if problem.budget is None:
         return best
     cost = simulate(problem.graph, best.plan).cost
-    left = max(0.0, problem.time_limit - (best.seconds or 0.0))
-    started = planning_seconds()
+    left = max(0.0, problem.time_limit - (planning_seconds() - started))
     gap = integrality_gap(problem.graph, problem.budget, partitioned, left, optimum=cost)
     return replace(
         best,
         variant=best.variant if partitioned else "unpartitioned",
-        seconds=(best.seconds or 0.0) + planning_seconds() - started,
         details={**best.details, "integrality_gap": gap},
     )
 

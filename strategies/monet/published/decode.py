@@ -15,10 +15,9 @@ from rematbench.engines.joint.ways import Ways
 from rematbench.engines.plans.stages import FloatArray
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
-from rematbench.strategies.monet.published.program import Published
+from rematbench.strategies.monet.published.program import PRODUCTS, Published
 
-_PRODUCTS = ("convolution", "addmm")
-"""What is differentiated without its own result."""
+_OF_PRODUCTS = ("convolution_backward", "mm")
 
 
 def decoded(published: Published, x: FloatArray, ways: Ways, budget: int) -> Plan:
@@ -56,7 +55,7 @@ def node_of(published: Published, op: int) -> int | None:
     if op in published.of_op:
         return published.of_op[op]
     tables = published.tables
-    writers = tables.writer[tables.reads[int(tables.op_first[op])]].tolist()
+    writers = tables.writer[tables.inputs[op]].tolist()
     sides = (published.side.get(published.of_op.get(writer, -1)) for writer in writers)
     return next((side for side in sides if side is not None), None)
 
@@ -66,19 +65,17 @@ def stages_of(published: Published, space: ImplementationSpace) -> IntArray:
     found, k = [], 0
     for op in space.stages.tolist():
         way = int(space.graph.tables.op_first[op])
-        k = _stage(published, k, space.graph.ops[op].name, space.graph.tables.reads[way])
+        k = _stage(published, k, space.graph.ops[op].operator, space.graph.tables.reads[way])
         found.append(k)
     return np.array(found, dtype=np.int64)
 
 
-def _stage(published: Published, k: int, name: str, reads: IntArray) -> int:
+def _stage(published: Published, k: int, operator: str, reads: IntArray) -> int:
     """The first stage from ``k`` on whose backward op reads such values; ``k`` if there is none."""
     read = _nodes(published, reads)
     for number in range(k, len(published.backward)) if read else ():
         node = published.backward[number].node
-        is_product = published.name[node].startswith(_PRODUCTS) and (
-            "convolution" in name or name.startswith("mm")
-        )
+        is_product = published.operator[node] in PRODUCTS and operator in _OF_PRODUCTS
         if node in read or (is_product and read <= set(published.parents[node])):
             return number
     return k

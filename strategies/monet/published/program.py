@@ -24,6 +24,12 @@ from rematbench.graphs.kinds import Kind, kinds_of
 Locals = Literal["loose", "tight"]
 """Appendix B's bounds of what a recomputation holds: all later ops run, or those up to k."""
 SCALAR_BYTES = 8
+PRODUCTS = ("convolution", "addmm")
+"""What is differentiated without its own result."""
+_MAX_POOL = "max_pool2d_with_indices"
+_CLAMPS = ("relu", "hardtanh")
+_LINEAR = ("cat", "add", "mean")
+_IN_PLACE = (*_CLAMPS, "native_dropout", "native_layer_norm", "native_group_norm")
 
 
 def forward_ops(graph: Graph) -> list[int]:
@@ -42,17 +48,17 @@ def forward_ops(graph: Graph) -> list[int]:
     needed = missing(graph, loss, tables.resident)
     varies = tables.resident.copy()
     for op in needed:
-        varies[tables.writes[op]] = varies[tables.reads[int(tables.op_first[op])]].any()
+        varies[tables.writes[op]] = varies[tables.inputs[op]].any()
 
     def counts(op: int) -> bool:
         if not varies[tables.writes[op]].any():
             return False
         if int(tables.value_bytes[tables.writes[op]].max()) <= SCALAR_BYTES:
             return False
-        if "log_softmax" not in graph.ops[op].name:
+        if "log_softmax" not in graph.ops[op].operator:
             return True
-        writers = tables.writer[tables.reads[int(tables.op_first[op])]]
-        return any("addmm" in graph.ops[w].name for w in writers.tolist() if w >= 0)
+        writers = tables.writer[tables.inputs[op]]
+        return any(graph.ops[w].operator == "addmm" for w in writers.tolist() if w >= 0)
 
     return [op for op in needed if counts(op)]
 
@@ -137,48 +143,46 @@ class Published:
         self.parents: list[list[int]] = []
         self.of_op: dict[int, int] = {}
         self.side: dict[int, int] = {}
-        self.name: list[str] = []
+        self.operator: list[str] = []
         for op in self.ops:
-            name = self.graph.ops[op].name
+            operator = self.graph.ops[op].operator
             writes = self.tables.value_bytes[self.tables.writes[op]]
             self.of_op[op] = len(size)
             size.append(float(writes[0]))
             self.parents.append(self._reads(op))
-            self.name.append(name)
-            kind = name.split("_")[0]
-            if kind == "max" or (kind == "relu" and self.operators):
+            self.operator.append(operator)
+            if operator == _MAX_POOL or (operator == "relu" and self.operators):
                 self.side[len(size) - 1] = len(size)
                 # Bits of a ReLU; bytes of windows' offsets.
-                size.append(float(writes[0]) / (32 if kind == "relu" else 4))
+                size.append(float(writes[0]) / (32 if operator == "relu" else 4))
                 self.parents.append([len(size) - 2])
-                self.name.append(f"side of {name}")
+                self.operator.append("")
         self.size: FloatArray = np.array(size)
         self.backward = [
             each for node in reversed(range(len(size))) for each in self._backward_of(node)
         ]
 
     def _reads(self, op: int) -> list[int]:
-        writers = self.tables.writer[self.tables.reads[int(self.tables.op_first[op])]].tolist()
+        writers = self.tables.writer[self.tables.inputs[op]].tolist()
         return sorted({self.of_op[w] for w in writers if w in self.of_op})
 
     def _backward_of(self, node: int) -> Iterator[_Backward]:
-        name, inputs = self.name[node], frozenset(self.parents[node])
-        kind = name.split("_")[0]
+        operator, inputs = self.operator[node], frozenset(self.parents[node])
         if node in self.side.values():
             return
-        if kind in ("convolution", "addmm"):
+        if operator in PRODUCTS:
             yield _Backward(node, (inputs,))
             if inputs:
                 yield _Backward(node, (frozenset(),))
-        elif kind == "max":
+        elif operator == _MAX_POOL:
             yield _Backward(node, (frozenset({self.side[node]}),))
-        elif kind in ("relu", "hardtanh") or "batch_norm" in name:
+        elif operator in _CLAMPS or "batch_norm" in operator:
             ways = [inputs]
             if self.operators:
                 ways.append(frozenset({node}))
                 ways += [frozenset({self.side[node]})] if node in self.side else []
             yield _Backward(node, tuple(ways))
-        elif kind in ("cat", "add", "mean") or "avg_pool" in name or "upsample" in name:
+        elif operator in _LINEAR or "avg_pool" in operator or "upsample" in operator:
             yield _Backward(node, (frozenset(),))
         else:
             yield _Backward(node, (frozenset({node}),))
@@ -191,12 +195,12 @@ class Published:
         self.algorithms = {
             self.of_op[op]: self._ways(op)
             for op in self.ops
-            if self.graph.ops[op].name.startswith("convolution")
+            if self.graph.ops[op].operator == "convolution"
         }
         self.inplace = {
             node: self.parents[node][0]
-            for node, name in enumerate(self.name)
-            if name.split("_")[0] in ("relu", "hardtanh", "native") and "batch" not in name
+            for node, operator in enumerate(self.operator)
+            if operator in _IN_PLACE
         }
         self.r, self.s = (np.full((stages + 1, nodes), -1, dtype=np.int64) for _ in range(2))
         again = np.zeros(nodes)  # what computing a node again costs, if it has no algorithms

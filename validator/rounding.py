@@ -118,7 +118,7 @@ class Judge:
         elif compared.reason is not None:
             wrong.append(f"in float64, {compared.reason}")
         return Rounding(
-            float64_error=compared and compared.max_error,
+            float64_error=None if compared is None else compared.max_error,
             float64_reason=double.reason,
             float64_reference=double.reference,
             alone_count=len(alone),

@@ -12,7 +12,13 @@ from rematbench.base.errors import ConfigError
 from rematbench.base.options import Option
 
 _SEQUENCES = ("list", "tuple", "Sequence")
-_TYPES = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": NoneType}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+    "None": NoneType,
+}
 _WORDS = {
     "int": "a whole number",
     "float": "a number",

@@ -198,10 +198,8 @@ def max_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         yield Declined("shape", "the pool's input is not a contiguous batch of images")
         return
     window = (kernel, stride, padding, dilation)
-    yield Offer(
-        "shape",
-        like(call, pools.backward_from_indices, grad, indices, shape, *window, ceil_mode),
-    )
+    root = like(call, pools.backward_from_indices, grad, indices, shape, window, ceil_mode)
+    yield Offer("shape", root)
     made = scene.maker(indices.name)
     if made is None:
         return
@@ -219,12 +217,12 @@ def max_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         yield Extra(
             value,
             made[0].name,
-            one_out(value, pools.encode, indices, shape[-1], *window, packed),
+            one_out(value, pools.encode, indices, shape[-1], window, packed),
             {value: plain(stored, torch.uint8)},
             workspace_bytes=32 * share + (2 * entries(spec) if packed else 0),
         )
         code = like(
-            call, pools.backward_from_offsets, grad, Ref(value), shape, *window, ceil_mode, packed
+            call, pools.backward_from_offsets, grad, Ref(value), shape, window, ceil_mode, packed
         )
         yield Offer(name, code, workspace_bytes=32 * share)
 

@@ -8,6 +8,7 @@ intermediate-activated max-pool).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from torch import Tensor
 aten = torch.ops.aten
 
 Pair = tuple[int, int]
+Geometry = tuple[list[int], list[int], list[int], list[int]]
+"""Kernel, stride, padding and dilation of a 2-d pool."""
 
 
 def _pair(numbers: list[int], default: int | Pair) -> Pair:
@@ -52,17 +55,9 @@ def _images(tensor: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + step, count))
 
 
-def encode(
-    indices: Tensor,
-    width: int,
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    packed: bool,
-) -> Tensor:
+def encode(indices: Tensor, width: int, geometry: Geometry, packed: bool) -> Tensor:
     """Window offsets of max-pool indices, one byte each, or two to a byte if ``packed``."""
-    window = Window(kernel, stride, padding, dilation)
+    window = Window(*geometry)
     rows = window.corner(0, indices.shape[-2], indices.device)[:, None]
     columns = window.corner(1, indices.shape[-1], indices.device)
     offsets = torch.empty(indices.shape, dtype=torch.uint8, device=indices.device)
@@ -104,73 +99,42 @@ def backward_from_offsets(
     grad: Tensor,
     offsets: Tensor,
     shape: list[int],
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
+    geometry: Geometry,
     ceil_mode: bool,
     packed: bool,
 ) -> Tensor:
     """Max-pool's gradient from window offsets; the indices are rebuilt a few images at a time."""
-    window = Window(kernel, stride, padding, dilation)
+    window = Window(*geometry)
     result = torch.empty(shape, dtype=grad.dtype, device=grad.device)
     each = grad[0].numel() if grad.shape[0] else 0
     for part in _images(grad):
         found = _unpack(offsets, part, grad[part].shape, each) if packed else offsets[part]
         indices = _decode(found, window, shape[-2], shape[-1])
-        _scatter(grad[part], indices, result[part], window, ceil_mode)
+        _scatter(grad[part], indices, result[part], geometry, ceil_mode)
     return result
 
 
 def backward_from_indices(
-    grad: Tensor,
-    indices: Tensor,
-    shape: list[int],
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    ceil_mode: bool,
+    grad: Tensor, indices: Tensor, shape: list[int], geometry: Geometry, ceil_mode: bool
 ) -> Tensor:
     """Max-pool's gradient from PyTorch's indices alone: only the input's shape was needed."""
     result = torch.empty(shape, dtype=grad.dtype, device=grad.device)
-    window = Window(kernel, stride, padding, dilation)
     if result.numel():
-        _scatter(grad, indices, result, window, ceil_mode)
+        _scatter(grad, indices, result, geometry, ceil_mode)
     return result
 
 
-def average_backward(
-    grad: Tensor,
-    shape: list[int],
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    """Average-pool's gradient: only the input's shape was needed."""
+def average_backward(grad: Tensor, shape: list[int], *options: Any) -> Tensor:
+    """Average-pool's gradient: only the input's shape was needed; ``options`` are the pool's."""
     result = torch.empty(shape, dtype=grad.dtype, device=grad.device)
-    aten.avg_pool2d_backward.grad_input(
-        grad, result, kernel, stride, padding, ceil_mode, count_include_pad, divisor,
-        grad_input=result,
-    )  # fmt: skip
+    aten.avg_pool2d_backward.grad_input(grad, result, *options, grad_input=result)
     return result
 
 
 def _scatter(
-    grad: Tensor, indices: Tensor, result: Tensor, window: Window, ceil_mode: bool
+    grad: Tensor, indices: Tensor, result: Tensor, geometry: Geometry, ceil_mode: bool
 ) -> None:
     # The kernel only looks at the shape of its second argument, the pool's input.
     aten.max_pool2d_with_indices_backward.grad_input(
-        grad,
-        result,
-        window.kernel,
-        window.stride,
-        window.padding,
-        window.dilation,
-        ceil_mode,
-        indices,
-        grad_input=result,
+        grad, result, *geometry, ceil_mode, indices, grad_input=result
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -62,11 +61,11 @@ def parse_budget(given: Any) -> Budget:
     given = plain_number(given)
     if type(given) is int and given == 1:
         raise BudgetError("budget=1: one byte, or everything? give 1B or 1.0")
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+    if type(given) is int and given > 0:
         return Budget(bytes=_allowed(given, given))
-    if isinstance(given, float) and math.isfinite(given) and 0 < given <= 1:
+    if type(given) is float and 0 < given <= 1:
         return Budget(fraction=given)
-    if isinstance(given, float) and given.is_integer() and given >= _LEAST_SCIENTIFIC:
+    if type(given) is float and given.is_integer() and given >= _LEAST_SCIENTIFIC:
         return Budget(bytes=int(_allowed(given, given)))
     if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
         factor = _UNITS.get(match["unit"].lower())

@@ -134,10 +134,9 @@ def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
             rows.append(Path(where, "row.json"))
         if {"index.html", "leaderboard.csv"} <= names:  # a report, with its tables
             continue
-        for name in names:
-            figure = f"{name[:-4]}.png" in names or f"{name[:-4]}.pdf" in names
-            if name.endswith(".csv") and name not in _OURS and not figure:
-                foreign.append(Path(where, name))
+        drawn = {f"{name[:-4]}.csv" for name in names if name.endswith((".png", ".pdf"))}
+        tables = {name for name in names if name.endswith(".csv")}
+        foreign += [Path(where, name) for name in tables - drawn - {*_OURS}]
     return sorted(rows, key=by_number), sorted(foreign)
 
 

@@ -38,19 +38,23 @@ def _line(rows: Sequence[Row]) -> dict[str, object]:
     static = [row for row in rows if row["strategy"] != "dtr"]
     if not online or not static:
         return {}
-    found = [row for row in static if row["status"] == "ok"]
-    best = min(found, key=lambda row: sure(row["overhead"]), default=None)
+    best = _cheapest(static)
     proven = [row for row in static if row["bound"] is not None]
     bound = max(proven, key=lambda row: sure(row["bound"]), default=None)
-    meets = [row for row in online if row["status"] == "ok"]
     return {
         "ops": static[-1]["ops"],
-        "dtr": min((sure(row["overhead"]) for row in meets), default=None),
+        "dtr": (_cheapest(online) or {}).get("overhead"),
         "best": best and best["overhead"],
         "by": best and best["strategy"],
         "bound": bound and sure(bound["bound"]) / sure(bound["checkpoint_all_cost"]) - 1,
         "bound_of": bound and bound["bound_of"],
     }
+
+
+def _cheapest(rows: Sequence[Row]) -> Row | None:
+    """The plan of least overhead."""
+    found = [row for row in rows if row["status"] == "ok"]
+    return min(found, key=lambda row: sure(row["overhead"]), default=None)
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:

@@ -18,6 +18,9 @@ from rematbench.strategies.feng_huang.segments import Edge
 # the next call of a shared layer reads) are kept instead of tying two segments together.
 _SIDE_OUTPUT_SHARE = 0.01
 
+_Edges = list[tuple[int, int]]
+_Values = list[tuple[int, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -70,39 +73,34 @@ def forward_network(graph: Graph) -> Network:
     constants = _constants(graph, forward) if len(residents) > 1 else set()
     kept = {v for op in constants for v in forward.outputs[op]} | _side_outputs(graph, forward)
     ops = [op for op in forward.reads if op not in constants]
-    reads = {op: forward.reads[op] - kept for op in ops}
-    entries = [op for op in ops if not reads[op]]
     number = {op: i for i, op in enumerate(ops)}
-    edges = [(number[int(graph.tables.writer[v])], number[op]) for op in ops for v in reads[op]]
+    reads = [forward.reads[op] - kept for op in ops]
+    edges = [(number[int(graph.tables.writer[v])], i) for i, read in enumerate(reads) for v in read]
     values = [tuple(v for v in forward.outputs[op] if v not in kept) for op in ops]
-    starts = {number[op] for op in entries}
-    if len(residents) == 1:
-        starts |= {number[op] for op in ops if forward.residents[op]}
-    edges, values = _with_ends(edges, values, starts if residents or len(entries) > 1 else None)
+    starts = {i for i, read in enumerate(reads) if not read}
+    if residents or len(starts) > 1:
+        if len(residents) == 1:
+            starts |= {number[op] for op in ops if forward.residents[op]}
+        edges, values = _with_source(edges, values, starts)
+    edges, values = _with_sink(edges, values)
     size = graph.tables.value_bytes
     costs = tuple(int(size[list(written)].sum()) for written in values)
     kept_bytes = int(size[sorted(kept)].sum())
     return Network(costs, tuple(sorted(set(edges))), tuple(values), tuple(sorted(kept)), kept_bytes)
 
 
-def _with_ends(
-    edges: list[tuple[int, int]], values: list[tuple[int, ...]], starts: set[int] | None
-) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
-    """Edges and vertices with one source and one sink.
+def _with_source(edges: _Edges, values: _Values, starts: set[int]) -> tuple[_Edges, _Values]:
+    """The network behind a source of its own, vertex 0, which leads to ``starts``."""
+    moved = [(u + 1, v + 1) for u, v in edges]
+    return moved + [(0, v + 1) for v in starts], [(), *values]
 
-    Args:
-        starts: vertices behind a source of its own; None: the network has its source.
-    """
-    own = range(len(values))
-    if starts is not None:
-        own = range(1, len(values) + 1)
-        edges = [(u + 1, v + 1) for u, v in edges] + [(0, v + 1) for v in starts]
-        values = [(), *values]
-    sinks = sorted({*own} - {u for u, _ in edges})
-    if len(sinks) > 1:
-        edges = edges + [(sink, len(values)) for sink in sinks]
-        values = [*values, ()]
-    return edges, values
+
+def _with_sink(edges: _Edges, values: _Values) -> tuple[_Edges, _Values]:
+    """The network with one sink, of its own where there are several."""
+    sinks = sorted({*range(len(values))} - {u for u, _ in edges})
+    if len(sinks) < 2:
+        return edges, values
+    return edges + [(sink, len(values)) for sink in sinks], [*values, ()]
 
 
 def _forward(graph: Graph) -> _Forward:

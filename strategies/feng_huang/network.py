@@ -54,6 +54,10 @@ class _Forward:
     reads: dict[int, set[int]]
     outputs: dict[int, list[int]]
 
+    def written(self, op: int, kept: set[int]) -> tuple[int, ...]:
+        """What an op writes, apart from what is kept aside."""
+        return tuple(v for v in self.outputs[op] if v not in kept)
+
 
 def forward_network(graph: Graph) -> Network:
     """Vertices and edges of the forward part of ``graph``.
@@ -76,12 +80,11 @@ def forward_network(graph: Graph) -> Network:
     number = {op: i for i, op in enumerate(ops)}
     reads = [forward.reads[op] - kept for op in ops]
     edges = [(number[int(graph.tables.writer[v])], i) for i, read in enumerate(reads) for v in read]
-    values = [tuple(v for v in forward.outputs[op] if v not in kept) for op in ops]
-    starts = {i for i, read in enumerate(reads) if not read}
-    if residents or len(starts) > 1:
-        if len(residents) == 1:
-            starts |= {number[op] for op in ops if forward.residents[op]}
-        edges, values = _with_source(edges, values, starts)
+    values = [forward.written(op, kept) for op in ops]
+    entries = [i for i, read in enumerate(reads) if not read]
+    if residents or len(entries) > 1:
+        starts = [number[op] for op in ops if len(residents) == 1 and forward.residents[op]]
+        edges, values = _with_source(edges, values, {*entries, *starts})
     edges, values = _with_sink(edges, values)
     size = graph.tables.value_bytes
     costs = tuple(int(size[list(written)].sum()) for written in values)

@@ -327,7 +327,7 @@ def beside(what: str, ours: Way, rivals: Sequence[Way], allowed: float) -> Itera
             title = f"{what}: time / {rival.name}'s, whose gradients are off by {rival.error:.2g}"
             yield Figure(title, ours.seconds / rival.seconds, None, "x")
     if fit:
-        ratio = ours.seconds / min(rival.seconds for rival in fit)
+        ratio = ours.seconds / min(fit, key=lambda rival: rival.seconds).seconds
         yield Figure(f"{what}: time / best ratio's that fits", ratio, 1.0, "x")
         cpu = statistics.median(ours.cpu) / min(statistics.median(r.cpu) for r in fit)
         yield Figure(f"{what}: CPU seconds / best ratio's that fits", cpu, 1.0, "x")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from rematbench import costmodel
 from rematbench.graphs.builders.synthetic import with_backward
-from rematbench.graphs.ir import Graph, Op, Phase, Value
+from rematbench.graphs.ir import Graph, Op, Phase
 from rematbench.jobs.accounting import account
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.costless import costless_parameters
@@ -43,21 +44,23 @@ def layers(name: str, *, merged: bool = False, **options: Any) -> Graph:
         merged: an activation is part of the layer before it.
     """
     graph = account("activations", in_flops(name, **options))
-    known = {value.name: value for value in graph.values}
-    whole = [op for op in graph.ops if op.phase is Phase.FORWARD and not _counts(op, known)]
-    needed = {value for op in whole for value in op.reads}
+    whole = [op for op in graph.ops if _is_layer(graph, op)]
+    needed = {*chain.from_iterable(op.reads for op in whole)}
     ops = [replace(op, writes=_main(op, needed)) for op in whole]
     ops = _merged(ops) if merged else ops
-    written = {value for op in ops for value in op.writes}
-    read = {value for op in ops for value in op.reads}
+    written = {*chain.from_iterable(op.writes for op in ops)}
+    read = {*chain.from_iterable(op.reads for op in ops)}
     values = tuple(value for value in graph.values if value.name in written | read)
     return with_backward(Graph(name, values, tuple(ops), tuple(sorted(written - read))))
 
 
-def _counts(op: Op, values: Mapping[str, Value]) -> bool:
-    """Does it only count, as batch norm counts batches?"""
-    small = sum(values[name].bytes for name in op.writes) <= COUNTER_BYTES
-    return small and bool(op.reads) and all(values[name].resident for name in op.reads)
+def _is_layer(graph: Graph, op: Op) -> bool:
+    """Is it of the forward pass, and does not only count, as batch norm counts batches?"""
+    reads = [graph.values[graph.value_index[name]] for name in op.reads]
+    writes = [graph.values[graph.value_index[name]] for name in op.writes]
+    small = sum(value.bytes for value in writes) <= COUNTER_BYTES
+    counts = small and bool(reads) and all(value.resident for value in reads)
+    return op.phase is Phase.FORWARD and not counts
 
 
 def _main(op: Op, needed: set[str]) -> tuple[str, ...]:

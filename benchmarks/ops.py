@@ -180,13 +180,14 @@ def survey(name: str, count: int = SAMPLES) -> Surveyed:
     if not samples:
         return Surveyed(name, 0, reason=why)
     found = {front: [judge(info, sample, front) for sample in samples] for front in BOTH}
-    reasons = [reason for each in found.values() for verdict, reason in each if verdict != "exact"]
-    counts = {front: Counter(verdict for verdict, _ in each) for front, each in found.items()}
-    words = {
-        front: " ".join(f"{verdict}={n}" for verdict, n in sorted(each.items()))
-        for front, each in counts.items()
-    }
-    return Surveyed(name, len(samples), **words, reason=reasons[0] if reasons else "")
+    judged = (pair for each in found.values() for pair in each)
+    reason = next((reason for verdict, reason in judged if verdict != "exact"), "")
+    words = {front: _counted(verdict for verdict, _ in each) for front, each in found.items()}
+    return Surveyed(name, len(samples), **words, reason=reason)
+
+
+def _counted(verdicts: Iterable[str]) -> str:
+    return " ".join(f"{verdict}={n}" for verdict, n in sorted(Counter(verdicts).items()))
 
 
 def read(lines: Iterable[str]) -> list[Surveyed]:

@@ -83,7 +83,7 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
         if not isinstance(cases.get(key), list):
             raise ConfigError(f"cases.{key}={cases.get(key)}: give a list")
     for key in ("seconds", "seed"):
-        if isinstance(config[key], bool) or not isinstance(config[key], (int, float)):
+        if type(config[key]) not in (int, float):
             raise ConfigError(f"{key}={config[key]}: give a number")
     name = re.sub(r"\(R\)|\(TM\)", "", device_name(device).removesuffix(", TF32"))
     slug = "-".join(re.findall(r"[\w.]+", name))

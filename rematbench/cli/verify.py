@@ -55,10 +55,13 @@ def verify(graph: Graph, plan: Plan) -> Row:
     except InvalidPlan as error:
         return row | {"status": "failed", "reason": one_line(error)}
     row["extra"]["memory"] = memory_parts(graph, trace, None)
-    fits = plan.budget_bytes is None or trace.peak_bytes <= plan.budget_bytes
+    status, reason = "ok", None
+    if plan.budget_bytes is not None and trace.peak_bytes > plan.budget_bytes:
+        reason = f"the plan peaks at {trace.peak_bytes} bytes, over its budget"
+        status = "infeasible"
     return row | {
-        "status": "ok" if fits else "infeasible",
-        "reason": None if fits else f"the plan peaks at {trace.peak_bytes} bytes, over its budget",
+        "status": status,
+        "reason": reason,
         "cost": trace.cost,
         "overhead": trace.cost / base.cost - 1 if base.cost else None,
         "recomputations": trace.recomputations,

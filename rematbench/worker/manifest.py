@@ -273,15 +273,7 @@ def _distributions() -> Mapping[str, list[str]]:
     """Distributions by the top-level modules that they bring; found once per installation."""
     root = cache_root()
     memo = None if root is None else root / "distributions.json"
-    folders = [place for place in sys.path if is_installed_file(os.path.join(place, "x"))]
-    names = sorted(
-        entry.path
-        for place in dict.fromkeys(folders)
-        if os.path.isdir(place)
-        for entry in os.scandir(place)
-        if entry.name.endswith((".dist-info", ".egg-info", ".egg-link"))
-    )
-    key = hashlib.sha256(json.dumps(names).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(_metadata()).encode()).hexdigest()
     with suppress(RematbenchError, AttributeError, KeyError, TypeError, ValueError):
         known = read_json(memo) if memo is not None else {}
         if known["key"] == key:
@@ -291,3 +283,15 @@ def _distributions() -> Mapping[str, list[str]]:
         with suppress(OSError):
             write_json(memo, {"key": key, "tops": tops})
     return tops
+
+
+def _metadata() -> list[str]:
+    """Where the installed distributions say what they are."""
+    folders = [place for place in sys.path if is_installed_file(os.path.join(place, "x"))]
+    return sorted(
+        entry.path
+        for place in dict.fromkeys(folders)
+        if os.path.isdir(place)
+        for entry in os.scandir(place)
+        if entry.name.endswith((".dist-info", ".egg-info", ".egg-link"))
+    )

@@ -11,7 +11,7 @@ import pandas as pd
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.tables import table_picture
-from rematbench.rows.row import Row, details, sure
+from rematbench.rows.row import Row, cells, details, sure
 
 _MB = 2**20
 
@@ -181,7 +181,7 @@ _GRAPHS = {
 def kinds_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Status of each approach on each kind of graph, and its peak over Feng-Huang's."""
     found = {
-        (row["strategy"], row["model"]): row
+        (row["strategy"], row["model"]): cells(row)
         for row in rows
         if row["model"] in _GRAPHS and row["strategy"] in _APPROACHES
     }
@@ -190,13 +190,13 @@ def kinds_table(rows: Sequence[Row]) -> pd.DataFrame:
     lines = []
     for strategy, (_, *printed) in _APPROACHES.items():
         for model, paper in zip(_GRAPHS, printed, strict=True):
-            row = found.get((strategy, model))
+            row = found.get((strategy, model), {})
             lines.append(
                 {
                     "strategy": strategy,
                     "graph": model,
-                    "status": row["status"] if row else None,
-                    "peak_bytes": row["peak_bytes"] if row and row["status"] == "ok" else None,
+                    "status": row.get("status"),
+                    "peak_bytes": row["peak_bytes"] if row.get("status") == "ok" else None,
                     "paper": paper,
                 }
             )

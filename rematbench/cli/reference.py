@@ -39,8 +39,8 @@ Keys that a row does not have are left out. A strategy of another package may ad
 _STRATEGIES = f"""# Strategies
 
 One line per `strategy=`, from the cards (`card.py` in each strategy's folder) {MADE}.
-Every plan of every one of them is judged by the one simulator. *Options* names the main ones
-(`strategy.slots=3`); `rematbench --help strategy=NAME` has all.
+Every plan of every one of them is judged by the one simulator. `rematbench --help strategy=NAME`
+has all options (`strategy.slots=3`).
 
 *Guarantee*: **optimal** within the space named, as far as the row's bound says so; **bound**: the
 row has a proven lower bound of its cost; **none**: a heuristic whose plan within the budget is
@@ -55,8 +55,8 @@ A greedy strategy, Revolve and the join programs sweep their knob and return the
 simulated peak fits the budget; the whole trade-off curve is in `extra.curve`. If you quote a
 strategy's rows, please cite its paper.
 
-| strategy | published | what it solves | guarantee | applies to | options | folder | held against |
-|---|---|---|---|---|---|---|---|
+| strategy | published | what it solves; main options | guarantee | applies to | folder | held against |
+|---|---|---|---|---|---|---|
 """
 _NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any"}
 
@@ -93,8 +93,10 @@ def _cells(card: Card) -> Iterator[str]:
     paper = card.paper
     yield f"`{card.name}`"
     yield f"[{paper.authors} {paper.year}]({paper.url})" if paper else ""
-    yield f"{card.problem} ([page](papers/{card.page}))" if card.page else card.problem
-    yield from (card.guarantee, card.scope, card.knobs)
+    options = f"; {card.knobs}" if card.knobs else ""
+    page = f" ([page](papers/{card.page}))" if card.page else ""
+    yield card.problem + options + page
+    yield from (card.guarantee, card.scope)
     yield f"`{registry.entry(card.name).path.split('.')[2]}/`"
     yield card.golden
 

@@ -55,7 +55,7 @@ A greedy strategy, Revolve and the join programs sweep their knob and return the
 simulated peak fits the budget; the whole trade-off curve is in `extra.curve`. If you quote a
 strategy's rows, please cite its paper.
 
-| strategy | published | what it solves; main options | guarantee | applies to | folder | held against |
+| strategy | published | what it solves | guarantee | applies to | folder | held against |
 |---|---|---|---|---|---|---|
 """
 _NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any"}
@@ -93,7 +93,7 @@ def _cells(card: Card) -> Iterator[str]:
     paper = card.paper
     yield f"`{card.name}`"
     yield f"[{paper.authors} {paper.year}]({paper.url})" if paper else ""
-    options = f"; {card.knobs}" if card.knobs else ""
+    options = f". Options: {card.knobs}" if card.knobs else ""
     page = f" ([page](papers/{card.page}))" if card.page else ""
     yield card.problem + options + page
     yield from (card.guarantee, card.scope)

@@ -17,8 +17,6 @@ from rematbench.graphs.simulate import simulate
 
 if TYPE_CHECKING:
     from rematbench.graphs.kinds import Kind
-    from rematbench.streams.events import EventStream
-    from rematbench.tracing.captured import Captured
 
 Degree = Literal["yes", "partly", "no"]
 AGAIN = 0.25
@@ -54,8 +52,9 @@ class Problem:
         budget: the allowed peak in bytes, or None for no limit.
         time_limit: seconds that the planner may take.
         seed: of every random choice.
-        captured: the torch side of the graph; only PyTorch's own planners look at it.
-        stream: an event log; only DTR looks at it.
+        captured: the graph's :class:`~rematbench.tracing.captured.Captured`, at which PyTorch's own
+            planners look; None: it has no torch side.
+        stream: an :class:`~rematbench.streams.events.EventStream`, at which DTR looks; or None.
         report: called with a few words on progress.
         hand_over: called with a solution to fall back on: a planner that goes on improving hands
             over what it has, and if it overruns its time, the last of them is its answer.
@@ -71,8 +70,8 @@ class Problem:
     budget: int | None = None
     time_limit: float = 60.0
     seed: int = 0
-    captured: Captured | None = None
-    stream: EventStream | None = None
+    captured: Any = None
+    stream: Any = None
     report: Callable[[str], None] = field(default=lambda words: None, repr=False)
     hand_over: Callable[[Solution], None] = field(default=lambda solution: None, repr=False)
     warm_starts: tuple[Plan, ...] = ()

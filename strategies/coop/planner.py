@@ -13,6 +13,7 @@ from rematbench.engines.eviction.rules import Rules, Run, heuristic_named
 from rematbench.strategies.base import Problem, Solution, Traits, check_choice
 from rematbench.strategies.coop.addresses import AddressMachine, Policy, machine_for
 from rematbench.streams.convert import stream_of_graph
+from rematbench.streams.events import EventStream
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ class Coop:
         """
         deadline = planning_seconds() + problem.time_limit
         made = None if problem.stream is not None else stream_of_graph(problem.graph)
-        stream = problem.stream if made is None else made.stream
-        assert stream is not None
+        stream: EventStream = problem.stream if made is None else made.stream
         compiled = compile_stream(stream)
         run, machine = self._play(compiled, problem.budget, "window", deadline)
         reason = _reason(machine, run, problem)

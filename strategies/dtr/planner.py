@@ -16,6 +16,7 @@ from rematbench.engines.eviction.rules import Dealloc, Rules, Run, heuristic_nam
 from rematbench.engines.eviction.runtime import play, warm_up
 from rematbench.strategies.base import Problem, Solution, Traits
 from rematbench.streams.convert import stream_of_graph
+from rematbench.streams.events import EventStream
 from rematbench.streams.eviction import Cost
 
 
@@ -73,8 +74,7 @@ class Dtr:
             GraphError: the stream or graph cannot be played.
         """
         made = None if problem.stream is not None else stream_of_graph(problem.graph)
-        stream = problem.stream if made is None else made.stream
-        assert stream is not None
+        stream: EventStream = problem.stream if made is None else made.stream
         compiled = compile_stream(stream, self._semantics())
         run = play(compiled, problem.budget, self._rules(problem.seed), problem.time_limit)
         reason = _reason(self, compiled, run, problem.budget)

@@ -38,11 +38,6 @@ BELOW["rematbench"] = set(BELOW)
 REGISTRY = "rematbench.strategies.registry"
 # PyTorch's own planners: the only strategies that may need it.
 OF_TORCH = ("torch_budget", "torch_checkpoint", "torch_knapsack")
-# A problem names what it carries from upstairs, and opens none of it: types alone.
-CARRIED = {
-    ("rematbench.graphs.planning", "rematbench.streams.events"),
-    ("rematbench.graphs.planning", "rematbench.tracing.captured"),
-}
 
 
 @dataclass(frozen=True)
@@ -133,10 +128,9 @@ def test_arrows_point_down() -> None:
     up = []
     for each in ours():
         here, there = room(each.source), room(each.target)
-        carried = each.typing and (each.source, each.target) in CARRIED
         adapter = of_torch(each.source) and there == "tracing"
         named = each.target == REGISTRY and here in ("training", "validator")
-        if not (here == there or there in BELOW[here] or carried or adapter or named):
+        if not (here == there or there in BELOW[here] or adapter or named):
             up.append(each)
     assert up == []
 
@@ -184,10 +178,6 @@ def test_every_strategy_has_a_folder() -> None:
     folders = {path.name for path in (HOUSE / "strategies").iterdir() if path.is_dir()}
     folders -= {"__pycache__"}
     assert {n for n in folders if not (HOUSE / "strategies" / n / "card.py").exists()} == set()
-
-
-def test_every_carried_type_is_still_named() -> None:
-    assert {(each.source, each.target) for each in ours() if each.typing} >= CARRIED
 
 
 def test_planning_needs_no_torch() -> None:

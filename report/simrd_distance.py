@@ -38,12 +38,12 @@ def _line(rows: Sequence[Row]) -> dict[str, object]:
     static = [row for row in rows if row["strategy"] != "dtr"]
     if not online or not static:
         return {}
-    best = _cheapest(static)
+    best, own = _cheapest(static), _cheapest(online)
     proven = [row for row in static if row["bound"] is not None]
     bound = max(proven, key=lambda row: sure(row["bound"]), default=None)
     return {
         "ops": static[-1]["ops"],
-        "dtr": (_cheapest(online) or {}).get("overhead"),
+        "dtr": own and own["overhead"],
         "best": best and best["overhead"],
         "by": best and best["strategy"],
         "bound": bound and sure(bound["bound"]) / sure(bound["checkpoint_all_cost"]) - 1,

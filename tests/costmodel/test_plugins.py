@@ -16,7 +16,7 @@ from rematbench.costmodel import plugins
 from rematbench.costmodel.costs import with_costs
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph
-from rematbench.training.compiled.options import _read
+from rematbench.training.compiled.options import read_options
 
 
 def constant(graph: Graph, cost: float) -> Graph:
@@ -72,7 +72,8 @@ def test_it_is_a_choice_everywhere() -> None:
     assert costmodel.names()[:5] == costmodel.NAMES
     assert "threes" in costmodel.names()
     assert costmodel.names().count("flops") == 1  # ours
-    assert _read("costmodel", "threes") == "threes"
+    options = {"budget": 0.5, "costmodel": "threes"}
+    assert read_options(options).costmodel == "threes"
     with pytest.raises(ConfigError, match="did you mean threes"):
         costmodel.apply("three", unit_chain(3), None)
 

@@ -19,7 +19,6 @@ from rematbench.graphs.simulate import simulate
 from rematbench.jobs.first_row import first_row
 from rematbench.jobs.job import run
 from rematbench.jobs.optimizer import (
-    STATE,
     check_optimizer,
     optimizer_bytes,
     parameter_bytes,
@@ -27,7 +26,7 @@ from rematbench.jobs.optimizer import (
 )
 from rematbench.jobs.settings import Settings
 from rematbench.rows import provenance
-from rematbench.rows.memory_parts import memory_parts
+from rematbench.rows.memory_parts import STATE, memory_parts
 from rematbench.rows.row import Row
 from rematbench.strategies.base import Problem
 from rematbench.strategies.joins import JoinDp

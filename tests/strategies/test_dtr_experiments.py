@@ -154,7 +154,7 @@ def test_every_job_resolves(experiments, name: str, tmp_path: Path) -> None:  # 
             Dtr(**found.options)
         if name in ("simrd_fig2", "simrd_fig3"):
             law = root if name == "simrd_fig2" else log
-            assert found.budget == law(found.model["length"])
+            assert found.budget.bytes == law(found.model["length"])
 
 
 def test_a_folder_without_logs(tmp_path: Path) -> None:

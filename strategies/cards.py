@@ -39,6 +39,21 @@ class Paper:
         return f'{self.authors}, "{self.title}", {self.year}, {self.url}'
 
 
+# Papers that strategies in more than one folder are from.
+CHECKMATE = Paper(
+    authors="Jain et al.",
+    year=2020,
+    title="Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization",
+    url="https://arxiv.org/abs/1910.02653",
+)
+MONET = Paper(
+    authors="Shah et al.",
+    year=2021,
+    title="Memory Optimization for Deep Networks",
+    url="https://arxiv.org/abs/2010.14501",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One strategy.

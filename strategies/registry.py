@@ -26,6 +26,7 @@ from rematbench.strategies.cards import Card
 
 GROUP = "rematbench.strategies"
 QUICK = ("dtr", "ap_greedy", "linearized_greedy")
+"""They plan in no time: our searches begin from their plans where they find none."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def make(name: str, **options: Any) -> Any:
 
 
 def quick_planners() -> tuple[Any, ...]:
-    """Strategies that plan in no time: our searches begin from their plans where they find none."""
+    """A strategy of each of :data:`QUICK`."""
     return tuple(make(name) for name in QUICK)
 
 

@@ -5,20 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 from rematbench.base.meanings import Means
-from rematbench.strategies.cards import Card, Paper
-
-PAPER = Paper(
-    authors="Jain et al.",
-    year=2020,
-    title="Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization",
-    url="https://arxiv.org/abs/1910.02653",
-)
-MONET = Paper(
-    authors="Shah et al.",
-    year=2021,
-    title="Memory Optimization for Deep Networks",
-    url="https://arxiv.org/abs/2010.14501",
-)
+from rematbench.strategies.cards import CHECKMATE, MONET, Card
 
 
 class Rounding(TypedDict, total=False):
@@ -47,7 +34,7 @@ CARDS = (
     Card(
         name="checkmate_ilp",
         planner="ilp.CheckmateIlp",
-        paper=PAPER,
+        paper=CHECKMATE,
         problem="least cost within so many bytes, (9), by HiGHS alone, from its own rounding",
         guarantee="optimal, bound: (9)",
         scope="everything; 200 ops in seconds",
@@ -61,7 +48,7 @@ CARDS = (
     Card(
         name="checkmate_rounding",
         planner="rounding.CheckmateRounding",
-        paper=PAPER,
+        paper=CHECKMATE,
         problem="two-phase rounding of the relaxation of (9) (section 5, appendix D)",
         guarantee="bound: (9), or F",
         scope="up to 1000 ops",

@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from rematbench.base.meanings import Means
-from rematbench.strategies.cards import Card, Paper
+from rematbench.strategies.cards import CHECKMATE, Card, Paper
 
 PAPER = Paper(
     authors="Chen et al.",
     year=2016,
     title="Training Deep Nets with Sublinear Memory Cost",
     url="https://arxiv.org/abs/1604.06174",
-)
-CHECKMATE = Paper(
-    authors="Jain et al.",
-    year=2020,
-    title="Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization",
-    url="https://arxiv.org/abs/1910.02653",
 )
 
 

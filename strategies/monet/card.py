@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from rematbench.base.meanings import Means
-from rematbench.strategies.cards import Card, Paper
+from rematbench.strategies.cards import MONET, Card
 
 
 class Facts(TypedDict, total=False):
@@ -24,12 +24,7 @@ CARDS = (
     Card(
         name="monet",
         planner="planner.Monet",
-        paper=Paper(
-            authors="Shah et al.",
-            year=2021,
-            title="Memory Optimization for Deep Networks",
-            url="https://arxiv.org/abs/2010.14501",
-        ),
+        paper=MONET,
         problem="least cost of schedule and implementations together within so many bytes: the "
         "published program, by HiGHS",
         guarantee="none: optimal by its own count of bytes",

@@ -48,6 +48,9 @@ RESERVED, LATER = 0.05, 0.25
 the search ended before its time."""
 ALONE = 0.3
 """Share of the time that is left for a program, where nothing may run beside it."""
+PROGRAM = 0.5
+"""Share of the time below which no more advice is taken from linear programs: the integer program
+closes more of a gap."""
 BUILDING = 6e-7
 """Seconds that a bound model takes to build, times the square of the ops: about so many."""
 UNLIMITED = 1 << 60
@@ -141,13 +144,16 @@ class PlanningRun:
 
     def _search(self) -> None:
         """First without a model, then with its advice, then both side by side."""
+        left = self._left
         space = self._unadvised()
         if self.problem.budget is None or self.progress.closed():
             return
         if self._left < BUILDING * len(self.problem.graph.ops) ** 2:
             return
         self._model = Bound(self.ways, self._limit, self.problem.seed)
-        for share in SHARES:
+        for number, share in enumerate(SHARES):
+            if number and self._left < PROGRAM * left:
+                break
             advice = self._model.linear(self._deadline, self.progress.rest, share)
             self.progress.raise_bound(self._model.best)
             if self.progress.bound < inf:

@@ -242,8 +242,8 @@ def figure(line: dict[str, Any]) -> Figure | None:
     mean = geometric_mean(met)
     if mean is None:
         return None
-    told = f"{len(met)} of {len(line['ratios'])} budgets"
-    name = f"{line['network']}, {line['strategy']}: {line['schedule']}, {told}"
+    text = f"{len(met)} of {len(line['ratios'])} budgets"
+    name = f"{line['network']}, {line['strategy']}: {line['schedule']}, {text}"
     return Figure(name, mean, None, "x")
 
 

@@ -176,8 +176,8 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
-    told = "an earlier state of this repository; '' for none"
-    parser.add_argument("--against", metavar="COMMIT", default=FIRST, help=told)
+    text = "an earlier state of this repository; '' for none"
+    parser.add_argument("--against", metavar="COMMIT", default=FIRST, help=text)
     given = parser.parse_args()
     if given.alone:
         capture_alone(given.alone[0], json.loads(given.alone[1]))

@@ -40,7 +40,7 @@ from rematbench.zoo.vision import import_torchvision
 SHARES = (0.7, 0.5)
 RATIOS = {"eager": (0.75, 0.5, 0.25, 0.0), "inductor": (0.9, 0.75, 0.6, 0.5, 0.25, 0.0)}
 OWN_DRAWS = "inductor, its own draws"
-"""What Inductor's ratios are judged against: told to draw as eager training does, it draws other
+"""What Inductor's ratios are judged against: given to draw as eager training does, it draws other
 numbers where it recomputes a dropout; with its own seeds it does not."""
 AGAIN = "aot_eager, again"  # its time over its own is what noise makes of 1
 TOLERANCE = 1e-4  # of a gradient whose parameter Inductor's kernels touch, over its largest entry
@@ -77,7 +77,7 @@ NETWORKS: dict[str, Callable[[], Workload]] = {
 
 
 @dataclass
-class Way:
+class Contender:
     """One way to run a step, and what was measured of it.
 
     Attributes:
@@ -124,7 +124,7 @@ class Bench:
         torch.manual_seed(0)
         self.batch = workload.make_batch()
         self.buffers = [(b, b.clone()) for b in self.module.buffers()]
-        self.steps: list[tuple[Way, Callable[..., Tensor]]] = []
+        self.steps: list[tuple[Contender, Callable[..., Tensor]]] = []
         self.expected: dict[str, dict[str, Tensor]] = {}  # gradients, by whose random numbers
 
     def step(self, forward: Callable[..., Tensor]) -> None:
@@ -139,13 +139,16 @@ class Bench:
             for buffer, before in self.buffers:
                 buffer.copy_(before)
 
-    def add(self, name: str, budget: int | None = None, draws: str = "eager", **how: Any) -> Way:
+    def add(
+        self, name: str, budget: int | None = None, draws: str = "eager", **how: Any
+    ) -> Contender:
         """Compile in one more way (uncompiled without one), and check its gradients and peak.
 
         Args:
-            draws: whose random numbers; the first way of each is what others are judged against.
+            draws: whose random numbers; the first contender of each is what others are judged
+                against.
         """
-        way = Way(self.name, name, budget)
+        contender = Contender(self.name, name, budget)
         forward = _anew(self.workload)
         known = set(regions)
         if how:
@@ -157,40 +160,38 @@ class Bench:
                 self.clear()
             self.step(forward)
         except Exception as error:
-            way.failed = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-            print(f"  {name}: {way.failed}", flush=True)
+            contender.failed = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            print(f"  {name}: {contender.failed}", flush=True)
             self.clear()
-            return way
+            return contender
         first = time.perf_counter() - began
-        self._judge(way, draws)
+        self._judge(contender, draws)
         began = time.perf_counter()
         self.step(forward)
-        way.compile_seconds = first - (time.perf_counter() - began)
+        contender.compile_seconds = first - (time.perf_counter() - began)
         for region in set(regions) - known:
             if region.planned is not None:
-                way.ops = len(region.planned.graph.ops)
-                way.floor_bytes = region.planned.graph.floor_bytes()
-                way.compile_seconds -= sum(region.planned.seconds)
+                contender.ops = len(region.planned.graph.ops)
+                contender.floor_bytes = region.planned.graph.floor_bytes()
+                contender.compile_seconds -= sum(region.planned.seconds)
         self.clear()
         held = (*self.module.parameters(), *self.module.buffers(), *self.batch)
         peak = peak_of(lambda: self.step(forward), "cpu").peak_bytes
-        way.peak_bytes = peak + sum(t.nbytes for t in held)
+        contender.peak_bytes = peak + sum(t.nbytes for t in held)
         self.clear()
-        self.steps.append((way, forward))
-        print(
-            f"  {name}: peak {way.peak_bytes:,}, compiled in {way.compile_seconds:.1f} s",
-            flush=True,
-        )
-        return way
+        self.steps.append((contender, forward))
+        seconds = f"compiled in {contender.compile_seconds:.1f} s"
+        print(f"  {name}: peak {contender.peak_bytes:,}, {seconds}", flush=True)
+        return contender
 
-    def _judge(self, way: Way, draws: str) -> None:
+    def _judge(self, contender: Contender, draws: str) -> None:
         found = {n: p.grad.clone() for n, p in self.module.named_parameters() if p.grad is not None}
         self.clear()
         expected = self.expected.setdefault(draws, found)
         pairs = [(found[name], theirs) for name, theirs in expected.items()]
-        way.bitwise = all(torch.equal(a, b) for a, b in pairs)
+        contender.bitwise = all(torch.equal(a, b) for a, b in pairs)
         largest = max(float(b.abs().max()) for _, b in pairs)
-        way.error = max(float((a - b).abs().max()) for a, b in pairs) / largest
+        contender.error = max(float((a - b).abs().max()) for a, b in pairs) / largest
 
     def compiling(self, rounds: int = 2) -> None:
         """Compile in turns with ``aot_eager`` and with ours, and note the least CPU seconds."""
@@ -204,10 +205,10 @@ class Bench:
             forward = torch.compile(_anew(self.workload), fullgraph=True, **how)
             both = [self._cpu_seconds(forward) for _ in range(2)]
             spent[name].append((both[0], both[1]))
-        for way, _ in self.steps:
-            if way.name in spent:
-                first, warm = (min(each) for each in zip(*spent[way.name], strict=True))
-                way.compile_cpu = first - warm
+        for contender, _ in self.steps:
+            if contender.name in spent:
+                first, warm = (min(each) for each in zip(*spent[contender.name], strict=True))
+                contender.compile_cpu = first - warm
 
     def _cpu_seconds(self, forward: Callable[..., Tensor]) -> float:
         began = time.process_time()
@@ -220,16 +221,16 @@ class Bench:
         """All ways in turns."""
         order = itertools.cycle((self.steps, self.steps[::-1]))
         for _ in range(repeats):
-            for way, forward in next(order):
+            for contender, forward in next(order):
                 wall, cpu = time.perf_counter(), time.process_time()
                 self.step(forward)
-                way.wall.append(time.perf_counter() - wall)
-                way.cpu.append(time.process_time() - cpu)
+                contender.wall.append(time.perf_counter() - wall)
+                contender.cpu.append(time.process_time() - cpu)
                 self.clear()
 
     def pair(self, base: str, others: Sequence[str], repeats: int = 15) -> None:
         """Each of ``others`` next to ``base``, which goes first in every other round."""
-        steps = {way.name: (way, forward) for way, forward in self.steps}
+        steps = {contender.name: (contender, forward) for contender, forward in self.steps}
         for repeat, other in itertools.product(range(repeats), others):
             taken: dict[str, tuple[float, float]] = {}
             for name in (base, other) if repeat % 2 else (other, base):
@@ -237,9 +238,9 @@ class Bench:
                 self.step(steps[name][1])
                 taken[name] = (time.perf_counter() - wall, time.process_time() - cpu)
                 self.clear()
-            way = steps[other][0]
-            way.beside.append(taken[other][0] / taken[base][0])
-            way.beside_cpu.append(taken[other][1] / taken[base][1])
+            contender = steps[other][0]
+            contender.beside.append(taken[other][0] / taken[base][0])
+            contender.beside_cpu.append(taken[other][1] / taken[base][1])
 
 
 def _anew(workload: Workload) -> Callable[..., Tensor]:
@@ -259,15 +260,15 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
     plain = bench.add("uncompiled")
     theirs = {"eager": "aot_eager", "inductor": "inductor"}
     for lower in lowerings:
-        told = {"lower": lower, "time_limit": time_limit, "progress": False}
+        given = {"lower": lower, "time_limit": time_limit, "progress": False}
         bench.add(theirs[lower], backend=theirs[lower])
         if lower == "eager":
-            bench.add("ours, eager", backend="rematbench", options=told)
+            bench.add("ours, eager", backend="rematbench", options=given)
             bench.add(AGAIN, backend="aot_eager")
             bench.compiling()
         for share in SHARES:
             budget = int(share * plain.peak_bytes)
-            asked = {**told, "budget": budget}
+            asked = {**given, "budget": budget}
             bench.add(f"ours, {lower}, {share}", budget, backend="rematbench", options=asked)
         own = lower == "inductor"
         with torch._inductor.config.patch(fallback_random=not own):
@@ -285,27 +286,27 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
 
 def judged(bench: Bench, lower: str) -> Iterator[Figure]:
     """One network's figures in one lowering."""
-    ways = {way.name: way for way, _ in bench.steps}
+    contenders = {contender.name: contender for contender, _ in bench.steps}
     name, backend = bench.name, {"eager": "aot_eager"}.get(lower, lower)
-    base, ours = ways.get(backend), ways.get(f"ours, {lower}")
+    base, ours = contenders.get(backend), contenders.get(f"ours, {lower}")
     if base is not None and ours is not None:
         what = f"{name}, {lower}, checkpoint-all"
         yield Figure(f"{what}: time / {backend}", statistics.median(ours.beside), 1.05, "x")
         yield Figure(
             f"{what}: CPU seconds / {backend}", statistics.median(ours.beside_cpu), 1.05, "x"
         )
-        noise = statistics.median(ways[AGAIN].beside)
+        noise = statistics.median(contenders[AGAIN].beside)
         yield Figure(f"{name}: {backend}'s time / its own", noise, None, "x")
         assert ours.compile_cpu is not None
         assert base.compile_cpu is not None
         more = 1000 * (ours.compile_cpu - base.compile_cpu) / ours.ops
         yield Figure(f"{what}: compiling, CPU seconds more per 1,000 ops", more, 2.0, "s")
-        floor = ours.floor_bytes / ways["uncompiled"].peak_bytes
+        floor = ours.floor_bytes / contenders["uncompiled"].peak_bytes
         yield Figure(f"{name}: floor / peak", floor, 0.4, "x")
     allowed = TOLERANCE if base is None else max(TOLERANCE, 2 * base.error)
     for share in SHARES:
         what = f"{name}, {lower}, {share} of the peak"
-        found = ways.get(f"ours, {lower}, {share}")
+        found = contenders.get(f"ours, {lower}, {share}")
         yield Figure(f"{what}: no plan", found is None, 0, "")
         if found is None or found.budget_bytes is None:
             continue
@@ -314,11 +315,13 @@ def judged(bench: Bench, lower: str) -> Iterator[Figure]:
             yield Figure(f"{what}: gradients off by a bit", not found.bitwise, 0, "")
         else:
             yield Figure(f"{what}: error of the gradients", found.error, allowed, "")
-        rivals = [ways.get(f"{backend}, ratio {ratio}") for ratio in RATIOS[lower]]
+        rivals = [contenders.get(f"{backend}, ratio {ratio}") for ratio in RATIOS[lower]]
         yield from beside(what, found, [rival for rival in rivals if rival], allowed)
 
 
-def beside(what: str, ours: Way, rivals: Sequence[Way], allowed: float) -> Iterator[Figure]:
+def beside(
+    what: str, ours: Contender, rivals: Sequence[Contender], allowed: float
+) -> Iterator[Figure]:
     """Our time over that of each rival that keeps the budget, if its gradients are right."""
     within = [rival for rival in rivals if rival.peak_bytes <= (ours.budget_bytes or 0)]
     fit = [rival for rival in within if rival.error <= allowed]
@@ -334,11 +337,15 @@ def beside(what: str, ours: Way, rivals: Sequence[Way], allowed: float) -> Itera
     yield Figure(f"{what}: PyTorch's ratios that fit", len(fit), None, f"of {len(rivals)}")
 
 
-def broken(rows: Sequence[Way], lower: str) -> Iterator[Figure]:
+def broken(rows: Sequence[Contender], lower: str) -> Iterator[Figure]:
     """How often a budget was not kept, all networks together: Inductor may once in eight."""
-    asked = [way for way in rows if way.name.startswith(f"ours, {lower}") and way.budget_bytes]
+    asked = [
+        contender
+        for contender in rows
+        if contender.name.startswith(f"ours, {lower}") and contender.budget_bytes
+    ]
     if asked:
-        count = sum(way.peak_bytes > (way.budget_bytes or 0) for way in asked)
+        count = sum(contender.peak_bytes > (contender.budget_bytes or 0) for contender in asked)
         allowed = len(asked) // 8 if lower == "inductor" else 0
         yield Figure(f"{lower}: budgets broken, of {len(asked)}", count, allowed, "")
 
@@ -357,18 +364,18 @@ def main() -> None:
     if given.threads:
         torch.set_num_threads(given.threads)
     figures: list[Figure] = []
-    rows: list[Way] = []
+    rows: list[Contender] = []
     with torch._inductor.config.patch(fallback_random=True):  # the same random draws
         for name in given.networks:
             bench = measured(name, given.lower, given.time_limit, given.repeats)
-            rows += [way for way, _ in bench.steps]
+            rows += [contender for contender, _ in bench.steps]
             for lower in given.lower:
                 figures += judged(bench, lower)
             facts = {"note": given.note, "utc": now(), "threads": torch.get_num_threads()}
-            told = facts | {"rows": [asdict(way) for way in rows]}
-            write_json(Path("runs/benchmarks/compile.rows.json"), told)
+            record = facts | {"rows": [asdict(contender) for contender in rows]}
+            write_json(Path("runs/benchmarks/compile.rows.json"), record)
             overall = [figure for lower in given.lower for figure in broken(rows, lower)]
-            left = sorted(set(NETWORKS) - {way.network for way in rows})
+            left = sorted(set(NETWORKS) - {contender.network for contender in rows})
             part = RECORDS / "compile-part.json"
             if left:  # so far
                 publish(part.stem, [*figures, *overall], networks_left=left)

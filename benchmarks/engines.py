@@ -23,9 +23,9 @@ from benchmarks.graphs import in_flops, layers
 from benchmarks.monet import CASES, costed
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.intervals.planner import IntervalSearch
+from rematbench.engines.joint.implementations import VARIANTS, AllowedImplementations
 from rematbench.engines.joint.large import LargeRun
 from rematbench.engines.joint.run import PlanningRun
-from rematbench.engines.joint.ways import VARIANTS, Ways
 from rematbench.engines.stages.local_search import search
 from rematbench.engines.stages.space import Space
 from rematbench.graphs.builders.layered import random_layered
@@ -97,8 +97,8 @@ def joint_with(kind: type[PlanningRun]) -> Search:
     """MONeT's problem by one kind of run."""
 
     def run(problem: Problem, budget: int) -> float:
-        ways = Ways.of(problem.graph, VARIANTS["full"], budget)
-        found = kind(problem, ways, True, 0.0, planning_seconds())
+        implementations = AllowedImplementations.of(problem.graph, VARIANTS["full"], budget)
+        found = kind(problem, implementations, True, 0.0, planning_seconds())
         found.run()
         return found.progress.cost
 

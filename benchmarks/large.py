@@ -231,11 +231,11 @@ def _apart(
 
 
 def _alone(
-    name: str, title: str, make_graph: Callable[[], Graph], limit: float, told: Connection
+    name: str, title: str, make_graph: Callable[[], Graph], limit: float, pipe: Connection
 ) -> None:
     """Plan, and tell why there is no plan, how long it took, and what the plan is worth."""
     graph, strategy, reasons = make_graph(), warm(name), dict[str, str]()
-    told.send(None)
+    pipe.send(None)
     began = perf_counter()
     found: Solution | str
     try:
@@ -245,4 +245,4 @@ def _alone(
         found = "it did not end by itself in time, and was stopped as a job stops it"
     seconds = perf_counter() - began
     figures = judged(title, graph, found, reasons)
-    told.send((reasons.get(title, ""), seconds, figures))
+    pipe.send((reasons.get(title, ""), seconds, figures))

@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, publish
 from rematbench import costmodel
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible
-from rematbench.engines.joint.ways import VARIANTS
+from rematbench.engines.joint.implementations import VARIANTS
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import Plan, program_order

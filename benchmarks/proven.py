@@ -83,9 +83,9 @@ def judged(
         median(a[place] / b[place] for a, b in zip(ours, theirs, strict=True)) for place in range(2)
     )
     print(f"{title}: {wall:.2f} of {spent:.2f} s, CPU {cpu:.2f}", flush=True)
-    told = f"{title}: seconds over those of {commit} ({spent:.2f} s)"
+    text = f"{title}: seconds over those of {commit} ({spent:.2f} s)"
     return [
-        Figure(told, wall, MOST, "x"),
+        Figure(text, wall, MOST, "x"),
         Figure(f"{title}: CPU seconds over those of {commit}", cpu, None, "x"),
     ]
 

@@ -76,9 +76,9 @@ def chained(graph: Graph) -> Graph:
             known[reads] = op.writes[0]
             for count in range(len(reads) - 1, 1, -1):
                 if before := known.get(reads[:count]):
-                    (way,) = op.implementations
-                    way = replace(way, reads=(before, *reads[count:]))
-                    made = replace(op, implementations=(way,))
+                    (implementation,) = op.implementations
+                    implementation = replace(implementation, reads=(before, *reads[count:]))
+                    made = replace(op, implementations=(implementation,))
                     break
         ops.append(made)
     return replace(graph, ops=tuple(ops))

@@ -122,11 +122,11 @@ def measure_model(name: str, budgets: Iterable[float], limit: float) -> list[Ent
     for fraction in budgets:
         for strategy, planner in (THEIRS | OURS).items():
             found.append(entry(strategy, planner, graph, captured, fraction, limit))
-            print(_told(found[-1]), flush=True)
+            print(_label(found[-1]), flush=True)
     return found
 
 
-def _told(e: Entry) -> str:
+def _label(e: Entry) -> str:
     result = f"{e.overhead:+.2%}" if e.overhead is not None else f"{e.status} ({e.smallest})"
     return (
         f"{e.model:15} {e.fraction:.2f} ({e.over_floor:.1f} x floor) {e.strategy:18} {result:>10}"
@@ -208,8 +208,8 @@ def main() -> None:
         rows = [asdict(each) for each in entries]
         facts = {"time_limit": given.time_limit, "costmodel": "flops", "summary": found}
         publish("torch_planners", figures, **facts, entries=rows)  # so far
-        told = ", ".join(f"{key} {count}" for key, count in found.items())
-        words = f"{table(entries)}\n\n{told}; {given.time_limit:g} s per planner\n"
+        text = ", ".join(f"{key} {count}" for key, count in found.items())
+        words = f"{table(entries)}\n\n{text}; {given.time_limit:g} s per planner\n"
         (RECORDS / "torch_planners.md").write_text(words)
     print(words)
 

@@ -48,8 +48,8 @@ def _linked(tree: Path, folder: Path) -> Path:
     """A tree as the one package that it is once installed."""
     package = folder / "rematbench"
     package.mkdir(parents=True)
-    told = tomllib.loads((tree / "pyproject.toml").read_text())
-    rooms = told["tool"]["setuptools"]["package-dir"]
+    text = tomllib.loads((tree / "pyproject.toml").read_text())
+    rooms = text["tool"]["setuptools"]["package-dir"]
     own = {path.name: path for path in (tree / "rematbench").iterdir()}
     named = {name.partition(".")[2]: tree / path for name, path in rooms.items()}
     for name, path in (own | {n: p for n, p in named.items() if n and "." not in n}).items():

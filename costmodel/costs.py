@@ -15,9 +15,9 @@ def with_costs(graph: Graph, costs: Costs, unit: str) -> Graph:
     """``graph`` with other costs and workspaces, for every implementation of every op."""
     ops = []
     for op in graph.ops:
-        ways = []
-        for way in op.implementations:
-            cost, workspace = costs[op.name, way.name]
-            ways.append(replace(way, cost=cost, workspace_bytes=workspace))
-        ops.append(replace(op, implementations=tuple(ways)))
+        implementations = []
+        for implementation in op.implementations:
+            cost, workspace = costs[op.name, implementation.name]
+            implementations.append(replace(implementation, cost=cost, workspace_bytes=workspace))
+        ops.append(replace(op, implementations=tuple(implementations)))
     return replace(graph, ops=tuple(ops), cost_unit=unit)

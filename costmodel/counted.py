@@ -20,8 +20,11 @@ def roofline_of_flops(graph: Graph, preset: str) -> Graph:
     size = {value.name: value.bytes for value in graph.values}
     costs = {}
     for op in graph.ops:
-        for way in op.implementations:
-            moved = sum(size[name] for name in {*way.reads, *op.writes}) + 2 * way.workspace_bytes
-            seconds = max(way.cost / machine.flops, moved / machine.bandwidth)
-            costs[op.name, way.name] = (seconds, way.workspace_bytes)
+        for implementation in op.implementations:
+            moved = (
+                sum(size[name] for name in {*implementation.reads, *op.writes})
+                + 2 * implementation.workspace_bytes
+            )
+            seconds = max(implementation.cost / machine.flops, moved / machine.bandwidth)
+            costs[op.name, implementation.name] = (seconds, implementation.workspace_bytes)
     return with_costs(graph, costs, "second")

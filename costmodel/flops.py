@@ -52,7 +52,7 @@ def _meta(spec: TensorSpec) -> torch.Tensor:
 
 
 def arithmetic(captured: Captured, op: str, implementation: str) -> float | None:
-    """Floating-point operations of one way to run ``op``; None: it is bound by memory.
+    """Floating-point operations of one implementation of ``op``; None: it is bound by memory.
 
     Alternatives bring their algorithm's own count; what only decodes before it runs the default
     implementation counts as that.
@@ -65,9 +65,9 @@ def arithmetic(captured: Captured, op: str, implementation: str) -> float | None
     return call_flops(captured, captured.code[op][implementation][0])
 
 
-def estimated_workspace(op: Op, way: Implementation) -> int:
+def estimated_workspace(op: Op, implementation: Implementation) -> int:
     """Bytes by the algorithm of an alternative; defaults are not modelled: 0."""
-    return 0 if way is op.implementations[0] else way.workspace_bytes
+    return 0 if implementation is op.implementations[0] else implementation.workspace_bytes
 
 
 def flops(captured: Captured) -> Graph:
@@ -78,11 +78,11 @@ def flops(captured: Captured) -> Graph:
     """
     costs = {}
     for op in captured.graph.ops:
-        for way in op.implementations:
-            moved = float(bytes_moved(captured, captured.code[op.name][way.name][0]))
-            found = arithmetic(captured, op.name, way.name)
-            traits = captured.traits.get((op.name, way.name))
+        for implementation in op.implementations:
+            moved = float(bytes_moved(captured, captured.code[op.name][implementation.name][0]))
+            found = arithmetic(captured, op.name, implementation.name)
+            traits = captured.traits.get((op.name, implementation.name))
             decoding = moved if traits is not None and traits.runs_default else 0.0
             cost = moved if found is None else found + decoding
-            costs[op.name, way.name] = (cost, estimated_workspace(op, way))
+            costs[op.name, implementation.name] = (cost, estimated_workspace(op, implementation))
     return with_costs(captured.graph, costs, "flop")

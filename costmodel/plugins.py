@@ -85,5 +85,8 @@ def _without_costs(graph: Graph) -> Graph:
 
 
 def _bare(op: Op) -> Op:
-    ways = tuple(replace(way, cost=0.0, workspace_bytes=0) for way in op.implementations)
-    return replace(op, implementations=ways)
+    implementations = tuple(
+        replace(implementation, cost=0.0, workspace_bytes=0)
+        for implementation in op.implementations
+    )
+    return replace(op, implementations=implementations)

@@ -51,7 +51,7 @@ from rematbench.tracing.captured import (
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)
-_told = logging.getLogger(FOR_THE_USER)
+_log_user = logging.getLogger(FOR_THE_USER)
 # Namespaces of ops that come with PyTorch.
 _OF_TORCH = frozenset(("aten", "prims"))
 # What the key of a profile begins with that is not kept on disk.
@@ -103,7 +103,7 @@ def _read(path: Path) -> dict[str, list[float]]:
                 raise ConfigError(f"{path}: holds a profile that is none")
     except (ConfigError, TypeError, ValueError, AttributeError) as error:
         why = error if isinstance(error, ConfigError) else f"{path}: damaged ({error})"
-        _told.warning("%s: dropped from the cache, its ops are measured again", why)
+        _log_user.warning("%s: dropped from the cache, its ops are measured again", why)
         with suppress(OSError):
             path.unlink()
         return {}
@@ -115,7 +115,7 @@ def _write(path: Path, known: dict[str, list[float]]) -> None:
     try:
         write_json(path, {key: found for key, found in known.items() if key[:1] != _FLEETING})
     except UnwritableError as error:
-        _told.warning("op profiles are not kept: %s", error)
+        _log_user.warning("op profiles are not kept: %s", error)
 
 
 def _measured(
@@ -126,25 +126,25 @@ def _measured(
     lost: set[tuple[str, str]] = set()
     failed: set[str] = set()
     for op, needed in zip(captured.graph.ops, captured.graph.needed_ops(), strict=True):
-        for way in op.implementations:
-            root = captured.code[op.name][way.name][0]
+        for implementation in op.implementations:
+            root = captured.code[op.name][implementation.name][0]
             key = call_key(captured, root)
             if key not in known and key not in failed:
                 try:
                     known[key] = list(_profile(captured, root, device))
                 except Exception as error:
-                    if needed and way is op.implementations[0]:
+                    if needed and implementation is op.implementations[0]:
                         raise
                     failed.add(key)
                     why = " ".join(str(error).split())[:200]
-                    _log.warning("%s of %s is left out: %s", way.name, op.name, why)
+                    _log.warning("%s of %s is left out: %s", implementation.name, op.name, why)
                 if key in failed:  # now that the error, and what it holds, is gone
                     release(device)
             if key in failed:
-                lost.add((op.name, way.name))
+                lost.add((op.name, implementation.name))
             else:
                 seconds, workspace = known[key]
-                costs[op.name, way.name] = (seconds, int(workspace))
+                costs[op.name, implementation.name] = (seconds, int(workspace))
     return costs, lost
 
 
@@ -155,9 +155,10 @@ def _without(graph: Graph, lost: set[tuple[str, str]]) -> Graph:
     for op in graph.ops:
         readable = made.union(op.writes)
         left = [
-            way
-            for way in op.implementations
-            if (op.name, way.name) not in lost and readable.issuperset(way.reads)
+            implementation
+            for implementation in op.implementations
+            if (op.name, implementation.name) not in lost
+            and readable.issuperset(implementation.reads)
         ]
         if left:
             ops.append(replace(op, implementations=tuple(left)))

@@ -20,13 +20,16 @@ def roofline(captured: Captured, preset: str) -> Graph:
     machine = machine_called(preset)
     costs = {}
     for op in captured.graph.ops:
-        for way in op.implementations:
-            workspace = estimated_workspace(op, way)
-            computing = (arithmetic(captured, op.name, way.name) or 0.0) / machine.flops
-            traits = captured.traits.get((op.name, way.name))
+        for implementation in op.implementations:
+            workspace = estimated_workspace(op, implementation)
+            computing = (arithmetic(captured, op.name, implementation.name) or 0.0) / machine.flops
+            traits = captured.traits.get((op.name, implementation.name))
             passes = 1 if traits is None else traits.passes
             # A workspace is written and read once per pass.
-            moved = bytes_moved(captured, captured.code[op.name][way.name][0])
+            moved = bytes_moved(captured, captured.code[op.name][implementation.name][0])
             moved += 2 * workspace * passes
-            costs[op.name, way.name] = (max(computing, moved / machine.bandwidth), workspace)
+            costs[op.name, implementation.name] = (
+                max(computing, moved / machine.bandwidth),
+                workspace,
+            )
     return with_costs(captured.graph, costs, "second")

@@ -9,8 +9,8 @@ from rematbench.graphs.ir import Graph
 def unit(graph: Graph) -> Graph:
     """``graph`` with cost 1 for every op, however implemented; workspaces stay as they are."""
     costs = {
-        (op.name, way.name): (1.0, way.workspace_bytes)
+        (op.name, implementation.name): (1.0, implementation.workspace_bytes)
         for op in graph.ops
-        for way in op.implementations
+        for implementation in op.implementations
     }
     return with_costs(graph, costs, "unit")

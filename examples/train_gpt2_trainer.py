@@ -43,7 +43,7 @@ class MeasuredTrainer(Trainer):  # type: ignore[misc]
 def trained(model: nn.Module, data: list[dict[str, Tensor]], steps: int, batch_size: int) -> Run:
     """Train by the Trainer; the texts in their order."""
     with tempfile.TemporaryDirectory() as folder:
-        told = TrainingArguments(
+        arguments = TrainingArguments(
             output_dir=folder,
             max_steps=steps,
             per_device_train_batch_size=batch_size,
@@ -55,7 +55,7 @@ def trained(model: nn.Module, data: list[dict[str, Tensor]], steps: int, batch_s
             use_cpu=True,
             seed=1,
         )
-        trainer = MeasuredTrainer(model=model, args=told, train_dataset=data)
+        trainer = MeasuredTrainer(model=model, args=arguments, train_dataset=data)
         seconds = trainer.train().metrics["train_runtime"]
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     return Run(losses, trainer.peak_bytes, seconds / steps)

@@ -153,7 +153,7 @@ def _merge(blocks, left, right):
 
 
 @kernel
-def _with_room(blocks, rows, block):
+def _enlarged(blocks, rows, block):
     """The table with so many rows to spare: without merged rows, and larger, where it is full.
 
     Where rows move, ``block`` (row numbers, or -1) follows.
@@ -191,7 +191,7 @@ def _replay_plan(codes, tables):
     most = max(1, np.diff(write_at).max()) if write_at.size > 1 else 1
     block = np.full(count + most, -1, dtype=np.int64)  # of values, then of old copies
     for v in np.flatnonzero(tables.resident):
-        blocks = _with_room(blocks, 2, block)
+        blocks = _enlarged(blocks, 2, block)
         block[v] = _allocate(blocks, totals, value_bytes[v])
     for code in codes:
         if code < 0:
@@ -200,7 +200,7 @@ def _replay_plan(codes, tables):
             continue
         first, end = write_at[op_of[code]], write_at[op_of[code] + 1]
         for k in range(first, end):
-            blocks = _with_room(blocks, 4, block)
+            blocks = _enlarged(blocks, 4, block)
             v, taken = writes[k], -1
             if over_at[code + 1] > over_at[code]:
                 taken = over[over_at[code] + k - first]

@@ -81,13 +81,13 @@ def plain_number(given: Any) -> Any:
     return float(given) if isinstance(given, Real) and not isinstance(given, Integral) else given
 
 
-def _told(given: Any) -> str:
+def _label(given: Any) -> str:
     return given if isinstance(given, str) else shown(given)
 
 
 def _allowed(given: Any, size: Number) -> Number:
     if size > MOST_BYTES:
-        raise BudgetError(f"budget={_told(given)}: too large; {BYTES_TOLD}")
+        raise BudgetError(f"budget={_label(given)}: too large; {BYTES_TOLD}")
     return size
 
 
@@ -106,6 +106,6 @@ def parse_bytes(key: str, given: Any) -> int:
         found = None
     if found is None:
         raise ConfigError(
-            f"{key}={_told(given)}: give bytes such as 17179869184 or 16GiB; {BYTES_TOLD}"
+            f"{key}={_label(given)}: give bytes such as 17179869184 or 16GiB; {BYTES_TOLD}"
         )
     return found

@@ -37,28 +37,35 @@ def once_floor(graph: Graph) -> tuple[int, str]:
     ends = np.where(stays, last, -1)
     highest = floor
     for op in np.flatnonzero(once).tolist():
-        own = min(_own(graph, op, way, movable, ends) for way in _ways(graph, op))
+        own = min(
+            _own(graph, op, implementation, movable, ends)
+            for implementation in _implementations(graph, op)
+        )
         total = graph.resident_bytes + int(staying[op]) + own
         if total > highest[0]:
-            highest = total, f"op {graph.ops[op].told}, with the gradients that are there by then"
+            highest = total, f"op {graph.ops[op].label}, with the gradients that are there by then"
     return highest
 
 
-def _ways(graph: Graph, op: int) -> range:
+def _implementations(graph: Graph, op: int) -> range:
     first = graph.tables.op_first
     return range(int(first[op]), int(first[op + 1]))
 
 
-def _own(graph: Graph, op: int, way: int, movable: IntArray, ends: IntArray) -> int:
+def _own(graph: Graph, op: int, implementation: int, movable: IntArray, ends: IntArray) -> int:
     """Bytes that an op needs beside what stays over it."""
     tables = graph.tables
-    reads = tables.reads[way]
+    reads = tables.reads[implementation]
     written = [
         int(movable[w])
-        for w, taken_over in zip(tables.writes[op], tables.overwritten_by[way], strict=True)
+        for w, taken_over in zip(
+            tables.writes[op], tables.overwritten_by[implementation], strict=True
+        )
         if taken_over < 0
     ]
-    return int(movable[reads[ends[reads] <= op]].sum() + tables.workspace[way]) + sum(written)
+    return int(movable[reads[ends[reads] <= op]].sum() + tables.workspace[implementation]) + sum(
+        written
+    )
 
 
 def _last_reads(graph: Graph, needed: NDArray[np.bool_]) -> IntArray:
@@ -66,7 +73,10 @@ def _last_reads(graph: Graph, needed: NDArray[np.bool_]) -> IntArray:
     tables = graph.tables
     last = np.full(len(graph.values), -1, dtype=np.int64)
     for op in np.flatnonzero(needed).tolist():
-        ways = [set(tables.reads[way].tolist()) for way in _ways(graph, op)]
-        last[sorted(set.intersection(*ways))] = op
+        implementations = [
+            set(tables.reads[implementation].tolist())
+            for implementation in _implementations(graph, op)
+        ]
+        last[sorted(set.intersection(*implementations))] = op
     last[tables.outputs] = len(graph.ops)
     return last

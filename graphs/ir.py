@@ -92,11 +92,11 @@ class Graph:
     def draws(self) -> IntArray:
         """Per implementation: the random op whose numbers it draws, or draws again; or -1."""
         found = [
-            self.op_index[op.name if way.replays is None else way.replays]
-            if op.random or way.replays is not None
+            self.op_index[op.name if implementation.replays is None else implementation.replays]
+            if op.random or implementation.replays is not None
             else -1
             for op in self.ops
-            for way in op.implementations
+            for implementation in op.implementations
         ]
         return np.array(found, dtype=np.int64)
 
@@ -153,7 +153,10 @@ class Graph:
 
         def always_read(op: int) -> list[int]:
             first, last, own = tables.op_first[op], tables.op_first[op + 1], {*tables.writes[op]}
-            rows = [{*tables.reads[way].tolist()} for way in range(int(first), int(last))]
+            rows = [
+                {*tables.reads[implementation].tolist()}
+                for implementation in range(int(first), int(last))
+            ]
             return sorted(set.intersection(*(row for row in rows if not row & own)))
 
         return self._closure(Rows.of([always_read(op) for op in range(len(self.ops))]))
@@ -193,7 +196,7 @@ class Graph:
                 for i in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
             )
             if max(leanest, written) > largest:
-                largest, what = max(leanest, written), f"op {self.ops[op].told}"
+                largest, what = max(leanest, written), f"op {self.ops[op].label}"
         return self.resident_bytes + largest, what
 
     def floor_bytes(self) -> int:
@@ -237,7 +240,7 @@ def _check_ops(graph: Graph) -> None:
     seen: set[str] = set()
     resident = {value.name for value in graph.values if value.resident}
     for op in graph.ops:
-        where = f"graph {graph.name!r}: op {op.told}"
+        where = f"graph {graph.name!r}: op {op.label}"
         if op.name in seen:
             raise GraphError(f"{where} appears twice; rename one")
         seen.add(op.name)

@@ -102,19 +102,19 @@ class Refusal:
     reason: str
 
 
-Way = tuple[str, str]
+ImplementationName = tuple[str, str]
 """The names of an op and of one of its implementations."""
 
 
-def ways_of(graph: Graph, plan: Plan) -> tuple[Way, ...]:
+def implementations_of(graph: Graph, plan: Plan) -> tuple[ImplementationName, ...]:
     """Each distinct implementation that a plan runs and that is not its op's default, in order."""
     codes = plan.codes(graph)
     tables = graph.tables
-    found: list[Way] = []
+    found: list[ImplementationName] = []
     for code in np.unique(codes[codes >= 0]).tolist():
         number = int(tables.op_of[code])
-        way = code - int(tables.op_first[number])
-        if way:
+        implementation = code - int(tables.op_first[number])
+        if implementation:
             op = graph.ops[number]
-            found.append((op.name, op.implementations[way].name))
+            found.append((op.name, op.implementations[implementation].name))
     return tuple(found)

@@ -98,7 +98,7 @@ class Op:
         return self.target.split(".")[1] if "." in self.target else self.target
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Its name as messages say it, with the module that it came from: ``'mm_3' (layers.1)``."""
         return f"{self.name!r} ({self.scope})" if self.scope else repr(self.name)
 

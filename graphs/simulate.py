@@ -62,7 +62,7 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
             raise InvalidPlan(
                 len(codes),
                 f"output {name!r} is not live at the end; compute op "
-                f"{graph.ops[tables.writer[output]].told} and do not free it",
+                f"{graph.ops[tables.writer[output]].label} and do not free it",
             )
     if graph.random_state_bytes and graph.random_ops:
         states, aside = random_states(graph, codes)
@@ -109,7 +109,7 @@ def check_draws(graph: Graph, plan: Plan) -> None:
             if op < last:
                 raise InvalidPlan(
                     position,
-                    f"the random op {graph.ops[op].told} is first computed out of program order; "
+                    f"the random op {graph.ops[op].label} is first computed out of program order; "
                     "it would draw other numbers than eager training",
                 )
             last = op
@@ -125,8 +125,8 @@ def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: in
     if fault == _FREE_RESIDENT:
         return f"free of {name!r}, which is resident and stays; drop this statement"
     tables = graph.tables
-    reader = graph.ops[tables.op_of[codes[position]]].told
-    writer = graph.ops[tables.writer[value]].told
+    reader = graph.ops[tables.op_of[codes[position]]].label
+    writer = graph.ops[tables.writer[value]].label
     return f"op {reader} reads {name!r}, which is not live; compute op {writer} first"
 
 

@@ -69,7 +69,7 @@ def chain(graph: Graph) -> IntArray:
         many = "is read by several ops" if net.out_degree(op) > 1 else "reads several ops"
         if net.out_degree(op) > 1 or net.in_degree(op) > 1:
             raise NotApplicable(
-                f"needs a linear forward graph, but op {graph.ops[op].told} {many}; "
+                f"needs a linear forward graph, but op {graph.ops[op].label} {many}; "
                 "use the articulation-point (ap_) or linearized_ variant"
             )
     if net and not nx.is_weakly_connected(net):

@@ -78,20 +78,20 @@ def _comparable(rows: Sequence[Row]) -> list[Row]:
     """Rows for the leaderboard; where nothing costs anything, no overhead is more than another."""
     found = [r for r in rows if r["status"] != "ok" or None not in (r["cost"], r["overhead"])]
     if left := len(rows) - len(found):
-        told = f"{left} ok rows have no cost or no overhead, and are not on the leaderboard"
-        print(f"rematbench-report: {told}", file=sys.stderr)
+        text = f"{left} ok rows have no cost or no overhead, and are not on the leaderboard"
+        print(f"rematbench-report: {text}", file=sys.stderr)
     return found
 
 
 def _told_costs(rows: Sequence[Row]) -> str:
     """Where costs come from, in words."""
     kinds = {"roofline": "modelled by a roofline", "profiled": "profiled, op by op"}
-    told = set()
+    text = set()
     for name, preset in {(row["costmodel"], row["extra"].get("preset")) for row in rows}:
         if name:
             machine = f" ({preset})" if preset else ""
-            told.add(kinds.get(name, f"of the cost model {name}") + machine)
-    return " or ".join(sorted(told))
+            text.add(kinds.get(name, f"of the cost model {name}") + machine)
+    return " or ".join(sorted(text))
 
 
 def main() -> None:
@@ -132,8 +132,8 @@ def main() -> None:
     except OSError as error:
         place = error.filename or given.out
         why = error.strerror or one_line(error)
-        told = f"{place}: cannot be written ({why}); give another folder by --out"
-        print(f"rematbench-report: {told}", file=sys.stderr)
+        text = f"{place}: cannot be written ({why}); give another folder by --out"
+        print(f"rematbench-report: {text}", file=sys.stderr)
         sys.exit(2)
     print(*written, sep="\n")
     if "overhead" in given.figure:

@@ -16,7 +16,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, marker, order, shown
 from rematbench.report.tables import latest
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 
 _GB = 1e9
 _ILP = "checkmate_ilp"
@@ -74,13 +74,13 @@ def tradeoff_table(rows: Sequence[Row]) -> pd.DataFrame:
     found = [
         {
             "strategy": row["strategy"],
-            "budget_GB": sure(row["budget_bytes"]) / _GB,
+            "budget_GB": known(row["budget_bytes"]) / _GB,
             "status": row["status"],
-            "slowdown": sure(row["overhead"]) + 1 if row["status"] == "ok" else None,
-            "peak_GB": sure(row["peak_bytes"]) / _GB if row["status"] == "ok" else None,
+            "slowdown": known(row["overhead"]) + 1 if row["status"] == "ok" else None,
+            "peak_GB": known(row["peak_bytes"]) / _GB if row["status"] == "ok" else None,
             "gap": row["gap"],
             "bound_of": row["bound_of"],
-            "checkpoint_all_GB": sure(row["checkpoint_all_peak_bytes"]) / _GB,
+            "checkpoint_all_GB": known(row["checkpoint_all_peak_bytes"]) / _GB,
         }
         for row in rows
     ]
@@ -174,11 +174,11 @@ def _clip(axes: Axes, fine: pd.DataFrame) -> None:
         return
     within = fine["slowdown"].drop(beyond.index)
     axes.set_ylim(within.min() - 0.05, within.max() * 1.15)
-    told = [
+    text = [
         f"{shown(e.strategy)} {e.slowdown:.1f} at {e.budget_GB:.2f} GB" for e in beyond.itertuples()
     ]
     axes.text(
-        *(0.98, 0.97, "beyond: " + "; ".join(told)),
+        *(0.98, 0.97, "beyond: " + "; ".join(text)),
         transform=axes.transAxes,
         ha="right",
         va="top",
@@ -234,19 +234,19 @@ def lowest(data: pd.DataFrame, of: str) -> str:
     if met.empty:
         return without
     cheaper = above_all(data[data["budget_GB"].isin(met)], of)
-    told = f"except for {'; '.join(cheaper)}" if cheaper else "yes, wherever it has a plan"
-    return told if len(met) == len(asked) else f"{told}; {without}"
+    text = f"except for {'; '.join(cheaper)}" if cheaper else "yes, wherever it has a plan"
+    return text if len(met) == len(asked) else f"{text}; {without}"
 
 
 def feasible(data: pd.DataFrame) -> str:
     """Per strategy: the share of budgets met, and the smallest of them."""
-    told = []
+    text = []
     for strategy in order(set(data["strategy"])):
         mine = data[data["strategy"] == strategy]
         fine = mine[mine["status"] == "ok"]
         least = f", down to {fine['budget_GB'].min():.2f} GB" if len(fine) else ""
-        told.append(f"{shown(strategy)} {len(fine)} of {len(mine)}{least}")
-    return "; ".join(told)
+        text.append(f"{shown(strategy)} {len(fine)} of {len(mine)}{least}")
+    return "; ".join(text)
 
 
 def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
@@ -290,8 +290,8 @@ def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
                 printed,
             ),
             *(
-                _versus(data, *versus, at, told, printed)
-                for at, told in ((16, "16 GB"), (0.7 * full, "0.7 of the memory (16 of 23 GB)"))
+                _versus(data, *versus, at, text, printed)
+                for at, text in ((16, "16 GB"), (0.7 * full, "0.7 of the memory (16 of 23 GB)"))
                 for versus in _PAPER_FIG5C.items()
             ),
         ]
@@ -303,11 +303,11 @@ _PAPER_FIG5C = {"linearized_greedy": "1.20x", "linearized_sqrt": "1.38x"}
 
 
 def _versus(
-    data: pd.DataFrame, strategy: str, paper: str, at: float, told: str, why: str
+    data: pd.DataFrame, strategy: str, paper: str, at: float, text: str, why: str
 ) -> Comparison:
     near = data[(data["budget_GB"] - at).abs() < 1e-6]
     costs = near[near["status"] == "ok"].set_index("strategy")["slowdown"]
-    claim = f"{strategy} / ILP at {told}"
+    claim = f"{strategy} / ILP at {text}"
     if strategy not in costs.index:
         return Comparison(claim, paper, f"no plan of {strategy} there", why)
     ours = [

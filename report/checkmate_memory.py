@@ -17,7 +17,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, order, shown
 from rematbench.report.tables import latest, table_picture
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 from rematbench.strategies import registry
 
 _GB = 1e9
@@ -95,13 +95,13 @@ def _timeline_picture(data: pd.DataFrame) -> Figure:
 
 
 def _timeline_notes(rows: dict[str, Row], failed: dict[str, str]) -> tuple[Comparison, ...]:
-    full = sure(rows["checkpoint_all"]["peak_bytes"]) / _GB
+    full = known(rows["checkpoint_all"]["peak_bytes"]) / _GB
     return tuple(
         Comparison(
             "memory of a 32-layer network, everything kept and rematerialized"
             f" by {shown(strategy)}",
             "30 GB, less 21 GB (section 1)" if strategy == _ILP else "not there",
-            f"{full:.1f} GB, less {full - sure(rows[strategy]['peak_bytes']) / _GB:.1f} GB "
+            f"{full:.1f} GB, less {full - known(rows[strategy]['peak_bytes']) / _GB:.1f} GB "
             f"(simulated), at {rows[strategy]['overhead']:.1%} more compute"
             if strategy in rows
             else f"no plan: {failed.get(strategy, 'no row')}",
@@ -137,7 +137,7 @@ def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
             "batch": row["batch_size"],
             "resolution": row["resolution"],
             "fixed_GB": row["extra"]["resident_bytes"] / _GB,
-            "activations_GB": (sure(row["peak_bytes"]) - row["extra"]["resident_bytes"]) / _GB,
+            "activations_GB": (known(row["peak_bytes"]) - row["extra"]["resident_bytes"]) / _GB,
         }
         for row in rows
         if row["strategy"] == "checkpoint_all" and row["status"] == "ok"
@@ -146,8 +146,8 @@ def architecture_table(rows: Sequence[Row]) -> pd.DataFrame:
         return pd.DataFrame()
     frame = pd.DataFrame(found).sort_values("batch", kind="stable")
     frame = frame.drop_duplicates("model", keep="last")
-    known = list(_ARCHITECTURES)
-    frame["place"] = [known.index(m) if m in known else len(known) for m in frame["model"]]
+    order = list(_ARCHITECTURES)
+    frame["place"] = [order.index(m) if m in order else len(order) for m in frame["model"]]
     return frame.sort_values("place", ignore_index=True).drop(columns="place")
 
 

@@ -137,7 +137,7 @@ def _ratio_notes(data: pd.DataFrame) -> list[Comparison]:
         why = "other budgets than the paper's, which are not printed"
         if each["strategy"] == "checkmate_rounding":
             why = "near the best at loose budgets only; epsilon and threshold are searched"
-        ours = [_told(each, "", "the ILP"), _told(each, "_anytime", shown(_OURS))]
+        ours = [_label(each, "", "the ILP"), _label(each, "_anytime", shown(_OURS))]
         claim = f"{each['model']}, {each['strategy']}"
         lines.append(Comparison(claim, f"{each['ratio_paper']:.2f}x", "; ".join(ours), why))
     return lines
@@ -148,7 +148,7 @@ def _without(each: dict[Hashable, Any], ending: str) -> str:
     return "no plan in time" if each["asked" + ending] else "no row"
 
 
-def _told(each: dict[Hashable, Any], ending: str, over: str) -> str:
+def _label(each: dict[Hashable, Any], ending: str, over: str) -> str:
     met, asked = each["feasible" + ending], each["budgets" + ending]
     if not asked:
         return f"{_without(each, ending)} of {over}"

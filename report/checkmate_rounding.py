@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import colour, shown
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 
 _GB = 1e9
 _SOLVED = {"checkmate_ilp": "ILP", "anytime": shown("anytime")}
@@ -65,7 +65,7 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
     data = rounding_table(rows)
     if data.empty:
         return None
-    budget = sure(rows[0]["budget_bytes"]) / _GB
+    budget = known(rows[0]["budget_bytes"]) / _GB
     sns.set_theme("paper", "whitegrid")
     models = sorted(set(data["model"]), reverse=True)
     figure = Figure(figsize=(3.4 * len(models), 3.1), layout="constrained")
@@ -102,7 +102,7 @@ def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
     """Roundings, or the ILP, without a plan within the budget: nothing of them is drawn."""
     lines = [
         Comparison(
-            f"{row['model']}: a rounding without a plan at {sure(row['budget_bytes']) / _GB:g} GB",
+            f"{row['model']}: a rounding without a plan at {known(row['budget_bytes']) / _GB:g} GB",
             "not printed",
             str(row["reason"]),
             "the relaxation was not solved: no schedule was rounded"
@@ -127,17 +127,17 @@ def _rounding_notes(data: pd.DataFrame, budget: float) -> list[Comparison]:
     lines = []
     for model, mine in data.groupby("model"):
         fits = mine[mine["memory_GB"] <= budget]
-        told = []
+        text = []
         for kind in _KINDS:
             points, all_of = fits[fits["kind"] == kind], mine[mine["kind"] == kind]
             if len(all_of):
                 best = f"cheapest {points['cost_ms'].min():.1f} ms" if len(points) else "none fits"
-                told.append(f"{kind}: {best}, {len(points)} of {len(all_of)} within the budget")
+                text.append(f"{kind}: {best}, {len(points)} of {len(all_of)} within the budget")
         lines.append(
             Comparison(
                 f"{model}: deterministic rounding is cheaper than randomized",
                 "'consistently lower cost' (appendix D)",
-                "; ".join(told),
+                "; ".join(text),
                 "our deterministic rounding tries several epsilons and thresholds",
             )
         )

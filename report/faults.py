@@ -64,7 +64,7 @@ def _of_extra(extra: Any) -> str | None:
             continue
         kind, length = declared[key]
         if not _fits(value, kind):
-            return f"extra.{key} is {_short(value)}; it must be {_told(kind)}"
+            return f"extra.{key} is {_short(value)}; it must be {_label(kind)}"
         if length is not None and value is not None and len(value) != length:
             return f"extra.{key} is {_short(value)}; it must be a list of {length}"
     return None
@@ -100,18 +100,18 @@ def _fits(value: Any, kind: Any) -> bool:
             return isinstance(value, dict) and all(_fits(v, inner[1]) for v in value.values())
 
 
-def _told(kind: Any) -> str:
+def _label(kind: Any) -> str:
     """A type, for people."""
     inner = get_args(kind)
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        return " or ".join("null" if each is NoneType else _told(each) for each in inner)
+        return " or ".join("null" if each is NoneType else _label(each) for each in inner)
     if origin is tuple:
         return f"a list of {len(inner)}"
     if origin is list:
-        return "a list" if inner[0] is Any else f"a list, each {_told(inner[0])}"
+        return "a list" if inner[0] is Any else f"a list, each {_label(inner[0])}"
     if origin is dict:
-        return "an object" if inner[1] is Any else f"an object, each {_told(inner[1])}"
+        return "an object" if inner[1] is Any else f"an object, each {_label(inner[1])}"
     return _SCALARS[kind]
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.tables import table_picture
-from rematbench.rows.row import Row, cells, details, sure
+from rematbench.rows.row import Row, cells, details, known
 
 _MB = 2**20
 
@@ -69,7 +69,7 @@ def smallest_peak(row: Row) -> int:
     Without a budget the row itself is the cheapest plan, which for Chen's is to keep everything.
     """
     peaks: list[int] = [point["peak_bytes"] for point in row["extra"].get("curve", ())]
-    return min([sure(row["peak_bytes"]), *peaks])
+    return min([known(row["peak_bytes"]), *peaks])
 
 
 def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -89,11 +89,11 @@ def memory_table(rows: Sequence[Row]) -> pd.DataFrame:
             its = fine.get(strategy)
             line[f"{column}_MB"] = smallest_peak(its) / _MB if its else None
             line[f"{column}_paper_MB"] = getattr(printed, column, None)
-        peaks = [sure(fine[each]["peak_bytes"]) for each in ("feng_huang", "checkpoint_all")]
+        peaks = [known(fine[each]["peak_bytes"]) for each in ("feng_huang", "checkpoint_all")]
         line |= {
             "cut": 1 - peaks[0] / peaks[1],
             "cut_paper": printed and printed.cut / 100,
-            "objective_MB": sure(fine["feng_huang"]["objective"]) / _MB,
+            "objective_MB": known(fine["feng_huang"]["objective"]) / _MB,
             "overhead": fine["feng_huang"]["overhead"],
             "overhead_paper": printed and printed.overhead / 100,
             **_by_the_paper(fine["feng_huang"]),
@@ -107,7 +107,7 @@ def _by_the_paper(row: Row) -> dict[str, float | None]:
     extra, whole = details(row), row["checkpoint_all_cost"]
     everything, forward = extra.get("no_checkpoint_bytes"), extra.get("forward_cost")
     return {
-        "cut_by_objective": 1 - sure(row["objective"]) / everything if everything else None,
+        "cut_by_objective": 1 - known(row["objective"]) / everything if everything else None,
         "one_more_forward": forward / whole if forward and whole else None,
     }
 

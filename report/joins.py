@@ -207,11 +207,11 @@ def _draw_chain(rows: Sequence[Row]) -> Drawing | None:
     panels[0].set_ylabel("EQUIV-CHAIN / optimum")
     _legend(figure, panels[0])
     last = data[(data["slots"] == slots[0]) & (data["length"] == data["length"].max())]
-    told = "; ".join(f"{each.reading}: {each.ratio:.2f}" for each in last.itertuples())
+    text = "; ".join(f"{each.reading}: {each.ratio:.2f}" for each in last.itertuples())
     note = Comparison(
         f"EQUIV-CHAIN / optimum, c = {slots[0]}, length {data['length'].max()}",
         "grows steadily with length / slots (no number printed)",
-        told,
+        text,
         "the paper leaves open how the Turn counts: every reading is drawn",
     )
     return Drawing("Figure 10: the join as an equivalent chain", data, figure, (note,))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.tables import latest, table_picture
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 
 _MB = 2**20
 # Printed in Table 1 and Table 2, megabytes: of all weights, by depth; of all, by size.
@@ -29,8 +29,8 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
     found = []
     for row in rows:
         depth = (row["model"] or "").removeprefix("resnet")
-        known = depth.isdigit() and int(depth) in _RESNETS
-        if not known or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
+        is_known = depth.isdigit() and int(depth) in _RESNETS
+        if not is_known or row["strategy"] != "checkpoint_all" or row["status"] != "ok":
             continue
         size = int(str(row["resolution"]).split("x")[0])
         # The images and their labels are resident, too.
@@ -45,8 +45,8 @@ def resnet_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "weights_MB": weights,
                 "weights_4_copies_MB": _COPIES * weights,
                 "weights_paper_MB": _RESNETS[int(depth)],
-                "peak_MB": sure(row["peak_bytes"]) / _MB,
-                "peak_4_copies_MB": sure(row["peak_bytes"]) / _MB + (_COPIES - 2) * weights,
+                "peak_MB": known(row["peak_bytes"]) / _MB,
+                "peak_4_copies_MB": known(row["peak_bytes"]) / _MB + (_COPIES - 2) * weights,
                 "peak_paper_MB": printed[place] if printed else None,
                 "depth": int(depth),
             }
@@ -106,8 +106,8 @@ def draw_memory(rows: Sequence[Row]) -> Drawing | None:
         for each in data.dropna(subset="peak_paper_MB").itertuples()
     )
     batches = sorted({row["batch_size"] or 1 for row in rows})
-    told = ", ".join(map(str, batches))
+    text = ", ".join(map(str, batches))
     title = (
-        f"Table 2: weights and activations of ResNets, batch {told} (MB, four copies of weights)"
+        f"Table 2: weights and activations of ResNets, batch {text} (MB, four copies of weights)"
     )
     return Drawing(title, data, table_picture(pd.DataFrame(lines), title), notes)

@@ -15,7 +15,7 @@ from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.style import hex_colour, marker, shown
 from rematbench.report.tables import latest
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 
 SHOWN = {
     **{"vgg16": "VGG-16", "resnet50": "ResNet-50", "googlenet": "GoogleNet"},
@@ -79,13 +79,13 @@ def tradeoffs(rows: Sequence[Row]) -> pd.DataFrame:
             "budget": row["budget_fraction"],
             "status": row["status"],
             "memory": _over(row["peak_bytes"], row["checkpoint_all_peak_bytes"], row),
-            "peak_GB": sure(row["peak_bytes"]) / 1e9 if row["cost"] is not None else None,
+            "peak_GB": known(row["peak_bytes"]) / 1e9 if row["cost"] is not None else None,
             "overhead": row["overhead"] if row["cost"] is not None else None,
             "cost": row["cost"],
             "gap": row["gap"],
             "bound_of": row["bound_of"],
             "measured_overhead": row["measured_overhead"],
-            "checkpoint_all_GB": sure(row["checkpoint_all_peak_bytes"]) / 1e9,
+            "checkpoint_all_GB": known(row["checkpoint_all_peak_bytes"]) / 1e9,
             "costmodel": row["costmodel"],
         }
         for row in rows
@@ -194,8 +194,8 @@ def _below(data: pd.DataFrame) -> str:
         rivals = ours[(ours["model"] == other.model) & (ours["memory"] <= other.memory + 1e-9)]
         asked += 1
         hits += bool(len(rivals)) and bool(rivals["overhead"].min() <= other.overhead + 1e-9)
-    told = f"at {hits} of {asked} of their points anytime_joint (ours) has one"
-    return f"{told} of no more memory and cost"
+    text = f"at {hits} of {asked} of their points anytime_joint (ours) has one"
+    return f"{text} of no more memory and cost"
 
 
 def _draw_ablation(data: pd.DataFrame) -> Drawing | None:
@@ -211,16 +211,16 @@ def published(data: pd.DataFrame) -> Comparison:
     """What the program as published has at the budgets of a figure, in its time limit."""
     asked = data[data["system"] == "monet"]
     met = asked.dropna(subset="overhead")
-    told = f"plans at {len(met)} of {len(asked)} budgets"
+    text = f"plans at {len(met)} of {len(asked)} budgets"
     if len(met):
-        told += ": " + "; ".join(
+        text += ": " + "; ".join(
             f"{called(each.model)} {each.overhead:+.1%} at {each.memory:.2f}"
             for each in met.itertuples()
         )
     return Comparison(
         "monet, the program as published",
         "a plan at each of its points, in up to a day",
-        told if len(asked) else "no row of monet",
+        text if len(asked) else "no row of monet",
         "HiGHS with a short limit in place of Gurobi; curves of anytime_joint are our search's",
     )
 

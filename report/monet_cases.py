@@ -144,13 +144,13 @@ def algorithm_table(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "algorithm": way.name.removeprefix("conv:"),
-                "workspace_MB": way.workspace_bytes / 1e6,
-                "cost": way.cost,
+                "algorithm": implementation.name.removeprefix("conv:"),
+                "workspace_MB": implementation.workspace_bytes / 1e6,
+                "cost": implementation.cost,
                 "cost_unit": graph.cost_unit,
             }
-            for way in op.implementations
-            if kinds_of(way.name) <= {Kind.DEFAULT, Kind.CONVOLUTION}
+            for implementation in op.implementations
+            if kinds_of(implementation.name) <= {Kind.DEFAULT, Kind.CONVOLUTION}
         ]
     )
 

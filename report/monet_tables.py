@@ -13,7 +13,7 @@ from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.style import shown
 from rematbench.report.tables import latest, table_picture
-from rematbench.rows.row import Row, details, sure
+from rematbench.rows.row import Row, details, known
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:
@@ -157,13 +157,13 @@ def _leanest(each: dict[Hashable, Any], name: str) -> str:
 
 
 def _gist_note(each: dict[Hashable, Any]) -> Comparison:
-    told = [f"{shown(name)}: {_leanest(each, name)}" for name in _LEANEST]
+    text = [f"{shown(name)}: {_leanest(each, name)}" for name in _LEANEST]
     return Comparison(
         called(each["model"]),
         "Gist {} at {} %, MONeT {} at {} %".format(*_TABLE_3[each["model"]])
         if each["model"] in _TABLE_3
         else "not in the table",
-        f"{told[0]} (lossy); {'; '.join(told[1:])}",
+        f"{text[0]} (lossy); {'; '.join(text[1:])}",
         f"least of the budgets tried; without a device no sparsity is measured, so Gist "
         f"stores nothing sparsely; {WHY}",
     )
@@ -198,7 +198,7 @@ def _seconds(row: Row, percent: int) -> float | None:
         return float(noted)
     if row["gap"] is None:
         return None
-    return sure(row["plan_seconds"]) if row["gap"] <= percent / 100 else None
+    return known(row["plan_seconds"]) if row["gap"] <= percent / 100 else None
 
 
 def seconds_table(rows: Sequence[Row], percent: int) -> pd.DataFrame:

@@ -78,16 +78,16 @@ def in_words(rows: list[Row]) -> str | None:
     shared = tight.groupby("budget_fraction")["model"].nunique()
     most = shared.index[shared == shared.max()]
     fraction = float(min(most, key=lambda each: abs(each - 0.5)))
-    told = []
+    text = []
     for model, mine in tight[tight["budget_fraction"] == fraction].groupby("model", sort=False):
         best, worst = mine.loc[mine["value"].idxmin()], mine.loc[mine["value"].idxmax()]
         if best["strategy"] != worst["strategy"]:
             words = f"{best['value']:+.0%} ({best['strategy']}) to {worst['value']:+.0%}"
-            told.append(f"{model} {words} ({worst['strategy']})")
-    if not told:
+            text.append(f"{model} {words} ({worst['strategy']})")
+    if not text:
         return None
     what = f"{kinds[0]} time over training that recomputes nothing"
-    return f"Within {fraction:g} of the memory, {what}: {'; '.join(told)}."
+    return f"Within {fraction:g} of the memory, {what}: {'; '.join(text)}."
 
 
 def draw(rows: list[Row], out: Path) -> list[Path]:

@@ -50,8 +50,8 @@ def write_pages(collected: Collected, out: Path) -> Written:
         models=len({row["model"] for row in rows}),
         strategies=len({row["strategy"] for row in rows}),
         utc=now(),
-        versions=_told(collected.records, "versions"),
-        commits=_told(collected.records, "commit"),
+        versions=_label(collected.records, "versions"),
+        commits=_label(collected.records, "commit"),
         problems=[str(problem) for problem in problems[:_MOST_PROBLEMS]],
         problem_count=len(problems),
         folder=ROWS,
@@ -101,7 +101,7 @@ def templates() -> Environment:
     return environment
 
 
-def _told(records: Sequence[Record], column: str) -> list[tuple[str, int]]:
+def _label(records: Sequence[Record], column: str) -> list[tuple[str, int]]:
     """The values of a provenance column with their numbers of rows, the commonest first."""
     counts: dict[str, int] = {}
     for record in records:

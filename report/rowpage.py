@@ -134,10 +134,10 @@ class RowPages:
         plan = read_plan(path)
         painter, graph_file = self._painter(folder / "graph.json.gz")
         trace = simulate(painter.graph, plan)
-        told = record.row["peak_bytes"]
-        if trace.peak_bytes != told:
+        text = record.row["peak_bytes"]
+        if trace.peak_bytes != text:
             raise _Stale(
-                f"plan.json peaks at {trace.peak_bytes} bytes and its row says {told}: it is of "
+                f"plan.json peaks at {trace.peak_bytes} bytes and its row says {text}: it is of "
                 "an earlier run, so that neither it nor trace.csv is drawn; run the job again"
             )
         picture = painter.schedule(plan)

@@ -17,7 +17,7 @@ from rematbench.report.figures import Drawing
 from rematbench.report.simrd_notes import chain_notes, notes
 from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
 from rematbench.report.tables import latest
-from rematbench.rows.row import Row, details, sure
+from rematbench.rows.row import Row, details, known
 
 Style = Literal["-", "--", "-.", ":"]
 Look = tuple[str, str, Style]
@@ -85,7 +85,7 @@ def chain_table(rows: Sequence[Row]) -> pd.DataFrame:
                 "budget": row["budget_bytes"],
                 "additional": extra
                 if dtr
-                else sure(row["cost"]) - sure(row["checkpoint_all_cost"]),
+                else known(row["cost"]) - known(row["checkpoint_all_cost"]),
             }
         )
     return latest(found, ["strategy", "dealloc", "length", "budget"])
@@ -150,7 +150,9 @@ def log_table(rows: Sequence[Row], shown: _Figure) -> pd.DataFrame:
                 "curve": curve_name(extra, shown.curves),
                 "memory_ratio": row["budget_fraction"],
                 "status": row["status"],
-                "slowdown": row["cost"] / sure(row["checkpoint_all_cost"]) if row["cost"] else None,
+                "slowdown": row["cost"] / known(row["checkpoint_all_cost"])
+                if row["cost"]
+                else None,
                 "storage_accesses": extra["storage_accesses"],
                 "constant_ratio": extra["constant_bytes"] / peak,
                 "largest_op_ratio": extra["largest_op_bytes"] / peak,

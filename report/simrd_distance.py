@@ -9,7 +9,7 @@ import pandas as pd
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
 from rematbench.report.tables import table_picture
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 
 _TITLE = "DTR's distance from the optimum, on logs (overhead; simulated)"
 
@@ -40,13 +40,13 @@ def _line(rows: Sequence[Row]) -> dict[str, object]:
         return {}
     best, own = _cheapest(static), _cheapest(online)
     proven = [row for row in static if row["bound"] is not None]
-    bound = max(proven, key=lambda row: sure(row["bound"]), default=None)
+    bound = max(proven, key=lambda row: known(row["bound"]), default=None)
     return {
         "ops": static[-1]["ops"],
         "dtr": own and own["overhead"],
         "best": best and best["overhead"],
         "by": best and best["strategy"],
-        "bound": bound and sure(bound["bound"]) / sure(bound["checkpoint_all_cost"]) - 1,
+        "bound": bound and known(bound["bound"]) / known(bound["checkpoint_all_cost"]) - 1,
         "bound_of": bound and bound["bound_of"],
     }
 
@@ -54,7 +54,7 @@ def _line(rows: Sequence[Row]) -> dict[str, object]:
 def _cheapest(rows: Sequence[Row]) -> Row | None:
     """The plan of least overhead."""
     found = [row for row in rows if row["status"] == "ok"]
-    return min(found, key=lambda row: sure(row["overhead"]), default=None)
+    return min(found, key=lambda row: known(row["overhead"]), default=None)
 
 
 def draw(name: str, records: Sequence[Record]) -> Drawing | None:

@@ -88,7 +88,7 @@ def smallest(data: pd.DataFrame, curve: str) -> dict[str, tuple[float, float]]:
     }
 
 
-def _told(met: dict[str, tuple[float, float]]) -> str:
+def _label(met: dict[str, tuple[float, float]]) -> str:
     if not met:
         return "no plan"
     return "; ".join(
@@ -107,19 +107,19 @@ def _heuristics(data: pd.DataFrame) -> tuple[Comparison, ...]:
         Comparison(
             "DenseNet-BC, DTR-EqClass: smallest memory",
             "20.0 % of memory at 22.7 % overhead (section 5.3)",
-            _told(densenet) if densenet else "no DenseNet among the logs",
+            _label(densenet) if densenet else "no DenseNet among the logs",
             _LOGS,
         ),
         Comparison(
             "LRU saves up to 30 % 'with very little overhead'",
             "ratio 0.7 (figure 4)",
-            f"at 0.7: {seventy or 'no plan'}; smallest ratios: {_told(lru)}",
+            f"at 0.7: {seventy or 'no plan'}; smallest ratios: {_label(lru)}",
             _LOGS,
         ),
         Comparison(
             "smallest ratio of each model, DTR-EqClass",
             "not printed",
-            _told(classes),
+            _label(classes),
             f"budgets of this sweep: {', '.join(f'{ratio:g}' for ratio in ratios)}",
         ),
     )
@@ -133,13 +133,13 @@ def _eviction(data: pd.DataFrame) -> tuple[Comparison, ...]:
         Comparison(
             "U-Net: banishing saves 10 %, eager eviction 50 %",
             "smallest ratios 0.9 and 0.5 (section 5.4)",
-            f"banishing: {_told(unet_banish)}; eager: {_told(unet)}",
+            f"banishing: {_label(unet_banish)}; eager: {_label(unet)}",
             _LOGS,
         ),
         Comparison(
             "banishing saves less than eager eviction on most models",
             "figure 5",
-            f"banishing: {_told(banish)}; eager: {_told(eager)}",
+            f"banishing: {_label(banish)}; eager: {_label(eager)}",
             _LOGS,
         ),
     )
@@ -150,19 +150,19 @@ def _accesses(data: pd.DataFrame) -> tuple[Comparison, ...]:
     wide = fine.pivot_table(
         index=["model", "memory_ratio"], columns="curve", values="storage_accesses"
     )
-    told = []
+    text = []
     for more, less in (("full", "eqclass"), ("eqclass", "local")):
         if {more, less} <= set(wide):
             pair = wide[[more, less]].dropna()
             pair = pair[pair[less] > 0]
             if len(pair):
                 ratio = float(np.exp(np.log(pair[more] / pair[less]).mean()))
-                told.append(f"{more} / {less}: {ratio:.1f} (geometric mean of {len(pair)})")
+                text.append(f"{more} / {less}: {ratio:.1f} (geometric mean of {len(pair)})")
     return (
         Comparison(
             "accesses of Full, EqClass and Local lie an order of magnitude apart",
             "'generally separated by at least an order of magnitude' (section 5.5)",
-            "; ".join(told) or "no pair to compare",
+            "; ".join(text) or "no pair to compare",
             "the distance grows with the number of storages; counted as in the original program",
         ),
     )
@@ -170,7 +170,7 @@ def _accesses(data: pd.DataFrame) -> tuple[Comparison, ...]:
 
 def _ablation(data: pd.DataFrame) -> tuple[Comparison, ...]:
     ours = {
-        curve: _told(smallest(data, curve))
+        curve: _label(smallest(data, curve))
         for curve in ("s=yes, m=yes", "s=yes, m=no", "s=no, m=yes", "s=no, m=no")
     }
     return (
@@ -178,7 +178,7 @@ def _ablation(data: pd.DataFrame) -> tuple[Comparison, ...]:
             "cost and size alone do better than cost and staleness on static models, worse on "
             "dynamic ones",
             "section 5.3 (no numbers printed)",
-            "smallest ratios: " + "; ".join(f"[{curve}] {told}" for curve, told in ours.items()),
+            "smallest ratios: " + "; ".join(f"[{curve}] {text}" for curve, text in ours.items()),
             _LOGS,
         ),
     )

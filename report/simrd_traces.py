@@ -121,12 +121,12 @@ def _notes(row: Row, data: pd.DataFrame) -> tuple[Comparison, ...]:
     }
     extra, apart = details(row), gaps(data)
     heuristic = extra["heuristic"]
-    told = f"{len(apart)} checkpoints, {np.mean(apart):.1f} +- {np.std(apart):.1f} layers apart, "
+    text = f"{len(apart)} checkpoints, {np.mean(apart):.1f} +- {np.std(apart):.1f} layers apart, "
     return (
         Comparison(
             f"trace of {heuristic}",
             f"{shape[heuristic]} (section 5.2)" if heuristic in shape else "not drawn",
-            f"{told if apart else ''}up to {max(apart, default=0)}, when the backward pass begins; "
+            f"{text if apart else ''}up to {max(apart, default=0)}, when the backward pass begins; "
             f"{extra['rematerializations']} rematerializations, {extra['evictions']} evictions, "
             f"peak {row['peak_bytes']} of {row['budget_bytes']} bytes",
             "the paper prints pictures and no number: compare the pictures by eye",

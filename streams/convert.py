@@ -162,11 +162,15 @@ def _whole_costs(graph: Graph) -> tuple[list[int], str]:
 def _pure_implementations(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     chosen = np.array(graph.tables.op_first[:-1])
     for number, op in enumerate(graph.ops):
-        pure = (k for k, way in enumerate(op.implementations) if not way.overwrites)
+        pure = (
+            k
+            for k, implementation in enumerate(op.implementations)
+            if not implementation.overwrites
+        )
         found = next(pure, None)
         if found is None:
             raise GraphError(
-                f"graph {graph.name!r}: op {op.told} always overwrites what it reads, which a "
+                f"graph {graph.name!r}: op {op.label} always overwrites what it reads, which a "
                 "stream cannot tell; give it an implementation that does not"
             )
         chosen[number] += found

@@ -55,7 +55,7 @@ def joint_by_dynamo(
         try:
             captured = dynamo_graph_capture_for_export(step)(*batch)
         except TorchDynamoException as error:
-            raise CaptureError(f"model {name!r} is not one graph: {_told(error)}") from error
+            raise CaptureError(f"model {name!r} is not one graph: {_label(error)}") from error
     stack.enter_context(tracing(captured.meta.get("tracing_context")))
     mode = stack.enter_context(captured.meta["fake_mode"])
     fakes = tuple(mode.from_tensor(item) for item in batch)
@@ -69,7 +69,7 @@ def _loggers() -> Iterator[Callable[..., Any]]:
             yield each
 
 
-def _told(error: TorchDynamoException) -> str:
+def _label(error: TorchDynamoException) -> str:
     """What broke the graph, and the innermost line of the user's, or of a library's."""
     frames = [frame for frame in getattr(error, "real_stack", None) or () if frame.filename]
     mine = [frame for frame in frames if own(frame.filename)] or frames
@@ -77,8 +77,8 @@ def _told(error: TorchDynamoException) -> str:
     inside = f" (in {_place(frames[-1])})" if mine[-1:] != frames[-1:] else ""
     reason, _, more = one_line(error).partition(" Developer debug context: ")
     raised = _RAISED.match(more)
-    told = raised["what"] if raised else reason.partition(" Hint:")[0]
-    return f"{type(error).__name__}{where}{inside}: {told.replace(' Explanation:', ':')}"
+    text = raised["what"] if raised else reason.partition(" Hint:")[0]
+    return f"{type(error).__name__}{where}{inside}: {text.replace(' Explanation:', ':')}"
 
 
 def _place(frame: Any) -> str:

@@ -16,7 +16,7 @@ from torch.fx import Node
 from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.tracing.captured import Captured, Ref, Resident, TensorSpec, TorchCall, call_reads
-from rematbench.tracing.scopes import scope_of, told
+from rematbench.tracing.scopes import label, scope_of
 from rematbench.tracing.workload import Workload
 
 aten = torch.ops.aten
@@ -125,7 +125,7 @@ class Builder:
         if isinstance(argument, Node):
             name = self.name[argument]
             if not isinstance(name, str):
-                raise CaptureError(f"{told(argument)} returns a tuple that is read as a whole")
+                raise CaptureError(f"{label(argument)} returns a tuple that is read as a whole")
             return Ref(name)
         return argument
 
@@ -185,7 +185,7 @@ class Builder:
         if any(viewed):
             value, *others = viewed
             if others:
-                raise CaptureError(f"{told(node)} returns a view beside a new tensor")
+                raise CaptureError(f"{label(node)} returns a view beside a new tensor")
             owner = self.owner.get(value)
             (self.prologue if owner is None else owner.calls).append(call)
             return

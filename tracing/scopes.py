@@ -57,7 +57,7 @@ def scope_of(node: Node) -> str:
     return _CHILD.sub(r"\1", _STEP.sub("", paths[-1])) if paths else ""
 
 
-def told(node: Node) -> str:
+def label(node: Node) -> str:
     """An op as messages call it: its name, and the module that it came from."""
     scope = scope_of(node)
     return f"op {node.name} ({scope})" if scope else f"op {node.name}"

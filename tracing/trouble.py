@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from rematbench.base.errors import CaptureError
 from rematbench.base.origin import accuse, own, shown
-from rematbench.tracing.scopes import told
+from rematbench.tracing.scopes import label
 
 aten = torch.ops.aten
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
@@ -55,8 +55,8 @@ def cannot(what: str, name: str, error: BaseException) -> CaptureError:
         what: was tried: ``traced`` or ``recorded``.
         name: of the model.
     """
-    told = f"{type(error).__name__} {error}"
-    remedy = next((text for words, text in _REMEDIES.items() if words in told), None)
+    words = f"{type(error).__name__} {error}"
+    remedy = next((text for part, text in _REMEDIES.items() if part in words), None)
     said = f"model {name!r} cannot be {what}: {accuse(error)}"
     return CaptureError(f"{said.rstrip('.')}; {remedy}" if remedy else said)
 
@@ -159,7 +159,7 @@ def check_types(name: str, nodes: Iterable[Node]) -> None:
                 )
             if getattr(made, "layout", torch.strided) is not torch.strided:
                 raise CaptureError(
-                    f"model {name!r} cannot be planned: {told(node)} makes a tensor of layout "
+                    f"model {name!r} cannot be planned: {label(node)} makes a tensor of layout "
                     f"{made.layout}, whose bytes nobody knows beforehand; use dense tensors"
                 )
         if getattr(node.target, "overloadpacket", None) not in _ONE_TYPE:
@@ -172,7 +172,7 @@ def check_types(name: str, nodes: Iterable[Node]) -> None:
         if len(set(found.values())) > 1:
             types = ", ".join(f"{_named(each)} is {dtype}" for each, dtype in found.items())
             raise CaptureError(
-                f"model {name!r} cannot run: {told(node)} takes one type, but {types}; cast the "
+                f"model {name!r} cannot run: {label(node)} takes one type, but {types}; cast the "
                 "batch or the model (dtype=... casts both)"
             )
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rematbench.graphs.ir import Graph, Implementation, Op
-from rematbench.graphs.kinds import ImplementationTraits, Way
+from rematbench.graphs.kinds import ImplementationName, ImplementationTraits
 from rematbench.validator.compare import TOLERANCE, difference, largest_entry
 from rematbench.validator.double import doubled, in_double
 from rematbench.validator.execute import Bench, RandomReplay
@@ -42,26 +42,33 @@ class Alone:
     reason: str | None = None
 
 
-def compare_alone(bench: Bench, ways: Collection[Way], exact: bool) -> dict[Way, Alone]:
-    """Run one step by default implementations, and each of ``ways`` beside them.
+def compare_alone(
+    bench: Bench, implementations: Collection[ImplementationName], exact: bool
+) -> dict[ImplementationName, Alone]:
+    """Run one step by default implementations, and each of ``implementations`` beside them.
 
     Args:
         exact: the device repeats its bits, so that an implementation without tolerance must give
             the default one's.
     """
-    return {(found.op, found.implementation): found for found in _Walk(bench, ways, exact).found()}
+    return {
+        (found.op, found.implementation): found
+        for found in _Walk(bench, implementations, exact).found()
+    }
 
 
 class _Walk:
     """One step by default implementations, as far as the last op that is looked at."""
 
-    def __init__(self, bench: Bench, ways: Collection[Way], exact: bool) -> None:
+    def __init__(
+        self, bench: Bench, implementations: Collection[ImplementationName], exact: bool
+    ) -> None:
         self.bench, self.captured, self.exact = bench, bench.captured, exact
         self.graph: Graph = bench.captured.graph
-        self.ways: dict[str, list[Implementation]] = defaultdict(list)
-        for op, name in ways:
+        self.implementations: dict[str, list[Implementation]] = defaultdict(list)
+        for op, name in implementations:
             choices = self.graph.ops[self.graph.op_index[op]].implementations
-            self.ways[op] += [choice for choice in choices if choice.name == name]
+            self.implementations[op] += [choice for choice in choices if choice.name == name]
         self.tensors: Tensors = {}
         self.rng = RandomReplay(bench.device)
 
@@ -79,7 +86,7 @@ class _Walk:
                 if op.name in captured.random_ops:
                     self.rng.record(number)
                 self.tensors |= self.run(op, "default", before)
-                if op.name in self.ways:
+                if op.name in self.implementations:
                     yield from self._compared(op, before)
                 for name in [n for n in self.tensors if captured.value_of[n] in unread]:
                     del self.tensors[name]
@@ -91,11 +98,15 @@ class _Walk:
         order: list[tuple[int, frozenset[str]]] = []
         for number in range(len(self.graph.ops) - 1, -1, -1):
             op = self.graph.ops[number]
-            ways = self.ways.get(op.name, [])
+            implementations = self.implementations.get(op.name, [])
             drawn = op.name in self.captured.random_ops and order
-            if not (ways or drawn or needed.intersection(op.writes)):
+            if not (implementations or drawn or needed.intersection(op.writes)):
                 continue
-            reads = {v for way in (op.implementations[0], *ways) for v in way.reads} - resident
+            reads = {
+                v
+                for implementation in (op.implementations[0], *implementations)
+                for v in implementation.reads
+            } - resident
             order.append((number, frozenset((reads | {*op.writes}) - needed)))
             needed |= reads
             needed -= {*op.writes}
@@ -122,27 +133,34 @@ class _Walk:
         root = self.captured.code[op.name]["default"][0]
         outs = {out for out in root.outs if out is not None}
         rounding = _Rounding(self, op, before)
-        for way in self.ways[op.name]:
-            traits = self.captured.traits.get((op.name, way.name), ImplementationTraits())
-            made = self._made(op, way, traits, before)
-            yield self._judged(op, way, traits.tolerance, made, outs & made.keys(), rounding)
+        for implementation in self.implementations[op.name]:
+            traits = self.captured.traits.get(
+                (op.name, implementation.name), ImplementationTraits()
+            )
+            made = self._made(op, implementation, traits, before)
+            yield self._judged(
+                op, implementation, traits.tolerance, made, outs & made.keys(), rounding
+            )
 
     def _made(
-        self, op: Op, way: Implementation, traits: ImplementationTraits, before: Tensors
+        self, op: Op, implementation: Implementation, traits: ImplementationTraits, before: Tensors
     ) -> Tensors:
         """An implementation's results; what it overwrites is a copy."""
         value_of = self.captured.value_of
         # One that reads its op's own results can only recompute them.
-        given = self.tensors if {*way.reads} & {*op.writes} else before
-        given = {n: t.clone() if value_of[n] in way.overwrites else t for n, t in given.items()
-                 if value_of[n] in way.reads}  # fmt: skip
+        given = self.tensors if {*implementation.reads} & {*op.writes} else before
+        given = {
+            n: t.clone() if value_of[n] in implementation.overwrites else t
+            for n, t in given.items()
+            if value_of[n] in implementation.reads
+        }
         source = traits.replays or (op.name if op.name in self.captured.random_ops else None)
-        return self.run(op, way.name, given, source)
+        return self.run(op, implementation.name, given, source)
 
     def _judged(
         self,
         op: Op,
-        way: Implementation,
+        implementation: Implementation,
         tolerance: float,
         made: Tensors,
         outs: Collection[str],
@@ -155,15 +173,15 @@ class _Walk:
             largest = largest_entry(expected)
             error = difference(made[name], expected, largest)
             if isinstance(error, str):
-                return Alone(op.name, way.name, None, tolerance, f"{name}: {error}")
+                return Alone(op.name, implementation.name, None, tolerance, f"{name}: {error}")
             if error > allowed > 0.0:
                 found = difference(made[name], expected, max(largest, rounding.terms(name)))
                 error = error if isinstance(found, str) else found
             if error > allowed:
                 reason = f"{name} is off by {error:.3g} of its largest entry (allowed: {allowed:g})"
-                return Alone(op.name, way.name, error, tolerance, reason)
+                return Alone(op.name, implementation.name, error, tolerance, reason)
             worst = max(worst, error)
-        return Alone(op.name, way.name, worst, tolerance)
+        return Alone(op.name, implementation.name, worst, tolerance)
 
     def _allowed(self, tolerance: float, expected: Tensor) -> float:
         usual = 0.0 if self.exact else TOLERANCE.get(expected.dtype, 0.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rematbench.graphs.kinds import Way, ways_of
+from rematbench.graphs.kinds import ImplementationName, implementations_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
@@ -34,14 +34,14 @@ class Program:
         step: ``step(residents, rng)`` returns loss, gradients and buffer updates in one tuple,
             in the order of ``results``.
         results: tensor names.
-        ways: the implementations that it runs besides the default ones, by op.
+        implementations: the implementations that it runs besides the default ones, by op.
         peak_bytes: as simulated.
     """
 
     source: str
     step: Callable[..., tuple[Any, ...]]
     results: tuple[str, ...]
-    ways: tuple[Way, ...] = ()
+    implementations: tuple[ImplementationName, ...] = ()
     peak_bytes: int = 0
 
 
@@ -72,7 +72,9 @@ def generate(captured: Captured, plan: Plan) -> Program:
     )
     scope = dict(writer.scope)
     exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
-    return Program(source, scope["step"], results, ways_of(captured.graph, plan), peak_bytes)
+    return Program(
+        source, scope["step"], results, implementations_of(captured.graph, plan), peak_bytes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +158,8 @@ class Writer:
         found = {number for number in ops[counts > 1].tolist() if graph.ops[number].random}
         for code in set(computes.tolist()):
             number = int(tables.op_of[code])
-            way = graph.ops[number].implementations[code - int(tables.op_first[number])]
-            source = self._replayed(graph.ops[number].name, way.name)
+            implementation = graph.ops[number].implementations[code - int(tables.op_first[number])]
+            source = self._replayed(graph.ops[number].name, implementation.name)
             found |= set() if source is None else {source}
         return found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
-from rematbench.graphs.kinds import ways_of
+from rematbench.graphs.kinds import implementations_of
 from rematbench.graphs.plan import Compute, Plan
 from rematbench.graphs.planning import CompiledRun, NativeRun, PlannedRun
 from rematbench.tracing.captured import Captured
@@ -38,22 +38,25 @@ def measure_lowered(
         inductor: how others are planned for the graph that Inductor is given: its ops are others.
         held_bytes: of memory that is taken besides.
     """
-    ways: dict[str, NativeRun | PlannedRun]
+    implementations: dict[str, NativeRun | PlannedRun]
     if isinstance(native, CompiledRun):
-        ways = {AOT: native, INDUCTOR: replace(native, backend="inductor")}
-    elif others := ways_of(captured.graph, plan):
-        op, way = others[0]
-        reason = f"op {op} runs as {way}, which torch.compile's graph does not have"
-        return dict.fromkeys((AOT, INDUCTOR), _told(Native("not_applicable", reason)))
+        implementations = {AOT: native, INDUCTOR: replace(native, backend="inductor")}
+    elif others := implementations_of(captured.graph, plan):
+        op, implementation = others[0]
+        reason = f"op {op} runs as {implementation}, which torch.compile's graph does not have"
+        return dict.fromkeys((AOT, INDUCTOR), _label(Native("not_applicable", reason)))
     else:
-        ways = {AOT: PlannedRun(plan_of_halves(captured, plan), "eager"), INDUCTOR: inductor}
+        implementations = {
+            AOT: PlannedRun(plan_of_halves(captured, plan), "eager"),
+            INDUCTOR: inductor,
+        }
     return {
-        name: _told(measure_native(captured, how, device, seed, repeats, held_bytes))
-        for name, how in ways.items()
+        name: _label(measure_native(captured, how, device, seed, repeats, held_bytes))
+        for name, how in implementations.items()
     }
 
 
-def _told(found: Native) -> dict[str, Any]:
+def _label(found: Native) -> dict[str, Any]:
     facts = asdict(found)
     del facts["wrapped"]
     return facts

@@ -55,9 +55,11 @@ def _half(captured: Captured, code: int) -> TorchCall | None:
     graph = captured.graph
     number = int(graph.tables.op_of[code])
     op = graph.ops[number]
-    way = op.implementations[code - int(graph.tables.op_first[number])]
-    root = captured.code[op.name][way.name][0]
-    whole = root.target is not torch.ops.aten.convolution_backward.default or way.overwrites
+    implementation = op.implementations[code - int(graph.tables.op_first[number])]
+    root = captured.code[op.name][implementation.name][0]
+    whole = (
+        root.target is not torch.ops.aten.convolution_backward.default or implementation.overwrites
+    )
     return None if whole else root
 
 

@@ -177,10 +177,10 @@ def _compiled(bench: Bench, how: CompiledRun) -> Iterator[Callable[..., Tensor]]
 def _planned(bench: Bench, how: PlannedRun) -> Iterator[Callable[..., Tensor]]:
     from torch._inductor import config as inductor_config
 
-    told = {name: getattr(how, name) for name in ("lower", "budget", "time_limit", "costmodel")}
-    told |= {"strategy": how.plan, "seed": bench.seed, "cache": False, "progress": False}
+    text = {name: getattr(how, name) for name in ("lower", "budget", "time_limit", "costmodel")}
+    text |= {"strategy": how.plan, "seed": bench.seed, "cache": False, "progress": False}
     with inductor_config.patch(fallback_random=True):  # else it draws other numbers
-        yield _compile_whole(bench, backend="rematbench", options=told)
+        yield _compile_whole(bench, backend="rematbench", options=text)
 
 
 def _compile_whole(bench: Bench, **how: Any) -> Callable[..., Tensor]:

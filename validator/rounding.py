@@ -23,7 +23,7 @@ from functools import cached_property
 
 from rematbench.base.errors import is_out_of_memory
 from rematbench.costmodel.device import free_memory, release
-from rematbench.graphs.kinds import ImplementationTraits, Kind, Way, kinds_of
+from rematbench.graphs.kinds import ImplementationName, ImplementationTraits, Kind, kinds_of
 from rematbench.graphs.plan import program_order
 from rematbench.validator.alone import Alone, compare_alone
 from rematbench.validator.codegen import Program, generate
@@ -85,15 +85,17 @@ class Judge:
 
     def __init__(self, bench: Bench, exact: bool, working: Callable[[Program], Comparison]) -> None:
         self.bench, self.exact, self.working = bench, exact, working
-        self._alone: dict[Way, Alone] = {}
+        self._alone: dict[ImplementationName, Alone] = {}
 
     def is_inexact(self, program: Program) -> bool:
         """Does it run an implementation that states a tolerance?"""
-        return any(self._traits(way).tolerance > 0 for way in program.ways)
+        return any(
+            self._traits(implementation).tolerance > 0 for implementation in program.implementations
+        )
 
     def is_lossy(self, program: Program) -> bool:
         """Does it run an implementation that reads a lossy encoding?"""
-        return any(Kind.LOSSY in kinds_of(name) for _, name in program.ways)
+        return any(Kind.LOSSY in kinds_of(name) for _, name in program.implementations)
 
     def use(self) -> None:
         """The bench's model has other implementations now."""
@@ -152,14 +154,18 @@ class Judge:
     def _trace_in_double(self) -> _InDouble:
         return self._in_double(self._checkpoint_all)
 
-    def _traits(self, way: Way) -> ImplementationTraits:
-        return self.bench.captured.traits.get(way, ImplementationTraits())
+    def _traits(self, implementation: ImplementationName) -> ImplementationTraits:
+        return self.bench.captured.traits.get(implementation, ImplementationTraits())
 
     def _compared_alone(self, program: Program) -> list[Alone]:
-        new = [way for way in program.ways if way not in self._alone]
+        new = [
+            implementation
+            for implementation in program.implementations
+            if implementation not in self._alone
+        ]
         if new:
             self._alone |= compare_alone(self.bench, new, self.exact)
-        return [self._alone[way] for way in program.ways]
+        return [self._alone[implementation] for implementation in program.implementations]
 
     def _in_double(self, program: Program) -> _InDouble:
         short = self._too_large(program)
@@ -182,7 +188,11 @@ class Judge:
 
     def _others(self, program: Program) -> str | None:
         """What has no double precision, where something else ran in its place."""
-        names = [_named(way) for way in program.ways if not self._traits(way).float64]
+        names = [
+            _named(implementation)
+            for implementation in program.implementations
+            if not self._traits(implementation).float64
+        ]
         if not names:
             return None
         return f"{names[0]} has no float64; PyTorch's own ran instead ({len(names)} such)"
@@ -247,8 +257,8 @@ def _closeness(alone: Alone) -> float:
     return (alone.error or 0.0) / alone.tolerance if alone.tolerance else -1.0
 
 
-def _named(way: Way) -> str:
-    return " ".join(way)
+def _named(implementation: ImplementationName) -> str:
+    return " ".join(implementation)
 
 
 def _name(alone: Alone) -> str:

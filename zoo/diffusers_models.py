@@ -46,15 +46,15 @@ def workload(asked: Asked) -> Workload:
     _attend(asked, module)
     config, size = module.config, asked.size(1)
     height, width = asked.image_size("sample_size", config.sample_size, 64)
-    told = conditions(asked, config, size)
+    text = conditions(asked, config, size)
 
     def make_batch() -> tuple[Tensor, ...]:
         noisy = torch.randn(size, config.in_channels, height, width)
         times = torch.randint(0, _STEPS, (size,))
-        return noisy, times, torch.randn_like(noisy), *(make() for make in told.values())
+        return noisy, times, torch.randn_like(noisy), *(make() for make in text.values())
 
     def loss(module: nn.Module, noisy: Tensor, times: Tensor, noise: Tensor, *rest: Tensor) -> Any:
-        given: dict[str, Any] = dict(zip(told, rest, strict=True))
+        given: dict[str, Any] = dict(zip(text, rest, strict=True))
         added = {key: given.pop(key) for key in ("text_embeds", "time_ids") if key in given}
         if added:
             given["added_cond_kwargs"] = added
@@ -83,14 +83,14 @@ def _attend(asked: Asked, module: Any) -> None:
 def _text(asked: Asked, config: Any, size: int) -> Conditions:
     """Encoded text; SDXL's pooled text and its image's size and crop, too."""
     length = asked.length("sequence_length", _TEXT)
-    told: dict[str, Callable[[], Tensor]] = {
+    text: dict[str, Callable[[], Tensor]] = {
         "encoder_hidden_states": lambda: torch.randn(size, length, config.cross_attention_dim)
     }
     if config.addition_embed_type == "text_time":
         pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
-        told["text_embeds"] = lambda: torch.randn(size, pooled)
-        told["time_ids"] = lambda: torch.rand(size, 6)
-    return told
+        text["text_embeds"] = lambda: torch.randn(size, pooled)
+        text["time_ids"] = lambda: torch.rand(size, 6)
+    return text
 
 
 def _classes(asked: Asked, config: Any, size: int) -> Conditions:

@@ -60,11 +60,11 @@ def make_python_model(target: str, **options: Any) -> Workload:
         case (nn.Module() as module, batch, loss):
             if not callable(loss):
                 raise ConfigError(
-                    f"{where}: its loss is {_told(loss)}, not a function; return one that computes "
-                    "it: loss(module, *batch)"
+                    f"{where}: its loss is {_label(loss)}, not a function; return one that "
+                    "computes it: loss(module, *batch)"
                 )
             return _workload(where, module, batch, loss)
-    raise ConfigError(f"{where}: returned {_told(made)}; return {_WANTED}")
+    raise ConfigError(f"{where}: returned {_label(made)}; return {_WANTED}")
 
 
 def call(where: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
@@ -105,7 +105,7 @@ def _find(where: str, target: str) -> Callable[..., Any]:
         found = getattr(found, part)
     if not callable(found):
         raise ConfigError(
-            f"{where}: {name} is {_told(found)}, not a function; give one that returns {_WANTED}"
+            f"{where}: {name} is {_label(found)}, not a function; give one that returns {_WANTED}"
         )
     made: Callable[..., Any] = found
     return made
@@ -205,7 +205,7 @@ def _shadowed(error: BaseException) -> str:
     return f"; {name} is Python's or an installed package's, rename your {file}"
 
 
-def _told(found: Any) -> str:
+def _label(found: Any) -> str:
     """What somebody gave: its type, and a tensor's shape, a dict's keys, a tuple's items."""
     if isinstance(found, Tensor):
         return f"a tensor of shape {tuple(found.shape)}"
@@ -227,7 +227,7 @@ def _workload(where: str, module: nn.Module, batch: Any, loss: Callable[..., Ten
         remedy = "a tuple of tensors, such as (x,)"
         if isinstance(batch, Mapping):
             remedy = "its tensors as a tuple, and a loss that takes them in that order"
-        raise ConfigError(f"{where}: its batch is {_told(batch)}; give {remedy}")
+        raise ConfigError(f"{where}: its batch is {_label(batch)}; give {remedy}")
     _check_batch(where, batch)
     _check_module(where, module)
     given = tuple(batch)
@@ -243,7 +243,7 @@ def _check_batch(where: str, batch: Sequence[Any]) -> None:
     for i, item in enumerate(batch):
         what = f"{where}: item {i} of the batch"
         if not isinstance(item, Tensor):
-            raise ConfigError(f"{what} is {_told(item)}, no tensor; give tensors only")
+            raise ConfigError(f"{what} is {_label(item)}, no tensor; give tensors only")
         if item.layout is not torch.strided or item.is_nested:
             kind = "nested" if item.is_nested else str(item.layout)
             raise ConfigError(f"{what} is {kind}; give a dense tensor: to_dense() makes one")

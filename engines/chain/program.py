@@ -15,15 +15,16 @@ from rematbench.engines.chain.staircases import SAME, at, grown, lower_of, push,
 from rematbench.graphs.ir import IntArray
 
 KEEP, CUT, RETAIN, BASE = 0, 1, 2, 3
-"""What to do with a segment first: keep its first stage in a way; keep its input, go on to another
-stage and keep that one's input, or all of the stage before it; nothing but go back over it."""
+"""What to do with a segment first: keep its first stage in an option; keep its input, go on to
+another stage and keep that one's input, or all of the stage before it; nothing but go back over
+it."""
 
 
-class Ways(NamedTuple):
-    """Ways to keep stages, those of a stage together.
+class StageOptions(NamedTuple):
+    """Options to keep stages, those of a stage together.
 
     Attributes:
-        first: per stage, its first way; one more entry at the end.
+        first: per stage, its first option; one more entry at the end.
         kept: bytes that stay of the stage until it is gone back over.
         forward_peak: above the gradient that is live, while the stage is kept.
         back_peak: while it is gone back over.
@@ -44,7 +45,7 @@ class Rules(NamedTuple):
         published: the authors', which tests the forward of a kept stage with the gradient after
             it instead of the one that is live?
         retain: may what a stage saved outlive its input?
-        alone: may a single stage be kept in a way, too, right before going back over it?
+        alone: may a single stage be kept in an option, too, right before going back over it?
     """
 
     published: bool
@@ -78,11 +79,11 @@ class _Work(NamedTuple):
 
 
 @kernel
-def fill(stages, ways, rules, room, most, least):
+def fill(stages, options, rules, free, most, least):
     """All staircases, shorter segments first.
 
     Args:
-        room: the most memory.
+        free: the most memory.
         most: steps of all together.
         least: only the first step of each?
 
@@ -98,11 +99,11 @@ def fill(stages, ways, rules, room, most, least):
             for saved in range(1 + (rules.retain and stages.base_time[t] > 0)):
                 count = 0
                 if length == 0:
-                    count = _going_back(stages, work, s, saved, room)
+                    count = _going_back(stages, work, s, saved, free)
                 if length > 0 or rules.alone:
-                    task = (stages, ways, rules, stairs)
-                    work, count = _by_ways(task, work, count, s, t, saved, room)
-                    work, count = _by_cuts(task, work, count, s, t, saved, room)
+                    task = (stages, options, rules, stairs)
+                    work, count = _by_options(task, work, count, s, t, saved, free)
+                    work, count = _by_cuts(task, work, count, s, t, saved, free)
                 if least:
                     count = min(count, 1)
                 if used + count > most:
@@ -138,7 +139,7 @@ def _stored(stairs, segment, work, used, count):
 
 
 @kernel
-def _more_room(work, size):
+def _enlarged(work, size):
     """The same with room for one more staircase of so many steps."""
     if work.more_memory.size >= size:
         return work
@@ -163,12 +164,12 @@ def _base_need(stages, s):
 
 
 @kernel
-def _going_back(stages, work, s, saved, room):
+def _going_back(stages, work, s, saved, free):
     """The one step of a single stage: its forward pass, unless it is saved, and its backward."""
     need, spent = _base_need(stages, s), stages.base_time[s] + stages.back_time[s]
     if saved:
         need, spent = stages.back_peak[s] - stages.saved[s], stages.back_time[s]
-    if need > room:
+    if need > free:
         return 0
     return push(work.best_memory, work.best_time, 0, max(0, need), spent)
 
@@ -183,30 +184,30 @@ def _published_need(stages, s, t):
 
 
 @kernel
-def _way_need(stages, ways, rules, s, t, way):
-    """Room to keep s in a way, and to go back over it at the end."""
+def _option_need(stages, options, rules, s, t, option):
+    """Room to keep s in an option, and to go back over it at the end."""
     if rules.published:
         return max(0, max(_base_need(stages, s), _published_need(stages, s, t)))
-    return max(0, max(stages.gradient[t] + ways.forward_peak[way], ways.back_peak[way]))
+    return max(0, max(stages.gradient[t] + options.forward_peak[option], options.back_peak[option]))
 
 
 @kernel
-def _by_ways(task, work, count, s, t, saved, room):
-    """Keep the first stage in one of its ways."""
-    stages, ways, rules, stairs = task
+def _by_options(task, work, count, s, t, saved, free):
+    """Keep the first stage in one of its options."""
+    stages, options, rules, stairs = task
     n = stages.output.size
     after = (saved * n + s + 1) * n + t
-    for way in range(ways.first[s], ways.first[s + 1]):
-        need, found = _way_need(stages, ways, rules, s, t, way), 0
+    for option in range(options.first[s], options.first[s + 1]):
+        need, found = _option_need(stages, options, rules, s, t, option), 0
         if s == t:
-            if need <= room:
-                found = push(work.more_memory, work.more_time, 0, need, ways.time[way])
+            if need <= free:
+                found = push(work.more_memory, work.more_time, 0, need, options.time[option])
         else:
-            work = _more_room(work, stairs.stop[after] - stairs.start[after] + 1)
+            work = _enlarged(work, stairs.stop[after] - stairs.start[after] + 1)
             for i in range(stairs.start[after], stairs.stop[after]):
-                m = max(stairs.memory[i] + ways.kept[way], need)
-                if m <= room:
-                    spent = stairs.time[i] + ways.time[way]
+                m = max(stairs.memory[i] + options.kept[option], need)
+                if m <= free:
+                    spent = stairs.time[i] + options.time[option]
                     found = push(work.more_memory, work.more_time, found, m, spent)
         work, count = _lowered(work, count, found)
     return work, count
@@ -249,72 +250,78 @@ def _passed(stages, s, t, c, need):
 
 
 @kernel
-def _by_cuts(task, work, count, s, t, saved, room):
+def _by_cuts(task, work, count, s, t, saved, free):
     """Keep the input of s, go on to c, and keep its input, or all of c - 1."""
     stages, _, rules, stairs = task
     start, stop, memory, time = stairs
-    n, forward, way = stages.output.size, 0.0, _first_need(stages, rules, s, t)
+    n, forward, passed_need = stages.output.size, 0.0, _first_need(stages, rules, s, t)
     for c in range(s + 1, t + 1):
         right = (saved * n + c) * n + t
         for retained in range(1 + _may_retain(stages, rules, s, c)):
             left = (retained * n + s) * n + c - 1
             if start[right] == stop[right] or start[left] == stop[left]:
                 continue
-            need, added, shift = _cut(stages, s, t, c, retained, way, forward)
+            need, added, shift = _cut(stages, s, t, c, retained, passed_need, forward)
             left_shift = shift * retained
             lowest = max(memory[start[right]] + shift, memory[start[left]] + left_shift)
             lowest = max(lowest, need)
             fastest = time[stop[right] - 1] + time[stop[left] - 1] + added
-            if lowest > room or at(work.best_memory, work.best_time, 0, count, lowest) <= fastest:
+            if lowest > free or at(work.best_memory, work.best_time, 0, count, lowest) <= fastest:
                 continue
             size = stop[right] - start[right] + stop[left] - start[left] + 1
-            work = _more_room(work, size)
+            work = _enlarged(work, size)
             both = (right, shift), (left, left_shift)
-            found = sum_of(stairs, both, need, added, room, work.more_memory, work.more_time)
+            found = sum_of(stairs, both, need, added, free, work.more_memory, work.more_time)
             work, count = _lowered(work, count, found)
-        forward, way = forward + stages.plain_time[c - 1], _passed(stages, s, t, c, way)
+        forward, passed_need = (
+            forward + stages.plain_time[c - 1],
+            _passed(stages, s, t, c, passed_need),
+        )
     return work, count
 
 
 @kernel
-def choose(stages, ways, rules, stairs, s, t, m, saved):
-    """What to do first with a segment, and with which way or cut; equal times prefer cuts."""
+def choose(stages, options, rules, stairs, s, t, m, saved):
+    """What to do first with a segment, and with which option or cut; equal times prefer cuts."""
     n, best, kind, place = stages.output.size, np.inf, BASE, -1
     if s == t and m >= _base_need(stages, s):
         best = stages.base_time[s] + stages.back_time[s]
     if s < t or (rules.alone and not saved):
-        found, way = _best_way(stages, ways, rules, stairs, s, t, m, saved)
+        found, option = _best_option(stages, options, rules, stairs, s, t, m, saved)
         if found < best - SAME * abs(best) or (best == np.inf and found < np.inf):
-            best, kind, place = found, KEEP, way
+            best, kind, place = found, KEEP, option
     start, stop, memory, time = stairs
-    forward, way_need = 0.0, _first_need(stages, rules, s, t)
+    forward, passed_need = 0.0, _first_need(stages, rules, s, t)
     for c in range(s + 1, t + 1):
         right = (saved * n + c) * n + t
         for retained in range(1 + _may_retain(stages, rules, s, c)):
             left = (retained * n + s) * n + c - 1
-            need, total, shift = _cut(stages, s, t, c, retained, way_need, forward)
+            need, total, shift = _cut(stages, s, t, c, retained, passed_need, forward)
             if m < need:
                 continue
             total += at(memory, time, start[right], stop[right], m - shift)
             total += at(memory, time, start[left], stop[left], m - shift * retained)
             if total <= best + SAME * abs(best) and total < np.inf:
                 best, kind, place = total, RETAIN if retained else CUT, c
-        forward, way_need = forward + stages.plain_time[c - 1], _passed(stages, s, t, c, way_need)
+        forward, passed_need = (
+            forward + stages.plain_time[c - 1],
+            _passed(stages, s, t, c, passed_need),
+        )
     return kind, place
 
 
 @kernel
-def _best_way(stages, ways, rules, stairs, s, t, m, saved):
-    """The least time of keeping the first stage, and in which way."""
+def _best_option(stages, options, rules, stairs, s, t, m, saved):
+    """The least time of keeping the first stage, and in which option."""
     n, best, place = stages.output.size, np.inf, -1
     after = (saved * n + s + 1) * n + t
-    for way in range(ways.first[s], ways.first[s + 1]):
-        if m < _way_need(stages, ways, rules, s, t, way):
+    for option in range(options.first[s], options.first[s + 1]):
+        if m < _option_need(stages, options, rules, s, t, option):
             continue
-        total = ways.time[way]
+        total = options.time[option]
         if s < t:
             start, stop = stairs.start[after], stairs.stop[after]
-            total += at(stairs.memory, stairs.time, start, stop, m - ways.kept[way])
+            total += at(stairs.memory, stairs.time, start, stop, m - options.kept[option])
         if total < best - SAME * abs(best) or (best == np.inf and total < np.inf):
-            best, place = total, way
+            best, place = total, option
     return best, place

@@ -42,7 +42,7 @@ class Scheduled:
 def schedules(
     build: Callable[..., Table | None],
     ample: int,
-    room: int,
+    free_bytes: int,
     stages: int,
     exact_steps: int,
     slots: int,
@@ -55,7 +55,7 @@ def schedules(
         build: the table for any memory up to the first argument, in units of as many bytes as the
             second says; see :func:`~.table.build`.
         ample: bytes beyond which more do not help.
-        room: bytes of the budget that the chain has.
+        free_bytes: bytes of the budget that the chain has.
         exact_steps: most steps of the exact table; 0: there is none.
         slots: units of the budget otherwise.
 
@@ -66,22 +66,22 @@ def schedules(
     assert leanest is not None
     least = int(leanest.steps()[0][0])
     beyond = BEYOND if stages <= LONG else BEYOND_LONG
-    top = min(ample, max(int(beyond * room), least + least // 4))
+    top = min(ample, max(int(beyond * free_bytes), least + least // 4))
     table, unit = build(top, 1, most=exact_steps) if exact_steps else None, 1
     if table is None:
-        unit = max(1, max(room, least) // slots)
+        unit = max(1, max(free_bytes, least) // slots)
         table = build(top // unit, unit)
     if table is None:
         raise Infeasible(f"{slots} slots are too many for this chain; give fewer")
-    memories = [int(memory) for memory in selection(table.steps()[0], room // unit)]
+    memories = [int(memory) for memory in selection(table.steps()[0], free_bytes // unit)]
     found = [Scheduled(table, memory, unit) for memory in memories]
     is_there = least in {each.bytes for each in found}
     return found if is_there else [*found, Scheduled(leanest, least, 1)]
 
 
-def selection(steps: IntArray, room: int) -> list[int]:
+def selection(steps: IntArray, free_bytes: int) -> list[int]:
     """Memories to plan for, of a table's steps: some below, most above what is there."""
-    at = int(np.searchsorted(steps, room, side="right"))
+    at = int(np.searchsorted(steps, free_bytes, side="right"))
     below = steps[max(0, at - 4) : at]
     above = steps[at:]
     if len(above) > _CANDIDATES:

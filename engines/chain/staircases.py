@@ -32,14 +32,14 @@ def push(memory, time, count, m, value):
 
 
 @kernel
-def sum_of(stairs, both, least, added, room, out_memory, out_time):
+def sum_of(stairs, both, least, added, free, out_memory, out_time):
     """The sum of two segments' staircases, each shifted to the right, from ``least`` on."""
     (one, i_shift), (other, j_shift) = both
     memory, time, count = stairs.memory, stairs.time, 0
     i, i_end = stairs.start[one], stairs.stop[one]
     j, j_end = stairs.start[other], stairs.stop[other]
     m = max(max(memory[i] + i_shift, memory[j] + j_shift), least)
-    while m <= room:
+    while m <= free:
         while i + 1 < i_end and memory[i + 1] + i_shift <= m:
             i += 1
         while j + 1 < j_end and memory[j + 1] + j_shift <= m:

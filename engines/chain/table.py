@@ -4,7 +4,7 @@ C(s, t, m) is the least time to turn the gradient after stage t into the one bef
 the input of s at hand and m bytes for all else (the recurrence of RR-9302, section 4). As a
 function of m it is a staircase; its steps are kept as two lists, from the least memory that
 suffices to the least time, so that sizes need no unit, and one table answers for every memory.
-A stage may have several ways to be kept (Rockmate, section 4.1).
+A stage may have several options to be kept (Rockmate, section 4.1).
 
 Persistent schedules drop what a stage saved only by going back over it, and hold its input as long.
 With ``retain`` what a stage saved may also outlive its input, which is computed again: Chen's
@@ -27,16 +27,16 @@ from rematbench.engines.chain.program import (
     KEEP,
     RETAIN,
     Rules,
+    StageOptions,
     Stairs,
-    Ways,
     choose,
     fill,
 )
 from rematbench.graphs.ir import IntArray
 
 Operation = Literal["keep", "plain", "base", "back"]
-"""Forward keeping what backward reads, in a way; keeping the output only; right before going back
-(what backward reads only); backward. The loss is the last stage's ``back``."""
+"""Forward keeping what backward reads, in an option; keeping the output only; right before going
+back (what backward reads only); backward. The loss is the last stage's ``back``."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Table:
 
     Attributes:
         chain: whose.
-        ways: to keep its stages.
+        options: to keep its stages.
         rules: of the recurrence.
         stairs: per segment, s * n + t for C and (n + s) * n + t for C1.
     """
 
     chain: Chain
-    ways: Ways
+    options: StageOptions
     rules: Rules
     stairs: Stairs
 
@@ -73,12 +73,12 @@ class Table:
         ``memory`` is at least what the first of :meth:`steps` needs, and the input.
 
         Yields:
-            Operation, stage, and the number of the stage's way; -1 where it is kept in none.
+            Operation, stage, and the number of the stage's option; -1 where it is kept in none.
         """
         n, chain = len(self.chain), self.chain
-        output, first, sizes = chain.output.tolist(), self.ways.first.tolist(), self.ways.kept
+        output, first, sizes = chain.output.tolist(), self.options.first.tolist(), self.options.kept
         kernel: Any = choose
-        choice = partial(kernel, chain.stages(), self.ways, self.rules, self.stairs)
+        choice = partial(kernel, chain.stages(), self.options, self.rules, self.stairs)
         pending = [(0, n - 1, memory - chain.input_bytes, False)]
         while pending:
             s, t, m, saved = pending.pop()
@@ -105,19 +105,19 @@ class Table:
                 yield "back", s, -1
 
 
-def own_way(chain: Chain) -> Ways:
-    """The one way to keep a stage that the chain itself has; the loss is not kept."""
+def own_option(chain: Chain) -> StageOptions:
+    """The one option to keep a stage that the chain itself has; the loss is not kept."""
     n = len(chain) - 1
     kept, forward, back = chain.kept[:n], chain.kept_peak[:n], chain.back_peak[:n]
     time = chain.kept_time[:n] + chain.back_time[:n]
-    return Ways(np.minimum(np.arange(n + 2), n), kept, forward, back, time)
+    return StageOptions(np.minimum(np.arange(n + 2), n), kept, forward, back, time)
 
 
 def build(
     chain: Chain,
     memory: int,
     *,
-    ways: Ways | None = None,
+    options: StageOptions | None = None,
     published: bool = False,
     retain: bool = False,
     most: int = 20_000_000,
@@ -126,7 +126,7 @@ def build(
     """The table of a chain, for any memory up to ``memory``, the chain's input included.
 
     Args:
-        ways: to keep stages; None for each one's own.
+        options: to keep stages; None for each one's own.
         published: by the authors' recurrence, which tests the forward of a kept stage with the
             gradient after it instead of the one that is live.
         retain: let what a stage saved outlive its input.
@@ -136,9 +136,9 @@ def build(
     Returns:
         None where there are more steps than that; round the sizes then.
     """
-    room = max(-1, memory - chain.input_bytes)
-    rules = Rules(published, retain, ways is not None)
-    ways = own_way(chain) if ways is None else ways
+    free_bytes = max(-1, memory - chain.input_bytes)
+    rules = Rules(published, retain, options is not None)
+    options = own_option(chain) if options is None else options
     kernel: Any = fill
-    enough, stairs = kernel(chain.stages(), ways, rules, room, most, least)
-    return Table(chain, ways, rules, stairs) if enough else None
+    enough, stairs = kernel(chain.stages(), options, rules, free_bytes, most, least)
+    return Table(chain, options, rules, stairs) if enough else None

@@ -48,9 +48,9 @@ def _play(s: State, ticks: int) -> Any:
     """Play until the end, a fault, ``ticks`` more ticks, or until an array needs room."""
     now = s.now
     until, accesses = now.ticks + ticks, now.accesses + _MOST_ACCESSES
-    room = 2 * s.storages.size + 8  # the most records or nodes that one tick can add
-    while now.ticks < until and now.accesses < accesses and now.records + room < s.records.size:
-        if now.nodes + room >= s.nodes.size:
+    most = 2 * s.storages.size + 8  # the most records or nodes that one tick can add
+    while now.ticks < until and now.accesses < accesses and now.records + most < s.records.size:
+        if now.nodes + most >= s.nodes.size:
             break
         now.ticks += 1
         if now.depth > 0:

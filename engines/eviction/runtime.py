@@ -47,7 +47,7 @@ def play(
     while status == at.RUNNING and planning_seconds() < end:
         status = advance(state, _TICKS)
         if status == at.RUNNING:
-            state = _with_room(state)
+            state = _enlarged(state)
     if status == at.USED_DEAD:
         event = compiled.source.ops[int(state.steps[state.now.step, 1])].event
         raise GraphError(
@@ -84,7 +84,7 @@ def _prepare(compiled: CompiledStream, budget: int | None, rules: Rules) -> at.S
     return state
 
 
-def _with_room(state: at.State) -> at.State:
+def _enlarged(state: at.State) -> at.State:
     """Twice the room where a run has filled half of what it has."""
     if state.now.records > len(state.records) // 2:
         state = state._replace(records=np.concatenate([state.records] * 2))

@@ -176,14 +176,14 @@ class Blocks:
             found.append(_hull(list(options.values())))
         return tuple(found)
 
-    def keeping(self, room: float, closed: bool = False) -> BoolArray | None:
+    def keeping(self, free_bytes: float, closed: bool = False) -> BoolArray | None:
         """What to keep, per value of the net, in some bytes; None if they are too few."""
         hulls = self.closed_hulls if closed else self.hulls
         rows = [
             Hull(np.array([o.bytes for o in hull]), np.array([o.cost for o in hull]))
             for hull in hulls
         ]
-        choice = combined(rows, self.kind_of, room, GOOD_ENOUGH * float(self.net.cost.sum()))
+        choice = combined(rows, self.kind_of, free_bytes, GOOD_ENOUGH * float(self.net.cost.sum()))
         if choice is None:
             return None
         kept = np.zeros(len(self.net.size), dtype=bool)
@@ -192,7 +192,7 @@ class Blocks:
             kept[begin:end] = hulls[k][choice.level[block]].kept
         return kept
 
-    def bound(self, room: float) -> float:
+    def bound(self, free_bytes: float) -> float:
         """Recomputation that no plan with so many bytes at the moment can do without."""
         unit = (float(self.net.cost.sum()) or 1.0) / SCALE
         best = 0.0
@@ -204,8 +204,8 @@ class Blocks:
                 value, option = kind.solved(price, unit, "free")
                 total += count * (value - TOLERANCE * unit)
                 used += count * option.bytes
-            best = max(best, total - price * room)
-            low, high = (price, high) if used > room else (low, price)
+            best = max(best, total - price * free_bytes)
+            low, high = (price, high) if used > free_bytes else (low, price)
         return best
 
 

@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 
 
 def combined(
-    hulls: list[Hull], kind_of: IntArray, room: float, tolerance: float = 0.0
+    hulls: list[Hull], kind_of: IntArray, free_bytes: float, tolerance: float = 0.0
 ) -> Choice | None:
     """The least cost in some bytes; None if they are too few.
 
@@ -58,23 +58,23 @@ def combined(
     Args:
         hulls: per kind of block.
         kind_of: per block, the number of its kind.
-        room: in bytes.
+        free_bytes: in bytes.
         tolerance: a loss that is good enough.
 
     Returns:
         Its ``loss`` is above ``tolerance`` only where there were too many states.
     """
-    choice = by_steps(hulls, kind_of, room)
+    choice = by_steps(hulls, kind_of, free_bytes)
     if choice is None or choice.loss <= tolerance:
         return choice
-    return _exact(hulls, kind_of, room, choice) or choice
+    return _exact(hulls, kind_of, free_bytes, choice) or choice
 
 
-def by_steps(hulls: list[Hull], kind_of: IntArray, room: float) -> Choice | None:
+def by_steps(hulls: list[Hull], kind_of: IntArray, free_bytes: float) -> Choice | None:
     """Steps up the hulls, as long as they fit, by what they save per byte."""
     level = np.zeros(len(kind_of), dtype=np.int64)
     used = sum(int(hulls[k].bytes[0]) for k in kind_of.tolist())
-    if used > room:
+    if used > free_bytes:
         return None
     steps = [
         (float(hull.cost[low] - hull.cost[high]) / int(hull.bytes[high] - hull.bytes[low]), k, low)
@@ -86,7 +86,7 @@ def by_steps(hulls: list[Hull], kind_of: IntArray, room: float) -> Choice | None
     for saved, k, number in sorted(steps, reverse=True):
         more = int(hulls[k].bytes[number + 1] - hulls[k].bytes[number])
         for block in of_kind[k]:
-            if level[block] == number and used + more <= room:
+            if level[block] == number and used + more <= free_bytes:
                 level[block] = number + 1
                 used += more
             elif level[block] == number:
@@ -95,7 +95,7 @@ def by_steps(hulls: list[Hull], kind_of: IntArray, room: float) -> Choice | None
         float(_reduced(hulls[k], price)[at])
         for k, at in zip(kind_of.tolist(), level.tolist(), strict=True)
     )
-    return Choice(level, reduced + price * (room - used), price)
+    return Choice(level, reduced + price * (free_bytes - used), price)
 
 
 def _reduced(hull: Hull, price: float) -> FloatArray:
@@ -118,7 +118,7 @@ class _States(NamedTuple):
     option: IntArray
 
 
-def _exact(hulls: list[Hull], kind_of: IntArray, room: float, first: Choice) -> Choice | None:
+def _exact(hulls: list[Hull], kind_of: IntArray, free_bytes: float, first: Choice) -> Choice | None:
     """The least cost by a dynamic program; None where it has too many states."""
     order = np.argsort(kind_of, kind="stable")
     limit = first.loss * (1 + 1e-9)
@@ -133,8 +133,8 @@ def _exact(hulls: list[Hull], kind_of: IntArray, room: float, first: Choice) -> 
     for k, need, use in zip(kinds, [*least[1:], 0], [*most[1:], 0], strict=True):
         options = usable[k]
         states = _extended(table[-1], hulls[k].bytes[options], reduced[k][options], options)
-        slack = np.maximum(0, room - states.bytes - use)
-        good = (states.bytes + need <= room) & (states.reduced + first.price * slack <= limit)
+        slack = np.maximum(0, free_bytes - states.bytes - use)
+        good = (states.bytes + need <= free_bytes) & (states.reduced + first.price * slack <= limit)
         table.append(_undominated(_taken(states, np.flatnonzero(good)), first.price))
         count += len(table[-1].bytes)
         if count > MOST_STATES:

@@ -59,9 +59,9 @@ def window(
         deadline: by :func:`~rematbench.base.clock.planning_seconds`.
     """
     needed, fixed = demand(net, first, last)
-    room = budget - resident - net.written[first] - net.workspace[first]
+    free_bytes = budget - resident - net.written[first] - net.workspace[first]
     unit = float(net.cost.sum() or 1.0) / SCALE
-    program = WindowProgram.of(net, unit, needed, needed & ~fixed, fixed, float(room))
+    program = WindowProgram.of(net, unit, needed, needed & ~fixed, fixed, float(free_bytes))
     if program is None:
         return Window(first, last, np.inf, None)
     cost, x = program.solved(deadline, seed)

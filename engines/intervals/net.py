@@ -115,20 +115,20 @@ def start(net: Net, resident: int) -> State:
         resident: bytes that are always there.
     """
     n = len(net.cost)
-    room = ROOM * n + 4096
+    capacity = ROOM * n + 4096
     leaves = 1 << max(0, n - 1).bit_length()
-    number = np.arange(room)
+    number = np.arange(capacity)
     state = State(
         number.copy(),
         np.where(number < n, number, -1),
-        np.zeros(room, dtype=np.int64),
-        np.full(room, -1, dtype=np.int64),
-        np.full(room, -1, dtype=np.int64),
+        np.zeros(capacity, dtype=np.int64),
+        np.full(capacity, -1, dtype=np.int64),
+        np.full(capacity, -1, dtype=np.int64),
         number[:n].copy(),
         np.full(2 * leaves, -1, dtype=np.int64),
         np.zeros(2 * leaves, dtype=np.int64),
         number[n:][::-1].copy(),
-        np.array([room - n]),
+        np.array([capacity - n]),
         np.array([0]),
         np.array([n]),
         np.array([net.cost.sum()]),

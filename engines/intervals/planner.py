@@ -90,7 +90,7 @@ class IntervalSearch(Improver):
         self.by_blocks = len(self.net.cost) > LARGE
         self._closed = False
 
-    def room(self, moment: int) -> int:
+    def free_bytes(self, moment: int) -> int:
         """Bytes that an op leaves for what earlier ones have written, what it reads included."""
         fixed = self.net.written[moment] + self.net.workspace[moment]
         return self.budget - self.resident - int(fixed)
@@ -179,7 +179,7 @@ class IntervalSearch(Improver):
         """A bound: those of the blocks before a moment, added up."""
         self.window = Window(fullest, len(self.net.cost), 0.0, None)
         kinds, count = len(self.blocks.kinds), len(self.blocks.kind_of)
-        bound = self.blocks.bound(self.room(fullest))
+        bound = self.blocks.bound(self.free_bytes(fullest))
         self.proven(bound, f"blocks' bounds added up: {count} blocks of {kinds} kinds")
 
     def proven(self, cost: float, how: str) -> None:
@@ -284,7 +284,7 @@ class IntervalSearch(Improver):
         assert self.window is not None
         moment = self.window.first
         if self.by_blocks:  # whose programs are small
-            kept = self.blocks.keeping(share * self.room(moment), self._closed)
+            kept = self.blocks.keeping(share * self.free_bytes(moment), self._closed)
         else:
             shares = self._solved(moment, len(self.net.cost), self.deadline, share).kept
             kept = None if shares is None else shares >= 0.5

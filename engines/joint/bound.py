@@ -12,8 +12,8 @@ import numpy as np
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.intervals.moments import TOLERANCE
 from rematbench.engines.joint.columns import SCALE
+from rematbench.engines.joint.implementations import AllowedImplementations
 from rematbench.engines.joint.model import bound_model
-from rematbench.engines.joint.ways import Ways
 from rematbench.engines.lp.solver import Idle, Solver
 from rematbench.engines.plans.stages import FloatArray
 from rematbench.graphs.ir import IntArray
@@ -35,7 +35,7 @@ class Advice:
 
     Attributes:
         choice: per op, the group that it favours.
-        preferred: per op, the way that it favours in that group.
+        preferred: per op, the implementation that it favours in that group.
         moments: steps that begin with what is stored.
         stored: per moment and value, how much of it is live; 1 for what is negligible.
     """
@@ -46,24 +46,31 @@ class Advice:
     stored: FloatArray
 
 
-def moments_of(ways: Ways, grain: Grain) -> tuple[list[int], list[int]]:
+def moments_of(
+    implementations: AllowedImplementations, grain: Grain
+) -> tuple[list[int], list[int]]:
     """Moments, and the heaviest forward ops, of a model."""
-    tables, loss = ways.graph.tables, ways.graph.loss_index
+    tables, loss = implementations.graph.tables, implementations.graph.loss_index
     assert loss is not None
-    forward = np.flatnonzero(ways.surely_needed[:loss]).tolist()
+    forward = np.flatnonzero(implementations.surely_needed[:loss]).tolist()
     count, size = len(forward) + 1, np.where(tables.resident, 0, tables.value_bytes)
 
     def least(op: int) -> int:
         """Bytes that it needs at least."""
-        return min(int(ways.extra[w] + size[tables.reads[w]].sum()) for w in ways.first_ways(op))
+        return min(
+            int(implementations.extra[w] + size[tables.reads[w]].sum())
+            for w in implementations.first_implementations(op)
+        )
 
     moments, heavy = [0], HEAVY.get(grain, 0)
     if grain == "double":
-        moments.append(int(np.argmax([max(map(least, step)) for step in ways.steps])))
+        moments.append(int(np.argmax([max(map(least, step)) for step in implementations.steps])))
     elif grain == "fine":
         many = min(max(2, FINE_ROWS // count), MOST_MOMENTS)
         heavy = min(FINE_COLUMNS // count, count)
-        moments = np.linspace(0, len(ways.steps), many, endpoint=False).astype(int).tolist()
+        moments = (
+            np.linspace(0, len(implementations.steps), many, endpoint=False).astype(int).tolist()
+        )
     return sorted({*moments}), sorted(forward, key=least, reverse=True)[:heavy]
 
 
@@ -71,7 +78,7 @@ class Bound:
     """Lower bounds of the cost of every plan within a budget.
 
     Args:
-        ways: the allowed ways.
+        implementations: the allowed implementations.
         budget: in bytes.
         seed: of HiGHS.
         grain: ``coarse``, of one moment, the loss; ``medium``, with a few heavy forward ops;
@@ -84,10 +91,16 @@ class Bound:
         nodes: of the branch-and-bound tree.
     """
 
-    def __init__(self, ways: Ways, budget: int, seed: int, grain: Grain = "coarse") -> None:
+    def __init__(
+        self,
+        implementations: AllowedImplementations,
+        budget: int,
+        seed: int,
+        grain: Grain = "coarse",
+    ) -> None:
         started = planning_seconds()
-        moments, heavy = moments_of(ways, grain)
-        self.model = bound_model(ways, budget, moments, heavy)
+        moments, heavy = moments_of(implementations, grain)
+        self.model = bound_model(implementations, budget, moments, heavy)
         self.build_seconds = planning_seconds() - started
         self.seed, self.best, self.nodes = seed, 0.0, 0
         self._linear: Solver | None = None
@@ -145,15 +158,17 @@ class Bound:
         self.best = max(self.best, objective * self.model.unit)
 
     def _advice(self, solution: FloatArray) -> Advice:
-        model, ways = self.model, self.model.ways
+        model, implementations = self.model, self.model.implementations
         x = np.append(solution, 0.0)  # the last one is for what has no column
-        choice = ways.group_at[:-1].copy()
+        choice = implementations.group_at[:-1].copy()
         preferred = np.full_like(choice, -1)
         for op in np.flatnonzero(model.needed).tolist():
-            groups = ways.groups(op)
-            weight = [x[model.way[ways.members[group]]].sum() for group in groups]
+            groups = implementations.groups(op)
+            weight = [
+                x[model.implementation[implementations.members[group]]].sum() for group in groups
+            ]
             choice[op] = groups[int(np.argmax(weight))]
-            members = ways.members[int(choice[op])]
-            preferred[op] = members[int(np.argmax(x[model.way[members]]))]
+            members = implementations.members[int(choice[op])]
+            preferred[op] = members[int(np.argmax(x[model.implementation[members]]))]
         stored = np.where(model.stored >= 0, x[model.stored], 1.0)
         return Advice(choice, preferred, model.moments, stored)

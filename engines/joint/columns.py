@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rematbench.engines.joint.ways import Ways
+from rematbench.engines.joint.implementations import AllowedImplementations
 from rematbench.engines.lp.program import Column, LinearProgram, Term
 from rematbench.engines.plans.stages import BoolArray
 from rematbench.graphs.ir import IntArray
@@ -26,9 +26,10 @@ class Columns:
     """Numbers of the program's columns, -1 where there is none.
 
     Args:
-        ways: the allowed ways.
+        implementations: the allowed implementations.
         budget: in bytes.
-        moments: numbers of steps (:attr:`~rematbench.engines.joint.ways.Ways.steps`),
+        moments: numbers of steps
+            (:attr:`~rematbench.engines.joint.implementations.AllowedImplementations.steps`),
             increasing; the first is 0, the loss.
 
     Attributes:
@@ -37,31 +38,45 @@ class Columns:
         ends: per moment, the step at which its stage ends.
         unit: cost per unit of the program's objective.
         size: per value, its bytes in the memory rows' unit, and ``weighs``: do they count?
-        way: per implementation: does the first compute of its op use it, in its place?
+        implementation: per implementation: does the first compute of its op use it, in its place?
         retained: per value of a needed forward op: is it live at the loss, since its first compute?
         stored: per moment and value: is it live then?
         live_through: per moment and value: is it live all through the stage, and stored after it?
         recomputed: per moment and forward op: is it computed in the stage?
-        recompute_ways: per moment and op, where there is a choice: (column, extra bytes) of each.
+        recompute_implementations: per moment and op, where there is a choice: (column, extra bytes)
+            of each.
         repeated: per needed op: is it computed more than once; a forward one, before the loss?
         computed: per optional op: is it computed at all; a forward one, before the loss?
         deferred: per op that makes only outputs: is it first computed later than in its place?
     """
 
-    def __init__(self, ways: Ways, budget: int, moments: Sequence[int]) -> None:
-        assert ways.graph.loss_index is not None
-        self.ways, self.tables, self.needed = ways, ways.graph.tables, ways.surely_needed
-        self.loss, self.forward = ways.graph.loss_index, range(ways.graph.loss_index)
-        self.moments, self.ends = tuple(moments), (*moments[1:], len(ways.steps))
-        self.unit, self.bytes_unit = (ways.least_cost or 1.0) / SCALE, budget / SCALE
+    def __init__(
+        self, implementations: AllowedImplementations, budget: int, moments: Sequence[int]
+    ) -> None:
+        assert implementations.graph.loss_index is not None
+        self.implementations, self.tables, self.needed = (
+            implementations,
+            implementations.graph.tables,
+            implementations.surely_needed,
+        )
+        self.loss, self.forward = (
+            implementations.graph.loss_index,
+            range(implementations.graph.loss_index),
+        )
+        self.moments, self.ends = tuple(moments), (*moments[1:], len(implementations.steps))
+        self.unit, self.bytes_unit = (implementations.least_cost or 1.0) / SCALE, budget / SCALE
         self.size = self.tables.value_bytes / self.bytes_unit
         self.weighs = ~self.tables.resident & (self.tables.value_bytes > NEGLIGIBLE * budget)
         self.program, self.memory_rows = LinearProgram(), list[int]()
-        count, ops, values = len(moments), len(ways.graph.ops), len(ways.graph.values)
-        self.way, self.retained = _none(len(self.tables.op_of)), _none(values)
+        count, ops, values = (
+            len(moments),
+            len(implementations.graph.ops),
+            len(implementations.graph.values),
+        )
+        self.implementation, self.retained = _none(len(self.tables.op_of)), _none(values)
         self.stored, self.live_through = _none(count, values), _none(count, values)
         self.recomputed = _none(count, ops)
-        self.recompute_ways: list[dict[int, list[Term]]] = [{} for _ in moments]
+        self.recompute_implementations: list[dict[int, list[Term]]] = [{} for _ in moments]
         self.repeated, self.computed, self.deferred = _none(ops), _none(ops), _none(ops)
         for op in range(ops):
             self._of_op(op)
@@ -69,12 +84,14 @@ class Columns:
     def _of_op(self, op: int) -> None:
         """Columns of an op."""
         column, cost = self.program.column, self.tables.cost
-        once_more = float(cost[self.ways.allowed[op]].min()) / self.unit
+        once_more = float(cost[self.implementations.allowed[op]].min()) / self.unit
         if self.needed[op]:
-            costs = cost[self.ways.first_ways(op)] / self.unit
-            for way, each in zip(self.ways.first_ways(op), costs.tolist(), strict=True):
-                self.way[way] = column(each, integral=True)
-            if op in self.ways.deferrable:
+            costs = cost[self.implementations.first_implementations(op)] / self.unit
+            for implementation, each in zip(
+                self.implementations.first_implementations(op), costs.tolist(), strict=True
+            ):
+                self.implementation[implementation] = column(each, integral=True)
+            if op in self.implementations.deferrable:
                 self.deferred[op] = column(float(costs.min()), integral=True)
         more = self.repeated if self.needed[op] else self.computed
         more[op] = column(once_more, integral=True)
@@ -96,7 +113,7 @@ class Columns:
                 self.recomputed[number, op] = again = column(integral=True)
                 chosen = [column(cost / self.unit, integral=True) for cost, _ in options]
                 extras = [extra for _, extra in options]
-                self.recompute_ways[number][op] = list(zip(chosen, extras, strict=True))
+                self.recompute_implementations[number][op] = list(zip(chosen, extras, strict=True))
                 self.program.at_most([again], chosen)
             for v in weighty:
                 self.stored[number, v] = column(integral=True)
@@ -107,17 +124,20 @@ class Columns:
     def reads_of(self) -> list[frozenset[int]]:
         """Per implementation, the values that it reads."""
         reads = self.tables.reads
-        return [frozenset(reads[way].tolist()) for way in range(len(self.tables.op_of))]
+        return [
+            frozenset(reads[implementation].tolist())
+            for implementation in range(len(self.tables.op_of))
+        ]
 
     @property
     def stages(self) -> list[int]:
         """The needed ops from the loss on."""
-        return [op for step in self.ways.steps for op in step if self.needed[op]]
+        return [op for step in self.implementations.steps for op in step if self.needed[op]]
 
     @cached_property
     def time(self) -> dict[int, int]:
         """Per op of a step, the step's number; the rest run before all steps."""
-        return {op: number for number, step in enumerate(self.ways.steps) for op in step}
+        return {op: number for number, step in enumerate(self.implementations.steps) for op in step}
 
     @cached_property
     def useful(self) -> BoolArray:
@@ -125,27 +145,35 @@ class Columns:
         writer, found = self.tables.writer, []
         mark = np.zeros(self.loss, dtype=bool)
         for start, end in reversed(list(zip(self.moments, self.ends, strict=True))):
-            for op in (op for step in self.ways.steps[start:end] for op in step):
-                for v in {v for way in self.ways.first_ways(op) for v in self.reads_of[way]}:
+            for op in (op for step in self.implementations.steps[start:end] for op in step):
+                for v in {
+                    v
+                    for implementation in self.implementations.first_implementations(op)
+                    for v in self.reads_of[implementation]
+                }:
                     if 0 <= writer[v] < self.loss:
                         mark[writer[v]] = True
             for op in reversed(self.forward):
                 if mark[op]:
-                    mark[[writer[v] for v in self.ways.surely_read(op) if writer[v] >= 0]] = True
+                    mark[
+                        [writer[v] for v in self.implementations.surely_read(op) if writer[v] >= 0]
+                    ] = True
             found.append(mark.copy())
         return np.array(found[::-1])
 
     @cached_property
     def options(self) -> list[list[tuple[float, float]]]:
-        """Per op: (cost, extra in the rows' unit) of the ways to compute it again that matter."""
+        """Per op: (cost, extra in the rows' unit) of what may compute it again at best."""
         found = []
-        for op in range(len(self.ways.graph.ops)):
-            ways = self.ways.allowed[op].tolist()
+        for op in range(len(self.implementations.graph.ops)):
+            implementations = self.implementations.allowed[op].tolist()
             options: list[tuple[float, float]] = []
-            for way in sorted(ways, key=lambda w: (self.tables.cost[w], self.ways.extra[w])):
-                extra = float(self.ways.extra[way]) / self.bytes_unit
+            for implementation in sorted(
+                implementations, key=lambda w: (self.tables.cost[w], self.implementations.extra[w])
+            ):
+                extra = float(self.implementations.extra[implementation]) / self.bytes_unit
                 if not options or extra < options[-1][1]:
-                    options.append((float(self.tables.cost[way]), extra))
+                    options.append((float(self.tables.cost[implementation]), extra))
             found.append(options)
         return found
 
@@ -155,20 +183,33 @@ class Columns:
 
     def reading(self, op: int, value: int) -> list[Column]:
         """Does the first compute of ``op``, where it is not deferred, read ``value``?"""
-        ways = self.ways.first_ways(op)
-        return [self.way[way] for way in ways if value in self.reads_of[way]]
+        implementations = self.implementations.first_implementations(op)
+        return [
+            self.implementation[implementation]
+            for implementation in implementations
+            if value in self.reads_of[implementation]
+        ]
 
     @cached_property
     def always(self) -> list[frozenset[int]]:
-        """Per op, what all ways of its first compute read."""
+        """Per op, what all implementations of its first compute read."""
         return [
-            frozenset.intersection(*(self.reads_of[way] for way in self.ways.first_ways(op)))
-            for op in range(len(self.ways.graph.ops))
+            frozenset.intersection(
+                *(
+                    self.reads_of[implementation]
+                    for implementation in self.implementations.first_implementations(op)
+                )
+            )
+            for op in range(len(self.implementations.graph.ops))
         ]
 
     def may_read(self, op: int) -> list[int]:
         """Weighty values that some way of computing ``op`` first reads."""
-        found = {int(v) for way in self.ways.first_ways(op) for v in self.tables.reads[way]}
+        found = {
+            int(v)
+            for implementation in self.implementations.first_implementations(op)
+            for v in self.tables.reads[implementation]
+        }
         return self.weighty(sorted(found))
 
     def last_sure_reader(self, value: int) -> int:
@@ -192,13 +233,16 @@ class Columns:
 
     def running(self, op: int) -> Iterator[Term]:
         """Workspace and outputs of the first compute of ``op``."""
-        for way in self.ways.first_ways(op):
-            yield self.way[way], float(self.ways.extra[way]) / self.bytes_unit
+        for implementation in self.implementations.first_implementations(op):
+            yield (
+                self.implementation[implementation],
+                float(self.implementations.extra[implementation]) / self.bytes_unit,
+            )
 
     def fits(self, terms: Iterable[Term], constant: float) -> None:
         """A memory row: these terms, the constant and what is resident are within the budget."""
-        room = SCALE - self.ways.graph.resident_bytes / self.bytes_unit
-        self.memory_rows.append(self.program.row(terms, room - constant))
+        free_bytes = SCALE - self.implementations.graph.resident_bytes / self.bytes_unit
+        self.memory_rows.append(self.program.row(terms, free_bytes - constant))
 
     def at_least(self, other: Column) -> int:
         """A column at least as large as another."""

@@ -16,9 +16,12 @@ from rematbench.engines.joint.columns import Columns
 def choices(m: Columns) -> None:
     """The first compute of a needed op is in one way, or deferred."""
     for op in np.flatnonzero(m.needed).tolist():
-        ways = [*m.way[m.ways.first_ways(op)], m.deferred[op]]
-        m.program.at_most(ways, [], 1.0)
-        m.program.at_most([], ways, -1.0)
+        implementations = [
+            *m.implementation[m.implementations.first_implementations(op)],
+            m.deferred[op],
+        ]
+        m.program.at_most(implementations, [], 1.0)
+        m.program.at_most([], implementations, -1.0)
 
 
 def first_store(m: Columns) -> None:
@@ -34,14 +37,14 @@ def in_place(m: Columns) -> None:
     for op in m.forward:
         if not m.needed[op]:
             continue
-        for way in m.ways.first_ways(op):
-            for v in m.weighty(v for v in m.tables.overwritten_by[way] if v >= 0):
+        for implementation in m.implementations.first_implementations(op):
+            for v in m.weighty(v for v in m.tables.overwritten_by[implementation] if v >= 0):
                 if m.retained[v] < 0:
                     continue
-                m.program.at_most([m.way[way], m.retained[v]], [], 1.0)
+                m.program.at_most([m.implementation[implementation], m.retained[v]], [], 1.0)
                 if m.last_sure_reader(v) > op:
                     again = m.repeated[m.tables.writer[v]]
-                    m.program.at_most([m.way[way]], [again])
+                    m.program.at_most([m.implementation[implementation]], [again])
 
 
 def memory(m: Columns, heavy: Collection[int]) -> None:
@@ -60,7 +63,7 @@ def memory(m: Columns, heavy: Collection[int]) -> None:
         reads = set(m.may_read(op))
         for v in reads:
             size = float(m.size[v])
-            terms += [(way, size) for way in m.reading(op, v)]
+            terms += [(implementation, size) for implementation in m.reading(op, v)]
         for v, reader in last.items():
             writer = int(m.tables.writer[v])
             if writer >= op or v in reads:
@@ -97,7 +100,7 @@ def _live_columns(m: Columns, now: int) -> dict[int, int]:
             m.program.at_most([m.stored[0, v]], there)
             m.program.at_most([m.retained[v]], [live[v]])
     for op in done:
-        for v in m.weighty(m.ways.surely_read(op)):
+        for v in m.weighty(m.implementations.surely_read(op)):
             if v in live:
                 there = live[v], again[int(m.tables.writer[v])]
                 m.program.at_most([again[op]], there)

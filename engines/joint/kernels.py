@@ -18,7 +18,8 @@ class Implementations(NamedTuple):
     Attributes:
         members: per group.
         group_of: per implementation, its group, or -1.
-        extra: per implementation, see :class:`~rematbench.engines.joint.ways.Ways`.
+        extra: per implementation, see
+            :class:`~rematbench.engines.joint.implementations.AllowedImplementations`.
         cost: per implementation.
         recompute_group: per op, the group that recomputes it by values of its own, or -1.
         overwrites: per implementation, the value whose storage each write takes
@@ -60,14 +61,14 @@ def picked(groups, place, writers):
 
 
 @kernel
-def leanest(ops, choice, preferred, ways):
-    """Per compute, its leanest legal way (-1: nobody reads what it writes) and a mask of all.
+def leanest(ops, choice, preferred, implementations):
+    """Per compute, its leanest legal implementation (-1: nobody reads it) and a mask of all.
 
     Backwards, since a value may be overwritten only where nobody reads it later.
 
     Args:
         choice: per op, its group.
-        preferred: per op, a way to run it instead of the leanest, or -1.
+        preferred: per op, an implementation to run it instead of the leanest, or -1.
     """
     lean = np.full(ops.size, -1, dtype=np.int64)
     legal = np.zeros(ops.size, dtype=np.int64)
@@ -76,58 +77,60 @@ def leanest(ops, choice, preferred, ways):
     for p in range(ops.size):
         is_repeat[p] = seen[ops[p]]
         seen[ops[p]] = True
-    needed = np.zeros(ways.value_bytes.size, dtype=np.bool_)
-    for v in ways.outputs:
+    needed = np.zeros(implementations.value_bytes.size, dtype=np.bool_)
+    for v in implementations.outputs:
         needed[v] = True
     for p in range(ops.size - 1, -1, -1):
         op = ops[p]
         wanted = False
-        for written in row(ways.writes, op):
+        for written in row(implementations.writes, op):
             wanted = wanted or needed[written]
         if not wanted:
             continue
-        best, group = -1, ways.recompute_group[op]
+        best, group = -1, implementations.recompute_group[op]
         if is_repeat[p] and group >= 0:
-            best, legal[p] = _leanest_of(group, preferred[op], needed, ways)
+            best, legal[p] = _leanest_of(group, preferred[op], needed, implementations)
         if best < 0:  # also where recomputing may only overwrite, and must not
-            best, legal[p] = _leanest_of(choice[op], preferred[op], needed, ways)
+            best, legal[p] = _leanest_of(choice[op], preferred[op], needed, implementations)
         lean[p] = best
-        for written in row(ways.writes, op):
+        for written in row(implementations.writes, op):
             needed[written] = False
-        for read in row(ways.reads, best):
+        for read in row(implementations.reads, best):
             needed[read] = True
     return lean, legal
 
 
 @kernel
-def _leanest_of(group, preferred, needed, ways):
-    """The leanest legal way of a group, or the preferred one (-1: none), and a mask of all."""
+def _leanest_of(group, preferred, needed, implementations):
+    """A group's leanest legal implementation, or the preferred one (-1: none); a mask of all."""
     best = -1
     legal = np.int64(0)
-    for m, way in enumerate(row(ways.members, group)):
+    for m, implementation in enumerate(row(implementations.members, group)):
         allowed = m < 62
-        for taken in row(ways.overwrites, way):
+        for taken in row(implementations.overwrites, implementation):
             if taken >= 0 and needed[taken]:
                 allowed = False
         if not allowed:
             continue
         legal |= np.int64(1) << m
-        leaner = best < 0 or ways.extra[way] < ways.extra[best]
-        if not leaner and ways.extra[way] == ways.extra[best]:
-            leaner = ways.cost[way] < ways.cost[best]
-        if way == preferred or (leaner and (best < 0 or best != preferred)):
-            best = way
+        leaner = best < 0 or implementations.extra[implementation] < implementations.extra[best]
+        if not leaner and implementations.extra[implementation] == implementations.extra[best]:
+            leaner = implementations.cost[implementation] < implementations.cost[best]
+        if implementation == preferred or (leaner and (best < 0 or best != preferred)):
+            best = implementation
     return best, legal
 
 
 @kernel
-def fastest(lean, legal, during, limit, ways):
-    """Per compute, the cheapest legal way that fits; the leanest where none does."""
+def fastest(lean, legal, during, limit, implementations):
+    """Per compute, the cheapest legal implementation that fits; the leanest where none does."""
     fast = lean.copy()
     for p in range(lean.size):
-        room = limit - during[p] + ways.extra[lean[p]]
-        for m, way in enumerate(row(ways.members, ways.group_of[lean[p]])):
-            fits = ways.extra[way] <= room and (legal[p] >> m) & 1
-            if fits and ways.cost[way] < ways.cost[fast[p]]:
-                fast[p] = way
+        free_bytes = limit - during[p] + implementations.extra[lean[p]]
+        for m, implementation in enumerate(
+            row(implementations.members, implementations.group_of[lean[p]])
+        ):
+            fits = implementations.extra[implementation] <= free_bytes and (legal[p] >> m) & 1
+            if fits and implementations.cost[implementation] < implementations.cost[fast[p]]:
+                fast[p] = implementation
     return fast

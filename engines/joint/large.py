@@ -1,8 +1,8 @@
-"""Plans of graphs too large for matrices of stages: the interval search, with ways chosen.
+"""Graphs too large for matrices of stages: the interval search, with chosen implementations.
 
-A program of one moment (:mod:`rematbench.engines.joint.windows`) says which groups of ways to
-use. With one way per op left, the graph is one for
-:mod:`rematbench.engines.intervals`; its schedule then runs in the fastest ways that fit.
+A program of one moment (:mod:`rematbench.engines.joint.windows`) says which groups of
+implementations to use. With one implementation per op left, the graph is one for
+:mod:`rematbench.engines.intervals`; its schedule then runs in the fastest implementations that fit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.intervals.moments import best_chain, crowded_moments
 from rematbench.engines.intervals.planner import TRIVIAL, IntervalSearch
+from rematbench.engines.joint.implementations import AllowedImplementations
 from rematbench.engines.joint.kernels import Implementations, fastest, leanest
 from rematbench.engines.joint.run import UNLIMITED, PlanningRun
-from rematbench.engines.joint.ways import Ways
 from rematbench.engines.joint.windows import Windows
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan, with_frees
@@ -30,7 +30,8 @@ from rematbench.graphs.simulate import Trace, simulate
 LARGE, HUGE = 1_000, 4_000
 """Ops from which on graphs are planned in this way first, and in this way only."""
 INTERVALS, AGAIN = 0.15, 0.5
-"""Share of the time for this way, where it is not the only one; and of the rest, without a plan."""
+"""Share of the time for this implementation, where it is not the only one; and of the rest, without
+a plan."""
 SHARES = (1.0, 0.9, 0.97, 0.8)
 """Of the room at the loss for which a choice of groups is asked: the program does not know what
 computing again needs."""
@@ -40,21 +41,31 @@ FIRST = 0.15
 """Share of the remaining time for the first schedules of a choice."""
 
 
-def resolved(ways: Ways, choice: IntArray) -> Graph:
-    """The graph with the leanest way of each op's group that overwrites nothing."""
-    tables, ops = ways.graph.tables, list(ways.graph.ops)
+def resolved(implementations: AllowedImplementations, choice: IntArray) -> Graph:
+    """The graph with the leanest implementation of each op's group that overwrites nothing."""
+    tables, ops = implementations.graph.tables, list(implementations.graph.ops)
     for number, group in enumerate(choice.tolist()):
-        members = ways.members[group].tolist() if len(ways.groups(number)) else []
-        fair = [way for way in members if not (tables.overwritten_by[way] >= 0).any()]
+        members = (
+            implementations.members[group].tolist() if len(implementations.groups(number)) else []
+        )
+        fair = [
+            implementation
+            for implementation in members
+            if not (tables.overwritten_by[implementation] >= 0).any()
+        ]
         first = int(tables.op_first[number])
-        way = min(fair, key=lambda w: (ways.extra[w], tables.cost[w]), default=first)
-        implementation = ops[number].implementations[way - first]
+        implementation = min(
+            fair, key=lambda w: (implementations.extra[w], tables.cost[w]), default=first
+        )
+        implementation = ops[number].implementations[implementation - first]
         ops[number] = replace(ops[number], implementations=(implementation,))
-    return replace(ways.graph, ops=tuple(ops))
+    return replace(implementations.graph, ops=tuple(ops))
 
 
-def completed(ways: Ways, choice: IntArray, ops: IntArray, limit: int) -> tuple[Plan, Trace]:
-    """The plan that computes some ops in order, in the fastest ways that fit.
+def completed(
+    implementations: AllowedImplementations, choice: IntArray, ops: IntArray, limit: int
+) -> tuple[Plan, Trace]:
+    """The plan that computes some ops in order, in the fastest implementations that fit.
 
     What is computed again is so by its own values, if that fits.
 
@@ -63,17 +74,23 @@ def completed(ways: Ways, choice: IntArray, ops: IntArray, limit: int) -> tuple[
         ops: numbers of ops, each again and again.
         limit: in bytes.
     """
-    alone = ways.arrays._replace(recompute_group=np.full_like(ways.recompute_group, -1))
-    plan, trace = _completed(ways, ways.arrays, choice, ops, limit)
+    alone = implementations.arrays._replace(
+        recompute_group=np.full_like(implementations.recompute_group, -1)
+    )
+    plan, trace = _completed(implementations, implementations.arrays, choice, ops, limit)
     if trace.peak_bytes > limit:
-        plan, trace = _completed(ways, alone, choice, ops, limit)
+        plan, trace = _completed(implementations, alone, choice, ops, limit)
     return plan, trace
 
 
 def _completed(
-    ways: Ways, arrays: Implementations, choice: IntArray, ops: IntArray, limit: int
+    implementations: AllowedImplementations,
+    arrays: Implementations,
+    choice: IntArray,
+    ops: IntArray,
+    limit: int,
 ) -> tuple[Plan, Trace]:
-    graph, none = ways.graph, np.full_like(choice, -1)
+    graph, none = implementations.graph, np.full_like(choice, -1)
     lean, legal = leanest(ops, choice, none, arrays)
     there = lean >= 0
     codes = with_frees(graph, lean[there])
@@ -93,7 +110,7 @@ class LargeRun(PlanningRun):
     """A planning run of a large graph.
 
     Of more than :data:`HUGE` ops, no step of it grows with the square of the ops. Where no op has
-    a choice of ways, schedules are all there is to find, and intervals find them faster.
+    a choice of implementations, schedules are all there is to find, and intervals find them faster.
     """
 
     _bound_by = TRIVIAL
@@ -101,7 +118,7 @@ class LargeRun(PlanningRun):
     def _search(self) -> None:
         """By intervals; what is left of the time, with matrices, where these are small enough."""
         ops = len(self.problem.graph.ops)
-        if len(self.ways.members) <= ops or ops > HUGE:
+        if len(self.implementations.members) <= ops or ops > HUGE:
             self._by_intervals()
             return
         end = self._deadline
@@ -115,7 +132,7 @@ class LargeRun(PlanningRun):
 
     def _by_intervals(self) -> None:
         """Each choice's first schedules, then annealing of one after the other, cheapest first."""
-        graph, first = self.problem.graph, self.ways.group_at[:-1].copy()
+        graph, first = self.problem.graph, self.implementations.group_at[:-1].copy()
         self._complete(first, np.arange(len(graph.ops)))  # what nobody reads is left out
         if self.problem.budget is None or self.progress.closed():
             return
@@ -141,9 +158,9 @@ class LargeRun(PlanningRun):
                     break
 
     def _search_of(self, choice: IntArray) -> IntervalSearch:
-        """The search of one choice of groups, in the leanest ways; its plans are completed."""
+        """A search of one choice of groups, leanest implementations first; plans are completed."""
         assert self.problem.budget is not None
-        graph = resolved(self.ways, choice)
+        graph = resolved(self.implementations, choice)
 
         def hand_over(found: Solution) -> None:
             assert found.plan is not None
@@ -162,11 +179,11 @@ class LargeRun(PlanningRun):
 
     @cached_property
     def _windows(self) -> Windows:
-        return Windows(self.ways, self._limit, self.problem.seed)
+        return Windows(self.implementations, self._limit, self.problem.seed)
 
     def _complete(self, choice: IntArray, ops: IntArray) -> None:
         """A schedule: is it the best plan?"""
-        plan, trace = completed(self.ways, choice, ops, self._limit)
+        plan, trace = completed(self.implementations, choice, ops, self._limit)
         self.progress.see(trace.peak_bytes)
         if trace.peak_bytes <= self._limit:
             self.progress.offer(trace.cost, plan)
@@ -193,9 +210,9 @@ class LargeRun(PlanningRun):
         """A bound by windows of the timeline."""
         graph = self.problem.graph
         plan, _ = _completed(
-            self.ways,
-            self.ways.arrays,
-            self.ways.group_at[:-1],
+            self.implementations,
+            self.implementations.arrays,
+            self.implementations.group_at[:-1],
             np.arange(len(graph.ops)),
             UNLIMITED,
         )
@@ -212,7 +229,7 @@ class LargeRun(PlanningRun):
         self._proven(total, f"windows of the timeline: {len(found)}")
 
     def _proven(self, cost: float, how: str) -> None:
-        bound = self.ways.least_cost + cost
+        bound = self.implementations.least_cost + cost
         if bound > self.progress.bound:
             self.progress.raise_bound(bound)
             self._bound_by = how

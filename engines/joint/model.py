@@ -1,12 +1,13 @@
-"""The bound model: what every plan of a graph must pay, whichever ways it takes.
+"""The bound model: what every plan of a graph must pay, whichever implementations it takes.
 
 What it says of a plan is the meaning of its columns
 (:class:`~rematbench.engines.joint.columns.Columns`).
 They satisfy the rows in any plan in which the ops that every plan needs first run in program
 order, but for deferrable ones, and for pairs of
-:attr:`~rematbench.engines.joint.ways.Ways.steps`, in either order. So the optimum is a lower
-bound of such plans' cost: each op costs at least its cheapest way for each
-time that it is counted. The memory rows are those of the first computes, and of what is computed
+:attr:`~rematbench.engines.joint.implementations.AllowedImplementations.steps`, in either order. So
+the optimum is a lower bound of such plans' cost: each op costs at least its cheapest implementation
+for each time that it is counted. The memory rows are those of the first computes, and of what is
+computed
 again: then, what it reads and makes, and what is live all through the stage. Values that were
 computed only once stay live from then to their last read. Optional ops may run at any time. Before
 the loss, nothing is claimed about memory while something is computed again.
@@ -22,23 +23,26 @@ import numpy as np
 
 from rematbench.engines.joint import forward
 from rematbench.engines.joint.columns import Columns
-from rematbench.engines.joint.ways import Ways
+from rematbench.engines.joint.implementations import AllowedImplementations
 from rematbench.engines.lp.program import Column, Term
 from rematbench.graphs.ir import IntArray
 
 
 def bound_model(
-    ways: Ways, budget: int, moments: Sequence[int] = (0,), heavy: Collection[int] = ()
+    implementations: AllowedImplementations,
+    budget: int,
+    moments: Sequence[int] = (0,),
+    heavy: Collection[int] = (),
 ) -> Columns:
     """The program for one graph, one budget; by default of one moment, the loss.
 
     Args:
-        ways: the allowed ways.
+        implementations: the allowed implementations.
         budget: in bytes.
         moments: numbers of steps, increasing; the first is 0, the loss.
         heavy: see :func:`~rematbench.engines.joint.forward.memory`.
     """
-    m = Columns(ways, budget, moments)
+    m = Columns(implementations, budget, moments)
     forward.choices(m)
     forward.first_store(m)
     forward.in_place(m)
@@ -61,7 +65,7 @@ def _stage_of(m: Columns, op: int) -> int:
 def _is_moment(m: Columns, op: int) -> bool:
     """Is the start of its first compute a moment, whatever the plan?"""
     number = m.time[op]
-    return len(m.ways.steps[number]) == 1 and number in m.moments
+    return len(m.implementations.steps[number]) == 1 and number in m.moments
 
 
 def _any_recompute(m: Columns, stage: int, op: int) -> IntArray:
@@ -88,7 +92,7 @@ def _later_reads(m: Columns) -> None:
 
 
 def _closure(m: Columns) -> None:
-    """What is read in all ways of an op that is computed again is there, or computed, too."""
+    """What every implementation of an op reads is there, or computed, where it runs again."""
     for op, v, writer in _forward_reads(m):
         for stage in np.flatnonzero(m.recomputed[:, op] >= 0).tolist():
             there = m.stored[stage, v], m.recomputed[stage, writer]
@@ -98,7 +102,7 @@ def _closure(m: Columns) -> None:
 def _forward_reads(m: Columns) -> Iterator[tuple[int, int, int]]:
     """Forward op, a value that it surely reads, and the other forward op that writes this."""
     for op in m.forward:
-        for v in m.weighty(m.ways.surely_read(op)):
+        for v in m.weighty(m.implementations.surely_read(op)):
             writer = int(m.tables.writer[v])
             if writer < m.loss and writer != op:
                 yield op, v, writer
@@ -138,7 +142,7 @@ def _stays(m: Columns, v: int, ever: int) -> None:
     """
     since = -1
     for stage in range(len(m.moments) - 1, 0, -1):
-        span = m.ways.steps[m.moments[stage] : m.ends[stage]]
+        span = m.implementations.steps[m.moments[stage] : m.ends[stage]]
         read = [r for op in (op for step in span for op in step) if (r := m.reading(op, v))]
         if read or since >= 0:
             since = m.at_least(since)
@@ -158,7 +162,7 @@ def _stage_memory(m: Columns, gradients: Gradients) -> None:
         constant, terms = gradients.at(number, m.always[op].__contains__, op)
         stored = [(m.stored[stage, v], float(m.size[v])) for v in forward]
         if not _is_moment(m, op):
-            if number in m.moments and op == m.ways.steps[number][0]:
+            if number in m.moments and op == m.implementations.steps[number][0]:
                 _pair_row(m, gradients, number, stored)
             stored = [(rest.get((v, op), -1), float(m.size[v])) for v in forward]
         m.fits([*terms, *m.running(op), *stored], constant)
@@ -166,8 +170,12 @@ def _stage_memory(m: Columns, gradients: Gradients) -> None:
 
 def _pair_row(m: Columns, gradients: Gradients, number: int, stored: list[Term]) -> None:
     """At a moment that one of a pair begins."""
-    step = m.ways.steps[number]
-    least = min(float(m.ways.extra[w]) for op in step for w in m.ways.first_ways(op))
+    step = m.implementations.steps[number]
+    least = min(
+        float(m.implementations.extra[w])
+        for op in step
+        for w in m.implementations.first_implementations(op)
+    )
     constant, terms = gradients.before(number)
     m.fits([*terms, *stored], constant + least / m.bytes_unit)
 
@@ -178,8 +186,8 @@ def _recompute_memory(m: Columns, gradients: Gradients, stage: int) -> None:
     through = m.live_through[stage]
     for op in np.flatnonzero(m.recomputed[stage] >= 0).tolist():
         again = m.recomputed[stage, op]
-        running = m.recompute_ways[stage].get(op) or [(again, m.options[op][0][1])]
-        reads = m.weighty(m.ways.surely_read(op))
+        running = m.recompute_implementations[stage].get(op) or [(again, m.options[op][0][1])]
+        reads = m.weighty(m.implementations.surely_read(op))
         columns = through.copy()
         columns[m.tables.writes[op]] = -1
         columns[reads] = [_either(m, again, column) for column in through[reads]]
@@ -217,7 +225,7 @@ def _kept_in_step(
 ) -> int:
     """The columns of one step; returns that of the time before it."""
     writer, since = int(m.tables.writer[v]), later
-    for op in m.ways.steps[number]:
+    for op in m.implementations.steps[number]:
         if op == m.loss or op not in m.readers.get(v, ()):
             if later >= 0:
                 found[v, op] = later
@@ -297,12 +305,12 @@ class Gradients:
     def before(self, number: int) -> tuple[float, list[Term]]:
         """Of values made since the loss: what is live just before a step."""
         m = self.m
-        reads = {v for op in m.ways.steps[number] for v in m.always[op]}
+        reads = {v for op in m.implementations.steps[number] for v in m.always[op]}
         return self.at(number, reads.__contains__)
 
     def positions(self, stage: int) -> Iterator[tuple[float, list[Term]]]:
         """The same at every position of a stage between two first computes."""
-        m, steps = self.m, self.m.ways.steps
+        m, steps = self.m, self.m.implementations.steps
         for number in range(m.moments[stage], m.ends[stage]):
             if len(steps[number]) > 1:
                 both = frozenset.intersection(*(m.always[op] for op in steps[number]))
@@ -316,12 +324,13 @@ class Gradients:
     def waiting(self) -> dict[int, tuple[int, float, list[Term]]]:
         """What the last op that may read a value finds of it, or of a copy of it.
 
-        Per value made since the loss that not all ways of that op read: the op's step, the bytes
-        that each way reads of either at least, and columns with what they read beyond that.
+        Per value made since the loss that not all implementations of that op read: the op's step,
+        the bytes that each implementation reads of either at least, and columns with what they read
+        beyond that.
         """
         m, found = self.m, {}
         copies = {v: [v] for v in self.later}
-        for op in m.ways.optional_later:
+        for op in m.implementations.optional_later:
             for v in m.always[op] & copies.keys():
                 copies[v] += m.weighty(m.tables.writes[op])
         for v, either in copies.items():
@@ -334,15 +343,22 @@ class Gradients:
         return found
 
     def _read_of(self, either: list[int], op: int) -> tuple[float, list[Term]]:
-        """Bytes of a value, or its copies, that each way reads at least; what some read beyond."""
+        """A value's bytes, or its copies', that all implementations read; what some read beyond."""
         m, size = self.m, self.m.size
         most = float(size[either[0]])
         read = {
-            way: min(most, max((float(size[u]) for u in either if u in m.reads_of[way]), default=0))
-            for way in m.ways.first_ways(op)
+            implementation: min(
+                most,
+                max((float(size[u]) for u in either if u in m.reads_of[implementation]), default=0),
+            )
+            for implementation in m.implementations.first_implementations(op)
         }
         least = min(read.values())
-        return least, [(m.way[way], more - least) for way, more in read.items() if more > least]
+        return least, [
+            (m.implementation[implementation], more - least)
+            for implementation, more in read.items()
+            if more > least
+        ]
 
 
 def linear_minorant(positions: list[tuple[float, list[Term]]]) -> tuple[float, dict[int, float]]:
@@ -354,11 +370,11 @@ def linear_minorant(positions: list[tuple[float, list[Term]]]) -> tuple[float, d
     for row, (_, terms) in enumerate(positions):
         for column, size in terms:
             reliefs[row, place[int(column)]] += size
-    room = np.array([live for live, _ in positions]) - constant
+    free_bytes = np.array([live for live, _ in positions]) - constant
     least = np.minimum(reliefs.min(axis=0, initial=0.0), 0.0)
     for i in np.argsort(least).tolist():
         relief = reliefs[:, i]
-        rising = (relief + room)[relief < 0].min(initial=0.0)
+        rising = (relief + free_bytes)[relief < 0].min(initial=0.0)
         least[i] = max(least[i], rising)
-        room -= np.maximum(least[i] - relief, 0.0)
+        free_bytes -= np.maximum(least[i] - relief, 0.0)
     return constant, {column: float(least[i]) for column, i in place.items() if least[i] < 0}

@@ -14,7 +14,7 @@ from functools import reduce
 
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.anytime import Progress
-from rematbench.engines.joint.ways import JOINT, VARIANTS
+from rematbench.engines.joint.implementations import JOINT, VARIANTS
 from rematbench.graphs.ir import Graph, Implementation, Op
 from rematbench.graphs.kinds import Kind, kinds_of
 
@@ -40,10 +40,12 @@ def narrower(graph: Graph, variant: str, contained: Collection[str]) -> list[Nar
     Args:
         contained: variants in it.
     """
-    ways = [kinds_of(way.name) for op in graph.ops for way in op.implementations]
-    if len(ways) == len(graph.ops):
+    implementations = [
+        kinds_of(implementation.name) for op in graph.ops for implementation in op.implementations
+    ]
+    if len(implementations) == len(graph.ops):
         return []
-    present: Kinds = reduce(frozenset.union, ways, frozenset())
+    present: Kinds = reduce(frozenset.union, implementations, frozenset())
     seen = {Narrower(VARIANTS[variant] & present, variant in JOINT)}
     found = []
     for name in sorted({*contained, variant}, key=lambda name: (name != variant, name)):
@@ -73,11 +75,15 @@ def narrowed(graph: Graph, kinds: Kinds) -> Graph:
 def _allowed(op: Op, kinds: Kinds) -> Iterator[Implementation]:
     default, *others = op.implementations
     yield default
-    yield from (way for way in others if kinds_of(way.name) <= kinds)
+    yield from (
+        implementation for implementation in others if kinds_of(implementation.name) <= kinds
+    )
 
 
 def _read(op: Op) -> set[str]:
-    return {value for way in op.implementations for value in way.reads} - {*op.writes}
+    return {value for implementation in op.implementations for value in implementation.reads} - {
+        *op.writes
+    }
 
 
 class Beneath(Progress):

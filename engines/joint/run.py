@@ -13,6 +13,7 @@ from rematbench.base.clock import available_threads, planning_seconds
 from rematbench.base.errors import ConfigError, InvalidPlan
 from rematbench.engines.anytime import Progress
 from rematbench.engines.joint.bound import Advice, Bound, Grain
+from rematbench.engines.joint.implementations import AllowedImplementations
 from rematbench.engines.joint.narrower import Beneath, Narrower, narrowed
 from rematbench.engines.joint.search import (
     Point,
@@ -26,7 +27,6 @@ from rematbench.engines.joint.search import (
     widened,
 )
 from rematbench.engines.joint.space import ImplementationSpace
-from rematbench.engines.joint.ways import Ways
 from rematbench.graphs.kinds import kinds_of
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Problem
@@ -56,7 +56,7 @@ BUILDING = 6e-7
 UNLIMITED = 1 << 60
 
 
-Make = Callable[[Problem, Ways, bool, float, float], "PlanningRun"]
+Make = Callable[[Problem, AllowedImplementations, bool, float, float], "PlanningRun"]
 """Makes a run, from what :class:`PlanningRun` is given."""
 
 
@@ -65,7 +65,7 @@ class PlanningRun:
 
     Args:
         problem: a training graph, budget, time limit and warm starts.
-        ways: that are allowed.
+        implementations: that are allowed.
         joint: do convolution algorithms count while searching?
         gap: relative gap at which to stop.
         started: by :func:`~rematbench.base.clock.planning_seconds`.
@@ -75,9 +75,19 @@ class PlanningRun:
     """
 
     def __init__(
-        self, problem: Problem, ways: Ways, joint: bool, gap: float, started: float
+        self,
+        problem: Problem,
+        implementations: AllowedImplementations,
+        joint: bool,
+        gap: float,
+        started: float,
     ) -> None:
-        self.problem, self.ways, self._joint, self._gap = problem, ways, joint, gap
+        self.problem, self.implementations, self._joint, self._gap = (
+            problem,
+            implementations,
+            joint,
+            gap,
+        )
         self._limit = UNLIMITED if problem.budget is None else problem.budget
         self._deadline = started + problem.time_limit
         self._random = np.random.default_rng(problem.seed)
@@ -88,7 +98,7 @@ class PlanningRun:
         self._wide = False  # does the search compute again before the loss, too?
         self._model: Bound | None = None
         self._steps: Iterator[Point] = iter(())
-        self.progress.bound = ways.least_cost
+        self.progress.bound = implementations.least_cost
 
     def run(self, contained: Sequence[Narrower] = (), make: Make | None = None) -> None:
         """Plan; look for cheaper plans among fewer implementations; use what time is left.
@@ -132,10 +142,10 @@ class PlanningRun:
             report=lambda _: None,
             hand_over=lambda _: None,
         )
-        ways = Ways.of(graph, fewer.kinds, self.problem.budget)
-        run = make(alone, ways, fewer.joint, self._gap, planning_seconds())
+        implementations = AllowedImplementations.of(graph, fewer.kinds, self.problem.budget)
+        run = make(alone, implementations, fewer.joint, self._gap, planning_seconds())
         run.progress = Beneath(self.progress)
-        run.progress.bound = ways.least_cost
+        run.progress.bound = implementations.least_cost
         if not run.progress.closed():
             run.run()
         if run.progress.plan is not None:
@@ -150,7 +160,7 @@ class PlanningRun:
             return
         if self._left < BUILDING * len(self.problem.graph.ops) ** 2:
             return
-        self._model = Bound(self.ways, self._limit, self.problem.seed)
+        self._model = Bound(self.implementations, self._limit, self.problem.seed)
         for number, share in enumerate(SHARES):
             if number and self._left < PROGRAM * left:
                 break
@@ -168,15 +178,15 @@ class PlanningRun:
             if self.progress.closed() or not self._left:
                 break
             self._wide = True
-            self._model = Bound(self.ways, self._limit, self.problem.seed, grain)
+            self._model = Bound(self.implementations, self._limit, self.problem.seed, grain)
             self._solve(space, FINELY)
         self._search_until(self._deadline)
 
     def _unadvised(self) -> ImplementationSpace:
         """Schedules without a model, and the space to go on in."""
-        space = ImplementationSpace.start(self.ways, self._limit, self._joint)
+        space = ImplementationSpace.start(self.implementations, self._limit, self._joint)
         self._try(space.everything())
-        if self.ways.deferrable:
+        if self.implementations.deferrable:
             space = space.deferred()
             self._try(space.everything())
         if self._joint:
@@ -204,7 +214,7 @@ class PlanningRun:
             pass
 
     def _take(self, plan: Plan) -> None:
-        """Have a warm start, if it fits and its ways are allowed."""
+        """Have a warm start, if it fits and its implementations are allowed."""
         graph = self.problem.graph
         try:
             trace = simulate(graph, plan)
@@ -213,9 +223,11 @@ class PlanningRun:
                 f"a known plan ({plan.strategy}, budget {plan.budget_bytes}) is not of this "
                 f"graph: {error}"
             ) from None
-        names = [way.name for op in graph.ops for way in op.implementations]
-        ran = {int(way) for way in trace.codes[trace.codes >= 0]}
-        allowed = all(kinds_of(names[way]) <= self.ways.kinds for way in ran)
+        names = [implementation.name for op in graph.ops for implementation in op.implementations]
+        ran = {int(implementation) for implementation in trace.codes[trace.codes >= 0]}
+        allowed = all(
+            kinds_of(names[implementation]) <= self.implementations.kinds for implementation in ran
+        )
         found: dict[str, Any] = {"strategy": plan.strategy, "budget_bytes": plan.budget_bytes}
         found |= {"cost": trace.cost, "peak_bytes": trace.peak_bytes}
         found["fits"] = allowed and trace.peak_bytes <= self._limit
@@ -254,7 +266,7 @@ class PlanningRun:
         if advice is None:
             return
         self._try(advised(space, advice))
-        if self._joint:  # faster ways may cost more recomputation than they save
+        if self._joint:  # faster implementations may cost more recomputation than they save
             self._try(advised(replace(space, joint=False), advice))
 
     def _try(self, start: Point, noise: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Schedules and groups of ways together: repair, then moves that are kept if they save cost.
+"""Schedules and groups of implementations together: repair, then moves that save cost.
 
 The repair evicts at the peak what is cheapest to recompute per byte and statement, and recomputes
 lazily. Then values are given back, backward ops switched to other groups (output- or
@@ -49,7 +49,7 @@ def advised(space: ImplementationSpace, advice: Advice) -> Point:
     keep = np.ones(space.shape, dtype=bool)
     row = {op: number for number, op in enumerate(space.stages.tolist())}
     for moment, stored in zip(advice.moments, advice.stored, strict=True):
-        stage = min(row[op] for op in space.ways.steps[moment])
+        stage = min(row[op] for op in space.implementations.steps[moment])
         for i, op in enumerate(space.ops.tolist()):
             keep[stage, i] = stored[space.graph.tables.writes[op]].max() >= 0.5
     return space.evaluate(keep)
@@ -69,16 +69,19 @@ def spared(point: Point) -> Point:
     size = np.where(tables.resident, 0, tables.value_bytes)
     choice = space.choice.copy()
     for op in _undecided(space):
-        choice[op] = min(space.ways.groups(op), key=lambda g: int(size[space.ways.reads(g)].sum()))
+        choice[op] = min(
+            space.implementations.groups(op),
+            key=lambda g: int(size[space.implementations.reads(g)].sum()),
+        )
     return moved(point, space.choosing(choice))
 
 
 def repaired(point: Point, random: Random, deadline: float, noise: float = 0.0) -> Point:
     """Within the budget, unless nothing more can be evicted or time is up.
 
-    First with the ways that the space prefers, then without: those that did not fit are given up.
-    Where evicting is not enough, an op at the peak is switched to a group that reads less, and
-    all begins again: what was evicted in vain may be what that group reads.
+    First with the implementations that the space prefers, then without: those that did not fit are
+    given up. Where evicting is not enough, an op at the peak is switched to a group that reads
+    less, and all begins again: what was evicted in vain may be what that group reads.
     """
     best: Point | None = None
     for _ in range(ROUNDS):
@@ -128,7 +131,7 @@ def _relieving(point: Point, deadline: float) -> IntArray | None:
     undecided = set(_undecided(space))
     choice, best = None, _excess(point)
     for op in [op for op in near if op in undecided][:NEAR]:
-        for group in space.ways.groups(op):
+        for group in space.implementations.groups(op):
             if group != space.choice[op] and planning_seconds() < deadline:
                 other = _with_group(point, op, group)
                 if _excess(other) < best:
@@ -155,7 +158,7 @@ def _better(found: Point, point: Point) -> bool:
 def _switched(point: Point, random: Random, deadline: float) -> Point:
     """Try the other groups of each op, in random order."""
     for op in random.permutation(_undecided(point.space)).tolist():
-        for group in point.space.ways.groups(op):
+        for group in point.space.implementations.groups(op):
             if planning_seconds() > deadline:
                 return point
             if group == point.space.choice[op]:
@@ -168,7 +171,9 @@ def _switched(point: Point, random: Random, deadline: float) -> Point:
 
 def _undecided(space: ImplementationSpace) -> list[int]:
     """Ops that have several groups."""
-    return [op for op in np.unique(space.all_ops).tolist() if len(space.ways.groups(op)) > 1]
+    return [
+        op for op in np.unique(space.all_ops).tolist() if len(space.implementations.groups(op)) > 1
+    ]
 
 
 def _with_group(point: Point, op: int, group: int) -> Point:
@@ -178,7 +183,7 @@ def _with_group(point: Point, op: int, group: int) -> Point:
 
 
 def _dropped(point: Point, random: Random, deadline: float, most: int = 100) -> Point:
-    """Drop values, at random, where that makes room for faster ways."""
+    """Drop values, at random, where that makes room for faster implementations."""
     if not point.space.joint:
         return point
     available = point.available
@@ -195,35 +200,35 @@ def _dropped(point: Point, random: Random, deadline: float, most: int = 100) -> 
 
 
 def perturbed(point: Point, random: Random) -> Point:
-    """Other groups for a few ops, faster ways preferred, or what is dropped given back."""
+    """Other groups for a few ops, faster implementations, or dropped values given back."""
     space, choice, kind = point.space, point.space.choice.copy(), random.random()
     undecided = _undecided(space)
     if kind < 0.3 and undecided:
         count = 1 + int(random.integers(1 + len(undecided) // 10))
         for op in random.choice(undecided, size=count).tolist():
-            choice[op] = random.choice(space.ways.groups(op))
+            choice[op] = random.choice(space.implementations.groups(op))
         space = space.choosing(choice)
     elif kind < 0.7 and space.joint:
         slow = _slow(point)
         if len(slow):
             preferred = space.preferred.copy()
             count = 1 + int(random.integers(min(4, len(slow))))
-            for op, way in slow[random.choice(len(slow), size=count)].tolist():
-                preferred[op] = way
+            for op, implementation in slow[random.choice(len(slow), size=count)].tolist():
+                preferred[op] = implementation
             return moved(point, space.preferring(preferred))
     return perturb(moved(point, space), random)
 
 
 def _slow(point: Point) -> IntArray:
-    """Rows (op, way): a faster way of what the schedule computes, which does not fit."""
-    tables, ways = point.space.graph.tables, point.space.ways
+    """Rows (op, implementation): what would be faster than the schedule, and does not fit."""
+    tables, implementations = point.space.graph.tables, point.space.implementations
     found = []
-    for way in np.unique(point.space.fastest(point)).tolist():
-        rivals = ways.members[int(ways.group_of[way])]
+    for implementation in np.unique(point.space.fastest(point)).tolist():
+        rivals = implementations.members[int(implementations.group_of[implementation])]
         found += [
-            (int(tables.op_of[way]), int(other))
+            (int(tables.op_of[implementation]), int(other))
             for other in rivals
-            if tables.cost[other] < 0.99 * tables.cost[way]
+            if tables.cost[other] < 0.99 * tables.cost[implementation]
         ]
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 

@@ -233,8 +233,15 @@ class _Writer:
 
     def _emit(self, op: int, in_place: bool) -> None:
         first = int(self.tables.op_first[op])
-        ways = self.graph.ops[op].implementations
-        chosen = next((i for i, way in enumerate(ways) if in_place and way.overwrites), 0)
+        implementations = self.graph.ops[op].implementations
+        chosen = next(
+            (
+                i
+                for i, implementation in enumerate(implementations)
+                if in_place and implementation.overwrites
+            ),
+            0,
+        )
         self.computes.append(first + chosen)
         for value in self.tables.writes[op].tolist():
             self.done[value] = True

@@ -39,7 +39,7 @@ def check(graph: Graph, budget: int | None) -> None:
     for op in graph.ops:
         if op.implementations[0].overwrites:
             raise NotApplicable(
-                f"op {op.told} overwrites what it reads by default, which no schedule models"
+                f"op {op.label} overwrites what it reads by default, which no schedule models"
             )
     floor, what = graph.floor()
     if budget is not None and budget < floor:

@@ -140,8 +140,8 @@ class Layers:
         *size, channels = self._shapes[first]
         if size != [*self._shapes[second][:2]]:
             raise GraphError(
-                f"{self.name}: concat {len(self._ops)} would join {_told(size)} and "
-                f"{_told(self._shapes[second][:2])}; give height and width in multiples of 8"
+                f"{self.name}: concat {len(self._ops)} would join {_label(size)} and "
+                f"{_label(self._shapes[second][:2])}; give height and width in multiples of 8"
             )
         return self._add("concat", [first, second], (*size, channels + self._shapes[second][-1]), 0)
 
@@ -185,5 +185,5 @@ def _steps(size: int, window: int, stride: int, padded: bool) -> int:
     return ceil(size / stride) if padded else (size - window) // stride + 1
 
 
-def _told(size: Sequence[int]) -> str:
+def _label(size: Sequence[int]) -> str:
     return "x".join(map(str, size))

@@ -33,8 +33,8 @@ def one_line(error: BaseException) -> str:
 
 def printable(text: object) -> str:
     """A text on one line that any terminal and file can hold: no escapes, no lone surrogates."""
-    told = " ".join(str(text).encode("utf-8", "backslashreplace").decode().split())
-    return "".join(c if c.isprintable() else "?" for c in told)
+    line = " ".join(str(text).encode("utf-8", "backslashreplace").decode().split())
+    return "".join(c if c.isprintable() else "?" for c in line)
 
 
 def accuse(error: BaseException) -> str:

@@ -12,8 +12,8 @@ from rematbench.rows.row import Row
 def closing_line(row: Row, folder: Path) -> str:
     """Status, overhead, peak and planning time of a row, and the file that has the rest."""
     parts = [_cost(row), _peak(row), _time(row)]
-    told = ", ".join(part for part in parts if part)
-    ended = printable(f"{row['status']}: {told}" if told else f"{row['status']}")
+    text = ", ".join(part for part in parts if part)
+    ended = printable(f"{row['status']}: {text}" if text else f"{row['status']}")
     return f"{ended}; all of it: {folder / 'row.json'}"
 
 
@@ -31,10 +31,10 @@ def _peak(row: Row) -> str:
     peak, budget = row["peak_bytes"], row["budget_bytes"]
     if peak is None:
         return ""
-    told = f"peak {size(peak)}" + (f" of {size(budget)}" if budget is not None else "")
+    text = f"peak {size(peak)}" + (f" of {size(budget)}" if budget is not None else "")
     excess = row["extra"].get("over_budget_bytes")
     # In whole bytes: rounded, the measured peak and the budget may look the same.
-    return told if excess is None else f"{told} (MEASURED {excess} bytes ABOVE the budget)"
+    return text if excess is None else f"{text} (MEASURED {excess} bytes ABOVE the budget)"
 
 
 def _time(row: Row) -> str:

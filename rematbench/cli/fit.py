@@ -130,7 +130,7 @@ def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False
     facts = {
         "memory_bytes": asked.memory,
         "reserve_bytes": asked.reserve,
-        "tried": [_told(each) for each in rows],
+        "tried": [_label(each) for each in rows],
     }
     row = joined(rows[best], {"extra": {"fit": facts}})
     write_row(folder / "row.json", row)
@@ -160,7 +160,7 @@ def _device(settings: Settings) -> str:
     return "cuda" if settings.device == "cuda" else "cpu"
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _label(row: Row) -> dict[str, Any]:
     return {
         key: row[key]
         for key in ("strategy", "status", "reason", "batch_size", "overhead", "peak_bytes")

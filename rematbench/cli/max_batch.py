@@ -30,7 +30,7 @@ from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.mistakes import one_line
 from rematbench.graphs.budget import Budget, parse_bytes
 from rematbench.jobs.settings import Settings
-from rematbench.rows.row import Row, joined, make_row, sure, write_row
+from rematbench.rows.row import Row, joined, known, make_row, write_row
 from rematbench.worker.cache import copy_files
 
 STEPS = {"batch_size": 1, "resolution": 32}
@@ -95,7 +95,7 @@ class Probe:
             "value": self.value,
             "status": self.status,
             "reason": self.reason,
-            "cost_ratio": cost and cost / sure(row["checkpoint_all_cost"]),
+            "cost_ratio": cost and cost / known(row["checkpoint_all_cost"]),
             "peak_bytes": row["peak_bytes"],
             "measured_peak_bytes": row["measured_peak_bytes"],
             "seconds": self.seconds,
@@ -109,7 +109,7 @@ def cost_limit(row: Row) -> float | None:
     """
     if "forward_cost" not in row["extra"]:
         return None
-    return float(sure(row["checkpoint_all_cost"]) + row["extra"]["forward_cost"])
+    return float(known(row["checkpoint_all_cost"]) + row["extra"]["forward_cost"])
 
 
 def equation_11(asked: Question, probes: Mapping[int, Probe]) -> int | None:
@@ -301,7 +301,7 @@ def probe(asked: Question, settings: Settings, value: int, folder: Path, force: 
         return Probe(value, "failed", one_line(error), None, perf_counter() - began)
     status, reason, limit = str(row["status"]), row["reason"], cost_limit(row)
     measured, cost = row["measured_peak_bytes"], row["cost"]
-    if status == "ok" and limit is not None and sure(cost) > limit * _ROUNDING:
+    if status == "ok" and limit is not None and known(cost) > limit * _ROUNDING:
         status = "over_cost_limit"
         reason = f"the plan's cost {cost:g} is over the limit of {limit:g}"
     elif status == "ok" and measured is not None and measured > asked.memory:

@@ -104,14 +104,14 @@ def _cells(card: Card) -> Iterator[str]:
 def _specs(kind: type) -> Iterator[tuple[str, str, Means]]:
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if hasattr(hint, "__metadata__"):
-            yield name, _told(get_args(hint)[0], optional=kind is not Row), hint.__metadata__[0]
+            yield name, _label(get_args(hint)[0], optional=kind is not Row), hint.__metadata__[0]
 
 
 def _unit(means: Means) -> str:
     return f"`{means.unit}`" if means.unit == "cost_unit" else means.unit
 
 
-def _told(kind: Any, optional: bool) -> str:
+def _label(kind: Any, optional: bool) -> str:
     """A type for people; that a column may be null goes without saying."""
     if kind in _NAMES:
         return _NAMES[kind]
@@ -121,7 +121,7 @@ def _told(kind: Any, optional: bool) -> str:
         return "list"
     if origin is dict:
         return "object"
-    named = [_told(part, optional) for part in parts if part is not type(None)]
+    named = [_label(part, optional) for part in parts if part is not type(None)]
     return " or ".join(named) + (" or null" if optional and type(None) in parts else "")
 
 

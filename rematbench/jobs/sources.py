@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LAYERED = ("length", "width", "variability", "density", "skips", "seed")
 """Options of random layered graphs."""
 _memo: dict[str, Any] = {}
-_told = logging.getLogger(FOR_THE_USER)
+_log_user = logging.getLogger(FOR_THE_USER)
 
 
 def load(settings: Settings, say: Any = lambda phase: None) -> Task:
@@ -138,8 +138,8 @@ def _capture(settings: Settings, say: Any) -> Captured:
     workload = make_workload(settings.model, settings.seed)
     captured = capture(workload, device, front=settings.front)
     if why:
-        told = "model=%s: its parameters take memory, since without their data %s"
-        _told.warning(told, settings.label, why)
+        text = "model=%s: its parameters take memory, since without their data %s"
+        _log_user.warning(text, settings.label, why)
     return captured
 
 

@@ -247,7 +247,7 @@ def details(row: Row) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], row["extra"])
 
 
-def sure(value: T | None) -> T:
+def known(value: T | None) -> T:
     """A column that is never null in such a row, as its status says."""
     assert value is not None
     return value

@@ -130,8 +130,8 @@ def _loaded(request: Mapping[str, Any], watch: Watch) -> Message:
 
     found = loaded(_theirs(request))
     seen = watch.seen_by(_targets(request), found.modules.values())
-    told = {name: sorted(each) for name, each in asdict(seen).items()}
-    return {"loaded": asdict(found) | told}
+    text = {name: sorted(each) for name, each in asdict(seen).items()}
+    return {"loaded": asdict(found) | text}
 
 
 def _failed(request: Mapping[str, Any], error: BaseException) -> Message:

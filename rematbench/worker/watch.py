@@ -160,7 +160,7 @@ class Watch:
 
     def _note(self, what: str, frame: FrameType) -> None:
         if self._now is not None and (asker := _asker(frame, _NAMING)):
-            self._now.outside.add(_told(what, asker))
+            self._now.outside.add(_label(what, asker))
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
         seen = self._now
@@ -172,7 +172,7 @@ class Watch:
         elif event in _FOLDERS:
             path = _path("." if args[0] is None else args[0])
         elif event in _OUTSIDE and (frame := _first_own(sys._getframe(1))):
-            seen.outside.add(_told(_OUTSIDE[event], frame))
+            seen.outside.add(_label(_OUTSIDE[event], frame))
         if path is not None and _is_asked(sys._getframe(1)):
             seen.files.add(path)
 
@@ -246,7 +246,7 @@ def _is_pythons(filename: str) -> bool:
     return is_installed_file(filename) and not {"site-packages", "dist-packages"} & {*parts}
 
 
-def _told(what: str, frame: FrameType) -> str:
+def _label(what: str, frame: FrameType) -> str:
     return f"{what} ({shown(frame.f_code.co_filename)}:{frame.f_lineno})"
 
 

@@ -17,7 +17,7 @@ from rematbench.report.leaderboard.held import HELD, PREPARED, held, history, li
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
 from rematbench.report.leaderboard.reading import NothingRead, Reading, read
 from rematbench.report.style import ours
-from rematbench.rows.row import Row, costs_of, sure
+from rematbench.rows.row import Row, costs_of, known
 from rematbench.strategies.registry import cards
 
 TIE = 1e-4
@@ -115,7 +115,7 @@ def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
     if not asked:
         raise ConfigError("leaderboard: no row has a budget below 1.0; sweep budget=0.7,0.5,...")
     notes = [
-        f"{row['strategy']} on {row['model']} at {sure(row['budget_fraction']):g}: never ran "
+        f"{row['strategy']} on {row['model']} at {known(row['budget_fraction']):g}: never ran "
         f"({row['reason']})"
         for row in below
         if not row["costmodel"]
@@ -183,8 +183,8 @@ def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:
 def _commits(rows: Sequence[Row]) -> list[str]:
     """Of which commits the rows are, where they are of several."""
     found = Counter(str(row["commit"])[:7] for row in rows)
-    told = ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
-    return [f"rows are of {len(found)} commits: {told}"] if len(found) > 1 else []
+    text = ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+    return [f"rows are of {len(found)} commits: {text}"] if len(found) > 1 else []
 
 
 def _old(rows: Sequence[Row]) -> list[str]:
@@ -244,12 +244,12 @@ def _entry(row: Row) -> tuple[object, ...]:
         row["strategy"],
         row["status"],
         row["checkpoint_all_cost"],
-        sure(row["cost"]) if ok else np.inf,
-        sure(row["overhead"]) if ok else np.inf,
+        known(row["cost"]) if ok else np.inf,
+        known(row["overhead"]) if ok else np.inf,
         took(row),
         limit(row),
         not row["extra"].get("in_program_order", False),
-        np.nan if floor is None else float(sure(row["budget_bytes"]) < floor),
+        np.nan if floor is None else float(known(row["budget_bytes"]) < floor),
         *held(row),
         history(row),
         *_proven(row),
@@ -262,7 +262,7 @@ def _proven(row: Row) -> Iterator[float]:
     if row["strategy"] not in OTHER_OPS:  # whose own may be of other implementations
         found.append(("any", row["extra"].get("bounds", {}).get("any")))
     for spaces in _BOUNDS.values():
-        yield max((sure(bound) for of, bound in found if of in spaces and bound), default=np.nan)
+        yield max((known(bound) for of, bound in found if of in spaces and bound), default=np.nan)
 
 
 def _undercutting(entries: pd.DataFrame) -> pd.Series:
@@ -308,8 +308,8 @@ def _soon(entries: pd.DataFrame, least: pd.Series) -> list[float]:
             found.append(np.inf)
             continue
         last = float(line.seconds) if line.cost <= goal else np.inf
-        told = (seconds for seconds, cost in line.history if cost <= goal)
-        found.append(min([last, *told]))
+        text = (seconds for seconds, cost in line.history if cost <= goal)
+        found.append(min([last, *text]))
     return found
 
 

@@ -38,8 +38,8 @@ class Finding:
         if np.isnan(number):
             return None
         text = self.zero if self.zero and number == 0 else self.text
-        told = text.format(number, of=f"{_asked(self.of, board):.0f}")
-        return re.sub(r"(?<=\d)%", " %", told)
+        words = text.format(number, of=f"{_asked(self.of, board):.0f}")
+        return re.sub(r"(?<=\d)%", " %", words)
 
 
 def _asked(query: str, board: Board) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 from rematbench.strategies.registry import cards
 
 HELD = (1, 10, 60)
@@ -46,7 +46,7 @@ def held(row: Row) -> Iterator[float]:
     Infinite: none; missing: nobody knows, since its limit ended it before, or is not known. (Those
     of unknown limit that took longer are left out with the others: they are the hard problems.)
     """
-    final = sure(row["cost"]) if row["status"] == "ok" else np.inf
+    final = known(row["cost"]) if row["status"] == "ok" else np.inf
     spent, given = took(row) or 0.0, limit(row)
     for at in HELD:
         if np.isnan(given) and at > SHORTEST:
@@ -67,5 +67,5 @@ def history(row: Row) -> tuple[tuple[float, float], ...]:
     """
     if row["strategy"] in PREPARED:
         return ()
-    told = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
-    return tuple((seconds, cost) for seconds, cost, _ in told if cost is not None)
+    text = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
+    return tuple((seconds, cost) for seconds, cost, _ in text if cost is not None)

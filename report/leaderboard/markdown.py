@@ -44,9 +44,9 @@ def _first(names: str, overhead: float, networks: int) -> str:
     if not names:
         return "–"
     one, *more = names.split(", ")
-    told = label(one, "`") if one in WITH_OURS else f"`{one}`"  # README says which are ours
+    named = label(one, "`") if one in WITH_OURS else f"`{one}`"  # README says which are ours
     rest = f" and {len(more)} more" if more else ""
-    return f"{_percent(overhead)} {told}{rest}{_few(networks)}"
+    return f"{_percent(overhead)} {named}{rest}{_few(networks)}"
 
 
 def _few(networks: int) -> str:

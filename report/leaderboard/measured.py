@@ -8,7 +8,7 @@ from math import nan
 import pandas as pd
 
 from rematbench.report.leaderboard.board import problem
-from rematbench.rows.row import Row, is_over_budget, sure
+from rematbench.rows.row import Row, is_over_budget, known
 
 NEAR = 0.05
 """Overheads so close to the cheapest plan's are what a choice is made among."""
@@ -34,7 +34,7 @@ def executed(rows: Iterable[Row]) -> pd.DataFrame:
             problem(row),
             row["extra"].get("plan_hash", row["strategy"]),
             row["strategy"],
-            sure(row["overhead"]),
+            known(row["overhead"]),
             row["measured_overhead"],
             _half_width(row),
             row["peak_bytes"],

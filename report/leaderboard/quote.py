@@ -211,9 +211,9 @@ def _limits(rows: Sequence[Row]) -> str:
     found = Counter(row["extra"].get("time_limit") for row in rows if "time_limit" in row["extra"])
     given = [f"{each:g} s" if each is not None else "no limit" for each in sorted(found, key=str)]
     unknown = len(rows) - found.total()
-    told = f"A planner was given {' or '.join(given)}." if given else ""
+    text = f"A planner was given {' or '.join(given)}." if given else ""
     doubt = f"{unknown} of {len(rows)} rows do not say what their planner was given."
-    return " ".join(each for each in (told, doubt if unknown else "") if each)
+    return " ".join(each for each in (text, doubt if unknown else "") if each)
 
 
 def _warning(field: Board) -> str:

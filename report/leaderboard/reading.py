@@ -39,11 +39,11 @@ class Reading:
         """What is wrong with the rows; empty where nothing is."""
         if not self.lacking:
             return ""
-        told = ", ".join(f"{key} ({count})" for key, count in self.keys)
+        text = ", ".join(f"{key} ({count})" for key, count in self.keys)
         end = "they are shown all the same" if self.kept else "they are left out"
         return (
             f"{self.lacking} of {self.given} rows do not say what they were made with "
-            f"({told}); {end}"
+            f"({text}); {end}"
         )
 
     @property
@@ -78,8 +78,8 @@ def read(rows: Iterable[Row], *, lacking: bool) -> Reading:
     missing = [lacks(row) for row in given]
     keys = Counter(key for each in missing for key in each)
     found = [row for row, each in zip(given, missing, strict=True) if lacking or not each]
-    told = tuple((key, keys[key]) for key in PROVENANCE if key in keys)
-    return Reading(tuple(found), len(given), sum(map(bool, missing)), told, lacking)
+    text = tuple((key, keys[key]) for key in PROVENANCE if key in keys)
+    return Reading(tuple(found), len(given), sum(map(bool, missing)), text, lacking)
 
 
 def lacks(row: Row) -> Sequence[str]:

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import ConfigError, NotApplicable
 from rematbench.engines.intervals.planner import warm_up
+from rematbench.engines.joint.implementations import JOINT, VARIANTS, AllowedImplementations
 from rematbench.engines.joint.large import LARGE, LargeRun
 from rematbench.engines.joint.narrower import narrower
 from rematbench.engines.joint.run import PlanningRun
-from rematbench.engines.joint.ways import JOINT, VARIANTS, Ways
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.engines.stages.space import check
 from rematbench.graphs.builders.synthetic import unit_chain
@@ -31,9 +31,15 @@ from rematbench.strategies.base import (
 from rematbench.strategies.registry import quick_planners
 
 
-def _run_of(problem: Problem, ways: Ways, joint: bool, gap: float, started: float) -> PlanningRun:
+def _run_of(
+    problem: Problem,
+    implementations: AllowedImplementations,
+    joint: bool,
+    gap: float,
+    started: float,
+) -> PlanningRun:
     kind = LargeRun if len(problem.graph.ops) > LARGE else PlanningRun
-    return kind(problem, ways, joint, gap, started)
+    return kind(problem, implementations, joint, gap, started)
 
 
 @dataclass(frozen=True)
@@ -102,15 +108,15 @@ class AnytimeJoint:
         problem = replace(problem, warm_starts=known, starts=quick_planners())
         started = planning_seconds()
         check(graph, budget)
-        ways = Ways.of(graph, self.kinds, budget)
+        implementations = AllowedImplementations.of(graph, self.kinds, budget)
         joint = self.variant in JOINT
-        run = _run_of(problem, ways, joint, self.gap, started)
+        run = _run_of(problem, implementations, joint, self.gap, started)
         with run.progress.interruptible():
             run.run(narrower(graph, self.variant, self.contained), _run_of)
         return self._solution(run)
 
     def _solution(self, run: PlanningRun) -> Solution:
-        everything, progress = run.ways.everything, run.progress
+        everything, progress = run.implementations.everything, run.progress
         if progress.plan is None:
             proven = progress.bound == inf and everything
             nothing = f"graph {run.problem.graph.name!r}" if proven else None

@@ -53,22 +53,22 @@ class ChainDp:
         """
         parts = segments_of(problem.graph, self.most_stages)
         chain, steps = parts.chain, self.exact_steps
-        room = chain.ample if problem.budget is None else problem.budget - parts.fixed_bytes
+        free_bytes = chain.ample if problem.budget is None else problem.budget - parts.fixed_bytes
         steps = steps if len(chain) <= LONG else steps // 8
 
         def made(memory: int, unit: int, **how: Any) -> Table | None:
             return build(chain.in_units(unit), memory, retain=self.retain, **how)
 
-        chosen = schedules(made, chain.ample, room, len(chain), steps, self.slots)
+        chosen = schedules(made, chain.ample, free_bytes, len(chain), steps, self.slots)
         tried = ((each, parts.plan(each.table.schedule(each.memory))) for each in chosen)
         best, plan, _, curve = cheapest_within(problem, tried)
-        facts = _facts(parts, chosen[0].table, chosen[0].unit, room)
+        facts = _facts(parts, chosen[0].table, chosen[0].unit, free_bytes)
         facts["planned_bytes"] = best.bytes + parts.fixed_bytes
         facts["curve"] = [point | {"knob": point["knob"].bytes} for point in curve]
         return Solution(plan, objective=best.table.time_within(best.memory), details=facts)
 
 
-def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any]:
+def _facts(parts: Segments, table: Table, unit: int, free_bytes: int) -> dict[str, Any]:
     """What the row says of the chain, and of what rounding may have lost."""
     facts: dict[str, Any] = {
         "stages": len(parts.forward) - 1,
@@ -76,10 +76,10 @@ def _facts(parts: Segments, table: Table, unit: int, room: int) -> dict[str, Any
         "unit_bytes": unit,
     }
     if unit > 1:
-        facts["slots"] = room // unit
-        ours = table.time_within(room // unit)
+        facts["slots"] = free_bytes // unit
+        ours = table.time_within(free_bytes // unit)
         coarse = unit if len(parts.chain) <= LONG else 4 * unit
-        rounded, slots = parts.chain.in_units(coarse, up=False), -(-room // coarse)
+        rounded, slots = parts.chain.in_units(coarse, up=False), -(-free_bytes // coarse)
         lower = build(rounded, slots, retain=table.rules.retain)
         best = None if lower is None else lower.time_within(slots)
         if ours is not None and best:

@@ -108,16 +108,16 @@ def _blind(graph: Graph) -> Graph:
 
 
 def _with_fastest(graph: Graph, plan: Plan) -> Plan:
-    """The same computes, convolutions in their cheapest way."""
+    """The same computes, convolutions in their cheapest implementation."""
     tables, codes = graph.tables, plan.codes(graph)
     fastest = tables.op_first[:-1].copy()
     for number, op in enumerate(graph.ops):
         first = int(tables.op_first[number])
         allowed = [
             first + i
-            for i, way in enumerate(op.implementations)
-            if i == 0 or kinds_of(way.name) == {Kind.CONVOLUTION}
+            for i, implementation in enumerate(op.implementations)
+            if i == 0 or kinds_of(implementation.name) == {Kind.CONVOLUTION}
         ]
-        fastest[number] = min(allowed, key=lambda way: tables.cost[way])
+        fastest[number] = min(allowed, key=lambda implementation: tables.cost[implementation])
     computes = tables.op_of[codes[codes >= 0]]
     return Plan.of_computes(graph, fastest[computes])

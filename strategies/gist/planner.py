@@ -84,36 +84,40 @@ class Gist:
         graph = problem.graph
         encoder = _Encoder(graph, self)
         encoder.run()
-        ways = encoder.way[encoder.way >= 0]  # in program order
+        implementations = encoder.implementation[encoder.implementation >= 0]  # in program order
         if self.convolutions == "fast":
-            ways = _fastest(graph, ways)
+            implementations = _fastest(graph, implementations)
         if self.in_place:
-            ways = _in_place(graph, ways)
-        plan = Plan.of_computes(graph, ways)
-        return fitted(problem, plan, details=_details(problem, encoder, ways))
+            implementations = _in_place(graph, implementations)
+        plan = Plan.of_computes(graph, implementations)
+        return fitted(problem, plan, details=_details(problem, encoder, implementations))
 
 
 class _Encoder:
     """Chooses encodings, value by value.
 
     Attributes:
-        way: per op, the number of its chosen implementation; -1 for optional ops not asked for.
+        implementation: per op, the number of its chosen implementation; -1 for optional ops not
+            asked for.
         encoded: per encoded value, its encodings.
     """
 
     def __init__(self, graph: Graph, options: Gist) -> None:
         self.graph, self.options, self.tables = graph, options, graph.tables
-        self.way = np.where(graph.needed_ops(), self.tables.op_first[:-1], -1)
+        self.implementation = np.where(graph.needed_ops(), self.tables.op_first[:-1], -1)
         self.encoded: dict[int, frozenset[int]] = {}
-        implementations = [way for op in graph.ops for way in op.implementations]
-        self._names = [way.name for way in implementations]
-        self._kinds = [kinds_of(way.name) for way in implementations]
-        self._overwrites = [bool(way.overwrites) for way in implementations]
+        implementations = [
+            implementation for op in graph.ops for implementation in op.implementations
+        ]
+        self._names = [implementation.name for implementation in implementations]
+        self._kinds = [kinds_of(implementation.name) for implementation in implementations]
+        self._overwrites = [bool(implementation.overwrites) for implementation in implementations]
         self._offered = options.kinds
         self._is_optional = np.append(~graph.needed_ops(), False)[self.tables.writer]
         self._is_optional &= self.tables.writer >= 0
         self._reads = [
-            frozenset(self.tables.reads[way].tolist()) for way in range(len(self.tables.op_of))
+            frozenset(self.tables.reads[implementation].tolist())
+            for implementation in range(len(self.tables.op_of))
         ]
 
     def run(self) -> None:
@@ -122,9 +126,9 @@ class _Encoder:
         if loss is None:
             return
         for op in range(loss, len(self.graph.ops)):
-            for way in self._ways(op, frozenset({Kind.SHAPE})):
-                if self._reads[way] <= self._reads[self.way[op]]:
-                    self.way[op] = way
+            for implementation in self._implementations(op, frozenset({Kind.SHAPE})):
+                if self._reads[implementation] <= self._reads[self.implementation[op]]:
+                    self.implementation[op] = implementation
         waiting = [
             v
             for v in range(len(self.graph.values))
@@ -132,76 +136,87 @@ class _Encoder:
         ]
         readers: dict[int, list[int]] = {}
         for op in range(loss, len(self.graph.ops)):
-            if self.way[op] >= 0:
-                for value in self._reads[self.way[op]]:
+            if self.implementation[op] >= 0:
+                for value in self._reads[self.implementation[op]]:
                     readers.setdefault(value, []).append(op)
         self._used = Counter(
-            v for way in self.way[self.way >= 0].tolist() for v in self._reads[way]
+            v
+            for implementation in self.implementation[self.implementation >= 0].tolist()
+            for v in self._reads[implementation]
         )
         for value in sorted(waiting, key=lambda v: -self.tables.value_bytes[v]):
             if value in readers:
                 self._encode(value, readers[value])
 
-    def _ways(self, op: int, kinds: frozenset[Kind]) -> list[int]:
+    def _implementations(self, op: int, kinds: frozenset[Kind]) -> list[int]:
         return [
-            way
-            for way in range(int(self.tables.op_first[op]), int(self.tables.op_first[op + 1]))
-            if self._kinds[way] and self._kinds[way] <= kinds and not self._overwrites[way]
+            implementation
+            for implementation in range(
+                int(self.tables.op_first[op]), int(self.tables.op_first[op + 1])
+            )
+            if self._kinds[implementation]
+            and self._kinds[implementation] <= kinds
+            and not self._overwrites[implementation]
         ]
 
     def _encode(self, value: int, readers: list[int]) -> None:
         """Switch all backward readers of a value, where that saves bytes; lossless comes first."""
-        readers = [op for op in readers if value in self._reads[self.way[op]]]
+        readers = [op for op in readers if value in self._reads[self.implementation[op]]]
         best: tuple[int, dict[int, int], frozenset[int]] | None = None
         for mode in ("exact", "csr", "bitmap", "fp16"):
             found = self._switched(value, readers, mode)
             if found is None or (mode == "fp16" and best is not None):
                 continue
-            new = frozenset().union(*(self._encodings(way) for way in found.values()))
+            new = frozenset().union(
+                *(self._encodings(implementation) for implementation in found.values())
+            )
             extra = int(sum(self.tables.value_bytes[v] for v in new if not self._used[v]))
             if extra < self.tables.value_bytes[value] and (best is None or extra < best[0]):
                 best = extra, found, new
         if best is None:
             return
-        for op, way in best[1].items():
-            self._switch(op, way)
+        for op, implementation in best[1].items():
+            self._switch(op, implementation)
         self.encoded[value] = best[2]
         for encoding in best[2]:
             writer = int(self.tables.writer[encoding])
             self._switch(writer, int(self.tables.op_first[writer]))
 
-    def _switch(self, op: int, way: int) -> None:
+    def _switch(self, op: int, implementation: int) -> None:
         """Compute an op in another way, and know how many read what."""
-        if self.way[op] >= 0:
-            self._used.subtract(self._reads[int(self.way[op])])
-        self._used.update(self._reads[way])
-        self.way[op] = way
+        if self.implementation[op] >= 0:
+            self._used.subtract(self._reads[int(self.implementation[op])])
+        self._used.update(self._reads[implementation])
+        self.implementation[op] = implementation
 
-    def _encodings(self, way: int) -> frozenset[int]:
+    def _encodings(self, implementation: int) -> frozenset[int]:
         """What it reads that optional ops write."""
-        return frozenset(v for v in self._reads[way] if self._is_optional[v])
+        return frozenset(v for v in self._reads[implementation] if self._is_optional[v])
 
     def _switched(self, value: int, readers: list[int], mode: str) -> dict[int, int] | None:
-        """For each reader, a way that reads an encoding instead; None where one has none."""
+        """For each reader, an implementation that reads an encoding; None where one has none."""
         found = {}
         for op in readers:
-            now = self._reads[self.way[op]]
+            now = self._reads[self.implementation[op]]
             fitting = [
-                way
-                for way in self._ways(op, self._offered)
-                if value not in self._reads[way]
-                and self._reads[way] - self._encodings(way) <= now
-                and self._is_of(way, mode)
+                implementation
+                for implementation in self._implementations(op, self._offered)
+                if value not in self._reads[implementation]
+                and self._reads[implementation] - self._encodings(implementation) <= now
+                and self._is_of(implementation, mode)
             ]
             if not fitting:
                 return None
             size = self.tables.value_bytes
-            found[op] = min(fitting, key=lambda way: sum(size[v] for v in self._encodings(way)))
+            found[op] = min(
+                fitting,
+                key=lambda implementation: sum(size[v] for v in self._encodings(implementation)),
+            )
         return found
 
-    def _is_of(self, way: int, mode: str) -> bool:
+    def _is_of(self, implementation: int, mode: str) -> bool:
         """Masks are of every mode; a dense encoding of one."""
-        name, kinds = self._names[way], self._kinds[way]
+        name, kinds = self._names[implementation], self._kinds[implementation]
         if kinds <= {Kind.INTERMEDIATE, Kind.SHAPE}:
             return True
         if Kind.ENCODED in kinds and self.options.sparse not in (mode, "either"):
@@ -209,29 +224,29 @@ class _Encoder:
         return name.split(":")[1:2] == [mode] and bool(kinds & {Kind.ENCODED, Kind.LOSSY})
 
 
-def _fastest(graph: Graph, ways: IntArray) -> IntArray:
+def _fastest(graph: Graph, implementations: IntArray) -> IntArray:
     """The cheapest of what reads the same, without regard to workspace."""
-    tables, fast = graph.tables, ways.copy()
-    for position, way in enumerate(ways.tolist()):
-        op = int(tables.op_of[way])
-        reads = set(tables.reads[way].tolist())
+    tables, fast = graph.tables, implementations.copy()
+    for position, implementation in enumerate(implementations.tolist()):
+        op = int(tables.op_of[implementation])
+        reads = set(tables.reads[implementation].tolist())
         rivals = [
             other
             for other in range(int(tables.op_first[op]), int(tables.op_first[op + 1]))
             if set(tables.reads[other].tolist()) <= reads
             and not (tables.overwritten_by[other] >= 0).any()
         ]
-        fast[position] = min([way, *rivals], key=lambda other: tables.cost[other])
+        fast[position] = min([implementation, *rivals], key=lambda other: tables.cost[other])
     return fast
 
 
-def _in_place(graph: Graph, ways: IntArray) -> IntArray:
+def _in_place(graph: Graph, implementations: IntArray) -> IntArray:
     """Overwrite, where the value is not read again."""
-    tables, found = graph.tables, ways.copy()
+    tables, found = graph.tables, implementations.copy()
     wanted = {int(v) for v in tables.outputs}
-    for position in range(len(ways) - 1, -1, -1):
-        way = int(ways[position])
-        op, reads = int(tables.op_of[way]), set(tables.reads[way].tolist())
+    for position in range(len(implementations) - 1, -1, -1):
+        implementation = int(implementations[position])
+        op, reads = int(tables.op_of[implementation]), set(tables.reads[implementation].tolist())
         for other in range(int(tables.op_first[op]), int(tables.op_first[op + 1])):
             taken = {v for v in tables.overwritten_by[other].tolist() if v >= 0}
             same = set(tables.reads[other].tolist()) == reads
@@ -243,13 +258,13 @@ def _in_place(graph: Graph, ways: IntArray) -> IntArray:
     return found
 
 
-def _details(problem: Problem, encoder: _Encoder, ways: IntArray) -> dict[str, Any]:
+def _details(problem: Problem, encoder: _Encoder, implementations: IntArray) -> dict[str, Any]:
     """How often what was used, on how many bytes, and how sparse it was."""
     graph, tables = problem.graph, problem.graph.tables
     count: Counter[str] = Counter()
-    for way in ways.tolist():
-        op = int(tables.op_of[way])
-        name = graph.ops[op].implementations[way - int(tables.op_first[op])].name
+    for implementation in implementations.tolist():
+        op = int(tables.op_of[implementation])
+        name = graph.ops[op].implementations[implementation - int(tables.op_first[op])].name
         for kind in kinds_of(name) - {Kind.DEFAULT}:
             count[kind.value] += 1
     waiting = list(encoder.encoded)

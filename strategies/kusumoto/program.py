@@ -237,15 +237,15 @@ def _table(family, budget, width):
     best[0, 0] = 0
     for b in range(1, count):
         for a in range(b):
-            room = _free_bytes(family, a, b, budget)
-            if room < 0 or not _inside(family.words, a, b):
+            free_bytes = _free_bytes(family, a, b, budget)
+            if free_bytes < 0 or not _inside(family.words, a, b):
                 continue
             more, added = _added(family, a, b)
             shift = int(added + 0.5)
             source, target = best[a], best[b]
             for t in range(min(width - shift, int(family.cost[a]) + 1)):
                 m = source[t]
-                if m <= room and m + more < target[t + shift]:
+                if m <= free_bytes and m + more < target[t + shift]:
                     target[t + shift] = m + more
     return best
 
@@ -254,12 +254,12 @@ def _table(family, budget, width):
 def _back(family, budget, best, b, t):
     """The set before b on a path with overhead t, and the overhead there."""
     for a in range(b):
-        room = _free_bytes(family, a, b, budget)
-        if room < 0 or not _inside(family.words, a, b):
+        free_bytes = _free_bytes(family, a, b, budget)
+        if free_bytes < 0 or not _inside(family.words, a, b):
             continue
         more, added = _added(family, a, b)
         before = t - int(added + 0.5)
-        if before < 0 or best[a, before] > room:
+        if before < 0 or best[a, before] > free_bytes:
             continue
         if best[a, before] + more == best[b, t]:
             return a, before
@@ -319,11 +319,11 @@ def _fronts(family, budget, most):
     for b in range(1, count):
         n = 0
         for a in range(b):
-            room = _free_bytes(family, a, b, budget)
+            free_bytes = _free_bytes(family, a, b, budget)
             i, i_end = start[a], stop[a]
-            if i == i_end or front.cache[i_end - 1] > room or not _inside(family.words, a, b):
+            if i == i_end or front.cache[i_end - 1] > free_bytes or not _inside(family.words, a, b):
                 continue
-            while front.cache[i] > room:  # the cache falls along the front
+            while front.cache[i] > free_bytes:  # the cache falls along the front
                 i += 1
             if n + i_end - i > new.cache.size:
                 new = _empty(2 * (n + i_end - i))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, NotApplicable, Stopped
-from rematbench.engines.joint.ways import VARIANTS, Ways
+from rematbench.engines.joint.implementations import VARIANTS, AllowedImplementations
 from rematbench.engines.lp.solver import SOLVER, Solver
 from rematbench.engines.stages.space import check
 from rematbench.graphs.ir import Phase
@@ -114,7 +114,7 @@ class _Run:
 
     def __init__(self, options: Monet, problem: Problem, budget: int, started: float) -> None:
         self.options, self.problem, self.budget = options, problem, budget
-        self.ways = Ways.of(problem.graph, options.kinds, budget)
+        self.implementations = AllowedImplementations.of(problem.graph, options.kinds, budget)
         self.deadline = started + problem.time_limit
         self.facts: dict[str, Any] = {"operators": options.operators, "locals": options.locals}
         self.objective: dict[float, float] = {}
@@ -126,15 +126,15 @@ class _Run:
             x = self._solve(factor)
             if x is None:
                 return
-            plan = decoded(*x, self.ways, self.budget)
+            plan = decoded(*x, self.implementations, self.budget)
             yield factor, plan
             if simulate(self.problem.graph, plan).peak_bytes <= self.budget:
                 return
 
     def _solve(self, factor: float) -> tuple[Published, Any] | None:
         options, problem = self.options, self.problem
-        room = int(factor * self.budget)
-        published = Published(problem.graph, room, options.operators, options.locals)
+        free_bytes = int(factor * self.budget)
+        published = Published(problem.graph, free_bytes, options.operators, options.locals)
         if factor == 1.0:
             self.facts |= published.facts
             if options.presolve:

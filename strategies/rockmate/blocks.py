@@ -50,13 +50,13 @@ class Block:
         """The graph in which ``staying`` bytes may stay where ``budget`` bytes are allowed."""
         if self.is_last:
             return self.graph
-        room = max(0, budget - staying - self.returned_bytes)
+        free_bytes = max(0, budget - staying - self.returned_bytes)
         rest = self.graph.loss_index
         assert rest is not None
         op = self.graph.ops[rest]
-        way = replace(op.implementations[0], workspace_bytes=room)
+        implementation = replace(op.implementations[0], workspace_bytes=free_bytes)
         ops = list(self.graph.ops)
-        ops[rest] = replace(op, implementations=(way,))
+        ops[rest] = replace(op, implementations=(implementation,))
         return replace(self.graph, ops=tuple(ops))
 
 
@@ -133,14 +133,14 @@ class _Maker:
         op = self.parts.graph.ops[number]
         for v in (*self.parts.reads[number], *self.parts.writes[number]):
             self.seen.setdefault(v)
-        ways = op.implementations[:1]
-        return Op(op.name, op.phase, op.writes, ways, random=op.random)
+        implementations = op.implementations[:1]
+        return Op(op.name, op.phase, op.writes, implementations, random=op.random)
 
     def rest(self, returned: Iterable[int]) -> Op:
         out = sorted(self.parts.outputs[self.stage])
         writes = (*map(self.name, returned), REST)
-        way = Implementation("default", tuple(map(self.name, out)), 0.0)
-        return Op(REST, Phase.LOSS, writes, (way,))
+        implementation = Implementation("default", tuple(map(self.name, out)), 0.0)
+        return Op(REST, Phase.LOSS, writes, (implementation,))
 
     def values(self, own: set[int]) -> tuple[Value, ...]:
         """What is seen; from outside, or held throughout, without bytes."""

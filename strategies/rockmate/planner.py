@@ -110,14 +110,14 @@ class Rockmate:
     def _schedules(self, problem: Problem, parts: Segments, known: _Known) -> list[Scheduled]:
         """The chain's schedules at and above the budget."""
         choices = Choices.of(parts.chain, [found for _, found in known])
-        room = choices.ample if problem.budget is None else problem.budget - parts.fixed_bytes
+        free_bytes = choices.ample if problem.budget is None else problem.budget - parts.fixed_bytes
         steps = self.exact_steps if len(choices.chain) <= LONG // 2 else 0
 
         def made(memory: int, unit: int, **how: Any) -> Table | None:
             of = choices.in_units(unit)
-            return build(of.chain, memory, ways=of.ways, **how)
+            return build(of.chain, memory, options=of.options, **how)
 
-        return schedules(made, choices.ample, room, len(known), steps, self.slots)
+        return schedules(made, choices.ample, free_bytes, len(known), steps, self.slots)
 
     def _options(self, problem: Problem, parts: Segments, deadline: float) -> tuple[_Known, bool]:
         """Blocks and their options per stage; of equal blocks, one is solved.

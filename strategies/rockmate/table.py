@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from rematbench.engines.chain.chain import Chain
-from rematbench.engines.chain.program import Ways
+from rematbench.engines.chain.program import StageOptions
 from rematbench.strategies.rockmate.options import Option
 
 
@@ -19,11 +19,11 @@ class Choices:
 
     Attributes:
         chain: the stages themselves.
-        ways: their options.
+        options: their options.
     """
 
     chain: Chain
-    ways: Ways
+    options: StageOptions
 
     @classmethod
     def of(cls, chain: Chain, options: Sequence[Sequence[Option]]) -> Choices:
@@ -35,18 +35,18 @@ class Choices:
         ).reshape(-1, 3)
         times = np.array([option.time for option in flat], dtype=np.float64)
         kept, forward, back = (np.ascontiguousarray(each) for each in sizes.T)
-        return cls(chain, Ways(first, kept, forward, back, times))
+        return cls(chain, StageOptions(first, kept, forward, back, times))
 
     def in_units(self, unit: int) -> Choices:
         """Sizes rounded up to units."""
-        first, *sizes, time = self.ways
+        first, *sizes, time = self.options
         kept, forward, back = (-(-each // unit) for each in sizes)
-        return Choices(self.chain.in_units(unit), Ways(first, kept, forward, back, time))
+        return Choices(self.chain.in_units(unit), StageOptions(first, kept, forward, back, time))
 
     @property
     def ample(self) -> int:
         """Bytes beyond which more do not help."""
-        first, kept, forward, back, _ = self.ways
+        first, kept, forward, back, _ = self.options
         largest = max(int(forward.max(initial=0)), int(back.max(initial=0)))
         most = (kept[a:b].max(initial=0) for a, b in pairwise(first))
         return max(self.chain.ample, int(sum(most)) + int(self.chain.gradient.max()) + largest)

@@ -134,29 +134,29 @@ def test_bad_input(
 def judge(step: Step, outcome: Outcome, folder: Path) -> None:
     """Compare what happened with what the step asks for."""
     code, out, err = outcome
-    told = f"exit {code}\nstdout: {out}\nstderr: {err}"
-    assert code == step.exit, told
+    text = f"exit {code}\nstdout: {out}\nstderr: {err}"
+    assert code == step.exit, text
     words = " ".join((err + " " + out).split())
     for said in step.says:
-        assert " ".join(said.split()) in words, f"{said!r} is not in\n{told}"
+        assert " ".join(said.split()) in words, f"{said!r} is not in\n{text}"
     for said in step.never:
-        assert said not in words, told
+        assert said not in words, text
     if step.is_one_line:
         assert step.command is not None
         err = re.sub(r"(?m)^ *\d+ s  .*\n", "", err)  # progress, on a slow machine
         name = _words(step.command)[0]
-        assert err.startswith(f"{name}: "), told
-        assert err.count("\n") == 1, told
-        assert err.endswith("\n"), told
-        assert not out, told
+        assert err.startswith(f"{name}: "), text
+        assert err.count("\n") == 1, text
+        assert err.endswith("\n"), text
+        assert not out, text
     for pattern in step.present:
-        assert list(folder.glob(pattern)), f"{pattern} is missing\n{told}"
+        assert list(folder.glob(pattern)), f"{pattern} is missing\n{text}"
     for pattern, texts in step.holds.items():
         (path,) = folder.glob(pattern)
         content = path.read_text()
         assert not [text for text in texts if text not in content], content
     for pattern in step.absent:
-        assert not list(folder.glob(pattern)), f"{pattern} is there\n{told}"
+        assert not list(folder.glob(pattern)), f"{pattern} is there\n{text}"
 
 
 def _words(command: str) -> tuple[str, list[str]]:

@@ -112,8 +112,8 @@ def test_profiles_that_cannot_be_written_are_not_kept(
     (tmp_path / "profiles").write_text("a file")
     graph = costmodel.apply("profiled", conv.graph, conv, cache=tmp_path)
     assert all(op.cost > 0 for op in graph.ops)
-    told = [each.getMessage() for each in caplog.records if each.name == "rematbench.user"]
-    assert ["cannot be written" in each for each in told] == [True]
+    text = [each.getMessage() for each in caplog.records if each.name == "rematbench.user"]
+    assert ["cannot be written" in each for each in text] == [True]
 
 
 def test_profiles_of_code_that_may_change_are_told_apart_or_not_kept() -> None:

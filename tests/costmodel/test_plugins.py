@@ -22,7 +22,11 @@ from rematbench.training.compiled.options import read_options
 def constant(graph: Graph, cost: float) -> Graph:
     return with_costs(
         graph,
-        {(op.name, way.name): (cost, 8) for op in graph.ops for way in op.implementations},
+        {
+            (op.name, implementation.name): (cost, 8)
+            for op in graph.ops
+            for implementation in op.implementations
+        },
         "s",
     )
 

@@ -10,9 +10,9 @@ from rematbench.graphs.allocator import (
     _SEGMENT,
     Allocation,
     _allocate,
+    _enlarged,
     _new,
     _release,
-    _with_room,
     replay,
 )
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain
@@ -35,7 +35,7 @@ def played(*events: tuple[int, int]) -> tuple[list[list[int]], Allocation]:
     block = np.full(len(events), -1, dtype=np.int64)
     size, places = dict[int, int](), []
     for handle, wanted in events:
-        blocks = _with_room(blocks, 2, block)
+        blocks = _enlarged(blocks, 2, block)
         places.append([-1, -1])
         if wanted < 0:
             _release(blocks, totals, block[handle], size[handle])

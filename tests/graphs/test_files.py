@@ -48,13 +48,16 @@ def test_round_trip_of_random_graphs(tmp_path_factory, length: int, seed: int) -
 
 
 def test_implementations_round_trip(tmp_path: Path) -> None:
-    ways = (Implementation("default", ("x",), 2.0, 3), Implementation("lean", ("x",), 4.0))
+    implementations = (
+        Implementation("default", ("x",), 2.0, 3),
+        Implementation("lean", ("x",), 4.0),
+    )
     inplace = (Implementation("take", ("y",), 1.0, 0, ("y",)),)
     graph = Graph(
         "ways",
         (Value("x", 1, True), Value("y", 2), Value("z", 2)),
         (
-            Op("f", Phase.FORWARD, ("y",), ways, "layers.0"),
+            Op("f", Phase.FORWARD, ("y",), implementations, "layers.0"),
             Op("g", Phase.FORWARD, ("z",), inplace, autograd_node=0, target="aten.relu_.default"),
         ),
         ("z",),
@@ -69,9 +72,9 @@ def test_implementations_round_trip(tmp_path: Path) -> None:
 
 def test_ops_know_their_operator_and_a_graph_is_called_the_same_without() -> None:
     graph = unit_chain(2)
-    told = replace(graph, ops=tuple(replace(op, target="aten.add.Tensor") for op in graph.ops))
-    assert told.hash == graph.hash
-    assert {op.operator for op in told.ops} == {"add"}
+    text = replace(graph, ops=tuple(replace(op, target="aten.add.Tensor") for op in graph.ops))
+    assert text.hash == graph.hash
+    assert {op.operator for op in text.ops} == {"add"}
     assert simple_op("_softmax_12", Phase.FORWARD, ["x"], ["y"], 1).operator == "_softmax"
 
 

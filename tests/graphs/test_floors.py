@@ -26,11 +26,14 @@ def test_gradients_that_are_there_count() -> None:
 def test_what_some_way_avoids_is_no_floor() -> None:
     """A concatenation that its only reader can do without, part by part."""
     values = (Value("x", 1, True), Value("a", 2), Value("joint", 9), Value("y", 1))
-    ways = (Implementation("default", ("joint",), 1), Implementation("parts", ("a", "x"), 1))
+    implementations = (
+        Implementation("default", ("joint",), 1),
+        Implementation("parts", ("a", "x"), 1),
+    )
     ops = (
         simple_op("a", Phase.FORWARD, ["x"], ["a"], 1),
         simple_op("joint", Phase.FORWARD, ["a", "x"], ["joint"], 1),
-        Op("y", Phase.FORWARD, ("y",), ways),
+        Op("y", Phase.FORWARD, ("y",), implementations),
     )
     graph = Graph("joined", values, ops, ("y",))
     assert graph.needed_ops().tolist() == [True, True, True]

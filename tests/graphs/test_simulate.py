@@ -30,16 +30,21 @@ def graphs(draw: st.DrawFn) -> Graph:
         reads = tuple(draw(st.lists(st.sampled_from(names), max_size=3, unique=True)))
         new = [Value(f"v{i}_{k}", draw(sizes)) for k in range(draw(st.integers(1, 2)))]
         phase = Phase.FORWARD if i < count // 2 else Phase.BACKWARD
-        ways = [Implementation("default", reads, draw(st.integers(0, 9)), draw(sizes))]
+        implementations = [Implementation("default", reads, draw(st.integers(0, 9)), draw(sizes))]
         taken = next(
             (v for v in values if v.name in reads and not v.resident and v.bytes == new[0].bytes),
             None,
         )
         if taken is not None:
-            ways.append(Implementation("in_place", reads, 1, 0, (taken.name,)))
+            implementations.append(Implementation("in_place", reads, 1, 0, (taken.name,)))
         values += new
-        ops.append(Op(f"op{i}", phase, tuple(v.name for v in new), tuple(ways)))
-    overwritten = {name for op in ops for way in op.implementations for name in way.overwrites}
+        ops.append(Op(f"op{i}", phase, tuple(v.name for v in new), tuple(implementations)))
+    overwritten = {
+        name
+        for op in ops
+        for implementation in op.implementations
+        for name in implementation.overwrites
+    }
     free = [v.name for v in values[1:] if v.name not in overwritten]
     outputs = draw(st.lists(st.sampled_from(free), unique=True)) if free else []
     return Graph("random", tuple(values), tuple(ops), tuple(outputs))
@@ -50,7 +55,11 @@ def cases(draw: st.DrawFn) -> tuple[Graph, Plan]:
     """A graph, and a plan that is often valid for a while."""
     graph = draw(graphs())
     statements: list[Compute | Free] = [Compute(op.name) for op in graph.ops]
-    extra = [Compute(op.name, way.name) for op in graph.ops for way in op.implementations]
+    extra = [
+        Compute(op.name, implementation.name)
+        for op in graph.ops
+        for implementation in op.implementations
+    ]
     extra += [Free(v.name) for v in graph.values]
     for item in draw(st.lists(st.sampled_from(extra), max_size=6)):
         statements.insert(draw(st.integers(0, len(statements))), item)

@@ -71,7 +71,7 @@ def test_part_of_the_networks_is_not_published_as_the_whole(
 
     class Bench:
         def __init__(self, name: str) -> None:
-            self.name, self.steps = name, [(compiled.Way(name, "plain", wall=[1.0]), None)]
+            self.name, self.steps = name, [(compiled.Contender(name, "plain", wall=[1.0]), None)]
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compiled, "measured", lambda name, *_: Bench(name))
@@ -91,12 +91,12 @@ def test_part_of_the_networks_is_not_published_as_the_whole(
 
 
 def test_a_rival_with_other_gradients_is_named_and_not_raced() -> None:
-    from benchmarks.compile import Way, beside
+    from benchmarks.compile import Contender, beside
 
-    ours = Way("net", "ours", budget_bytes=100, peak_bytes=99, wall=[2.0], cpu=[2.0])
-    wrong = Way("net", "ratio 0.5", peak_bytes=90, error=0.77, wall=[1.0], cpu=[1.0])
-    right = Way("net", "ratio 0.25", peak_bytes=95, wall=[4.0], cpu=[4.0])
-    large = Way("net", "ratio 0.9", peak_bytes=101, wall=[1.0], cpu=[1.0])
+    ours = Contender("net", "ours", budget_bytes=100, peak_bytes=99, wall=[2.0], cpu=[2.0])
+    wrong = Contender("net", "ratio 0.5", peak_bytes=90, error=0.77, wall=[1.0], cpu=[1.0])
+    right = Contender("net", "ratio 0.25", peak_bytes=95, wall=[4.0], cpu=[4.0])
+    large = Contender("net", "ratio 0.9", peak_bytes=101, wall=[1.0], cpu=[1.0])
     found = {f.name: f for f in beside("half", ours, [wrong, right, large], 1e-4)}
     named = found["half: time / ratio 0.5's, whose gradients are off by 0.77"]
     assert (named.value, named.bound) == (2.0, None)

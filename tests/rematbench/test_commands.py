@@ -21,25 +21,25 @@ NAMES = {name: name.removeprefix("rematbench").strip("-") or "rematbench" for na
 def test_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     getattr(commands, NAMES[name].replace("-", "_"))()
-    told = capsys.readouterr().out
-    assert re.match(r"[A-Z][^:]+\.\n", told)
+    text = capsys.readouterr().out
+    assert re.match(r"[A-Z][^:]+\.\n", text)
     for section in ("Usage:", "Examples:", "More:"):
-        assert f"\n{section}\n" in told
-    _, _, examples = told.partition("Examples:\n")
+        assert f"\n{section}\n" in text
+    _, _, examples = text.partition("Examples:\n")
     assert examples.partition("\n\n")[0].count(f"  {name} ") == 3
-    assert max(map(len, told.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 100
     # Each key has a line that says what it is.
-    _, _, keys = told.partition("Keys, with their defaults:\n")
+    _, _, keys = text.partition("Keys, with their defaults:\n")
     lines = re.split(r"\n  (?=\S)", f"\n{keys.partition('Options of')[0].partition('Examples')[0]}")
     assert all(re.search(r"=\S+\s+\S", line) for line in lines if "=" in line)
     assert bool(keys) == (HELPS[name].config is not None)
 
 
 def test_help_of_what_is_chosen() -> None:
-    told = help_text("rematbench", ["--help", "strategy=dtr", "model=unet"])
+    text = help_text("rematbench", ["--help", "strategy=dtr", "model=unet"])
     for option in registry.entry("dtr").options:
-        assert f"  strategy.{option.name}=" in told
-    assert "  model.options.base_channels=64\n" in told
+        assert f"  strategy.{option.name}=" in text
+    assert "  model.options.base_channels=64\n" in text
     assert "there is none of that name" in help_text("rematbench", ["strategy=nix"])
 
 

@@ -93,8 +93,8 @@ def call(
             fit.main()
         except SystemExit as leaving:
             code = int(leaving.code or 0)
-        told = capsys.readouterr()
-        return code, told.out, told.err, folder
+        text = capsys.readouterr()
+        return code, text.out, text.err, folder
 
     return run
 

@@ -51,7 +51,7 @@ def test_an_installed_copy_is_hashed_itself(tmp_path: Path) -> None:
         "print(len(house()), all(p.startswith(here) for p in house().values()), house_hash())"
     )
 
-    def told() -> list[str]:
+    def text() -> list[str]:
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,
@@ -62,12 +62,12 @@ def test_an_installed_copy_is_hashed_itself(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
-    first = told()
+    first = text()
     assert first == [str(len(house())), "True", house_hash()]
     changed = tmp_path / HOUSE / "strategies" / "chen" / "planner.py"
     changed.write_text(changed.read_text() + "\n\nMORE = 1\n")
-    assert told()[:2] == first[:2]
-    assert told()[2] != first[2]
+    assert text()[:2] == first[:2]
+    assert text()[2] != first[2]
 
 
 def test_a_manifest_holds_while_nothing_changes(tmp_path: Path) -> None:

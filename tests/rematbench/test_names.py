@@ -73,6 +73,6 @@ def test_a_name_cannot_forge_a_line(folder: Path, plan: str) -> None:
     """Whether its plan is good, or of another graph."""
     command = ("rematbench-verify", "größe/forged.graph.json", f"größe/{plan}.plan.json")
     done = said(folder, UTF8, *command)
-    told = (done.stdout + done.stderr).decode()
-    assert "\x1b" not in told
-    assert not any(line.strip().startswith("status=ok ") for line in told.splitlines())
+    text = (done.stdout + done.stderr).decode()
+    assert "\x1b" not in text
+    assert not any(line.strip().startswith("status=ok ") for line in text.splitlines())

@@ -173,10 +173,10 @@ def test_parts_add_up_to_the_peak(seed: int) -> None:
         assert sum(parts.values()) == trace.peak_bytes
         assert parts["residents"] == graph.resident_bytes
         known = dict.fromkeys((v.name for v in graph.values if v.resident), "buffer")
-        told = memory_parts(graph, trace, known, graph.outputs)
-        assert told["gradients"] + told["activations"] == parts["activations"]
-        assert (told["buffers"], told["parameters"]) == (graph.resident_bytes, 0)
-        assert sum(told.values()) == trace.peak_bytes
+        text = memory_parts(graph, trace, known, graph.outputs)
+        assert text["gradients"] + text["activations"] == parts["activations"]
+        assert (text["buffers"], text["parameters"]) == (graph.resident_bytes, 0)
+        assert sum(text.values()) == trace.peak_bytes
 
 
 def test_parts_know_outputs_that_take_over_storages_and_frees() -> None:

@@ -217,9 +217,9 @@ def test_a_plug_in_fits(place: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(Path("fit/row.json").read_text())["extra"]["fit"]["tried"]
-    assert told[0]["strategy"] == "checkpoint_all"
-    assert {each["strategy"] for each in told} <= {"checkpoint_all", "theirs"}
+    text = json.loads(Path("fit/row.json").read_text())["extra"]["fit"]["tried"]
+    assert text[0]["strategy"] == "checkpoint_all"
+    assert {each["strategy"] for each in text} <= {"checkpoint_all", "theirs"}
 
 
 def test_plug_ins_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ WRITERS = (
     "details",
     "sizes",
     "size",
-    "_told",
+    "_label",
     "_published",
     "presolved_size",
 )

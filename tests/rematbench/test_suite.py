@@ -196,15 +196,15 @@ def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, told = [0.0], []
+    clock, text = [0.0], []
 
     def prepare(model: Model, planners: object, deadline: float) -> object:
         clock[0] += 5
-        told.append(("prepare", clock[0]))
+        text.append(("prepare", clock[0]))
         return SimpleNamespace(model=model)
 
     def measure(prepared: object, deadline: float, graphs: bool) -> None:
-        told.append(("measure", deadline))
+        text.append(("measure", deadline))
         clock[0] = deadline
 
     monkeypatch.setitem(suite_module.AHEAD, "cpu", 2)
@@ -212,7 +212,7 @@ def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(suite_module, "prepare", prepare)
     monkeypatch.setattr(suite_module, "measure_together", measure)
     run(made(tmp_path, seconds=100, cases=CASES | {"models": [MODEL] * 4, "alone": []}))
-    assert told == [
+    assert text == [
         ("prepare", 5),
         ("prepare", 10),
         ("measure", 10 + 90 / 4),

@@ -53,8 +53,8 @@ def test_clicking_through_a_report(browser: Browser, tmp_path: Path) -> None:
     browser.open(write_pages(collected, tmp_path / "out").index)
     assert browser.run(SHOWN) == "239 of 239 rows"
     browser.click("document.querySelector('#problems summary')")
-    told = browser.run("document.getElementById('problems').innerText")
-    assert "0/row.json: not valid JSON" in told
+    text = browser.run("document.getElementById('problems').innerText")
+    assert "0/row.json: not valid JSON" in text
     browser.wait_for("document.querySelector('.panel .js-plotly-plot svg') !== null")
     # Curves of one kind only.
     browser.click("document.querySelector('input[value=measured]')")

@@ -113,8 +113,8 @@ def test_lines_that_quote_section_6_2_have_its_record_s_numbers() -> None:
             continue
         network, heuristic = re.findall(r"^(\w+): AP (\w+)", line["claim"])[0]
         key = (f"keras_{network.lower()}", f"ap_{heuristic}")
-        (told,) = re.findall(r"checkpoints would be ([\d.]+)x", line["verdict"])
-        assert is_rounded(told, trial[*key, "S of checkpoints"]), line
+        (text,) = re.findall(r"checkpoints would be ([\d.]+)x", line["verdict"])
+        assert is_rounded(text, trial[*key, "S of checkpoints"]), line
         (ours,) = re.findall(r"^([\d.]+)x over anytime \(ours\), by Keras' layers", line["ours"])
         for schedule in ("ours, before", "S of ours, R of least cost"):
             assert is_rounded(ours, trial[*key, schedule]), line

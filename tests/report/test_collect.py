@@ -125,10 +125,10 @@ def test_bad_rows_take_no_page_with_them(tmp_path: Path, monkeypatch, capsys) ->
             sys, "argv", ["rematbench-report", str(tmp_path / "runs"), *flags, "--out", str(out)]
         )
         main()
-        told = capsys.readouterr().err
+        text = capsys.readouterr().err
         for key, _ in ENDED_THE_REPORT:
-            assert f": extra.{key} is " in told
-        assert "bad/row.json: budget_fraction is set and budget_bytes is null" in told
+            assert f": extra.{key} is " in text
+        assert "bad/row.json: budget_fraction is set and budget_bytes is null" in text
         assert "vgg16" in (out / "index.html").read_text()
         assert (out / "leaderboard.csv").read_text().count("\n") == 2
     assert (out / "overhead.png").exists()
@@ -145,9 +145,9 @@ def test_one_figure_that_lacks_something_is_one_figure(tmp_path: Path, monkeypat
     command = ["rematbench-report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", [*command, "--all", "--leaderboard"])
     main()
-    told = capsys.readouterr().err
-    assert "figure checkmate_fig6: a row of its experiment lacks what it shows" in told
-    assert "1 ok rows have no cost or no overhead, and are not on the leaderboard" in told
+    text = capsys.readouterr().err
+    assert "figure checkmate_fig6: a row of its experiment lacks what it shows" in text
+    assert "1 ok rows have no cost or no overhead, and are not on the leaderboard" in text
     assert (tmp_path / "out" / "overhead.png").exists()
 
 
@@ -234,9 +234,9 @@ def test_the_command_names_what_it_skips(tmp_path: Path, monkeypatch, capsys) ->
         sys, "argv", ["rematbench-report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     )
     main()
-    told = capsys.readouterr().err.splitlines()
-    assert "bad0/row.json: not valid JSON" in told[0]
-    assert told[20:] == ["rematbench-report: and 5 more: see index.html"]
+    text = capsys.readouterr().err.splitlines()
+    assert "bad0/row.json: not valid JSON" in text[0]
+    assert text[20:] == ["rematbench-report: and 5 more: see index.html"]
     page = (tmp_path / "out" / "index.html").read_text()
     assert "25 problems with the input" in page
     assert "bad24/row.json" in page

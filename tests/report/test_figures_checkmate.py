@@ -115,8 +115,8 @@ def test_figures_1_and_6_have_the_paper_s_program_beside_ours(tmp_path: Path) ->
     drawing = checkmate_memory.draw("checkmate_fig6", [Record(r, tmp_path, "") for r in batches])
     assert drawing is not None
     assert {"checkmate_ilp", "anytime (ours)"} <= {*words_of(drawing)}
-    told = [note.claim.partition(": ")[2] for note in drawing.comparisons]
-    assert told == ["largest batch of checkmate_ilp", "largest batch of anytime (ours)"]
+    text = [note.claim.partition(": ")[2] for note in drawing.comparisons]
+    assert text == ["largest batch of checkmate_ilp", "largest batch of anytime (ours)"]
 
 
 def test_table_1_is_the_paper_s(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def _words(name: str, rows: list[dict]) -> list[str]:
     drawing = module.draw(name, made)
     assert drawing is not None
     texts = [text.get_text() for text in drawing.figure.findobj(mpl.text.Text)]
-    told = [part for note in drawing.comparisons for part in (note.claim, note.ours)]
-    return [drawing.title, *texts, *told]
+    claims = [part for note in drawing.comparisons for part in (note.claim, note.ours)]
+    return [drawing.title, *texts, *claims]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, with_table
 from rematbench.report.leaderboard.reading import PROVENANCE
 from rematbench.report.leaderboard.shares import Share
-from rematbench.rows.row import Row, sure
+from rematbench.rows.row import Row, known
 
 HOUSE = Path(__file__).parents[2]
 FOLDER = "runs/reference/leaderboard"
@@ -105,13 +105,13 @@ def test_who_fails_on_half_of_the_problems_wins_nothing() -> None:
 
 
 def test_findings_have_a_number_or_are_left_out(field: Board) -> None:
-    told = {query: text for text, query in sentences(field)}
-    assert all(query in {finding.query for finding in FINDINGS} for query in told)
-    assert "The field has 4 problems." in told.values()
-    assert told["problems.optimal.mean()"].startswith(
+    found = {query: text for text, query in sentences(field)}
+    assert all(query in {finding.query for finding in FINDINGS} for query in found)
+    assert "The field has 4 problems." in found.values()
+    assert found["problems.optimal.mean()"].startswith(
         "On 25 % of the 4 the best known plan is proven"
     )
-    assert not any("every_layer" in text for text in told.values())
+    assert not any("every_layer" in text for text in found.values())
 
 
 def test_findings_leave_out_who_solves_programs_or_runs_other_ops() -> None:
@@ -122,11 +122,11 @@ def test_findings_leave_out_who_solves_programs_or_runs_other_ops() -> None:
         entry("unet", 0.7, "dtr", 120.0),
         entry("unet", 0.7, "gist", 90.0),
     ]
-    told = " ".join(text for text, _ in sentences(board(rows)))
-    assert "On none of the 1 problems whose optimum is proven is a plan of a strategy" in told
-    assert "within 5 % of the best cost on any of the 1 problems" in told
-    assert "Each of the 1 problems has a plan of the captured ops" in told
-    assert " 0 %" not in told
+    text = " ".join(text for text, _ in sentences(board(rows)))
+    assert "On none of the 1 problems whose optimum is proven is a plan of a strategy" in text
+    assert "within 5 % of the best cost on any of the 1 problems" in text
+    assert "Each of the 1 problems has a plan of the captured ops" in text
+    assert " 0 %" not in text
 
 
 def test_what_is_doubled_missing_or_failed_is_named() -> None:
@@ -440,7 +440,7 @@ def test_budgets_below_what_gradients_computed_once_need() -> None:
     assert not any("twice" in text for text, _ in sentences(board(ROWS)))
 
 
-def told(*incumbents: tuple[float, float | None, float], **known: Any) -> dict[str, Any]:
+def facts(*incumbents: tuple[float, float | None, float], **known: Any) -> dict[str, Any]:
     return {"incumbents": [list(each) for each in incumbents], **known}
 
 
@@ -452,14 +452,14 @@ GOES_ON = (
         "ours",
         100.0,
         plan_seconds=20.0,
-        extra=told((0.5, 130.0, 90.0), (0.7, None, 95.0), (5.0, 110.0, 95.0), (15.0, 100.0, 95.0)),
+        extra=facts((0.5, 130.0, 90.0), (0.7, None, 95.0), (5.0, 110.0, 95.0), (15.0, 100.0, 95.0)),
     ),
     entry("vgg16", 0.7, "quick", 120.0),
     # Stopped by a limit of 3 s: nobody knows what it had after ten.
     entry("vgg16", 0.7, "short", 115.0, plan_seconds=3.0, extra={"time_limit": 3.0}),
     # Nothing for a second; and what is blind tells of costs that are not its row's.
     entry("vgg16", 0.7, "late", 105.0, plan_seconds=2.0),
-    entry("vgg16", 0.7, "broken", None, plan_seconds=2.0, extra=told((0.1, 90.0, 80.0))),
+    entry("vgg16", 0.7, "broken", None, plan_seconds=2.0, extra=facts((0.1, 90.0, 80.0))),
     entry("vgg16", 0.7, "chains", None, status="not_applicable"),
 )
 
@@ -557,8 +557,8 @@ def test_rows_that_lack_provenance_are_not_read(key: str) -> None:
     bare |= {"threads": None} if key == "threads" else {}
     field = board([whole, bare])
     assert field.strategies == ["one"]
-    told = f"1 of 2 rows do not say what they were made with ({key} (1)); they are left out"
-    assert field.notes == (told,)
+    text = f"1 of 2 rows do not say what they were made with ({key} (1)); they are left out"
+    assert field.notes == (text,)
     assert board([whole, bare], lacking=True).strategies == ["one", "two"]
     texts = [document([whole, bare], (), "rows.csv.gz", lacking=each) for each in (False, True)]
     heads = [text[: text.index("| kind of network")] for text in texts]
@@ -594,7 +594,7 @@ def test_plans_that_ran_are_read_by_the_same_rule() -> None:
 
 def test_the_processors_seconds_say_what_a_planner_had() -> None:
     """Beside other work it takes longer by the wall clock; its incumbents are in CPU seconds."""
-    cpu = told((0.4, 104.0, 90.0), plan_cpu_seconds=0.9)
+    cpu = facts((0.4, 104.0, 90.0), plan_cpu_seconds=0.9)
     busy = entry("unet", 0.7, "ours", 100.0, plan_seconds=3.0, extra=cpu)
     lines = board([busy, entry("unet", 0.7, "dtr", 110.0)]).entries.set_index("strategy")
     assert lines.loc["ours", ["seconds", "ratio_1", "soon"]].tolist() == [0.9, 1.0, 0.9]
@@ -607,7 +607,7 @@ def test_the_processors_seconds_say_what_a_planner_had() -> None:
 def test_an_unknown_limit_says_nothing_of_later() -> None:
     """Of a row without one, nobody knows whether it was done or cut short."""
     quick = entry("unet", 0.7, "dtr", 100.0)
-    slow = entry("unet", 0.7, "ours", 101.0, plan_seconds=20.0, extra=told((0.5, 102.0, 90.0)))
+    slow = entry("unet", 0.7, "ours", 101.0, plan_seconds=20.0, extra=facts((0.5, 102.0, 90.0)))
     rows = [quick, slow]
     for row in rows:
         del row["extra"]["time_limit"]
@@ -622,7 +622,7 @@ def test_after_a_minute() -> None:
     """Who had one, or was done before; no share of the easy problems alone."""
     cut = [entry(f"n{i}", 0.7, "cut", 100.0, plan_seconds=s) for i, s in enumerate((20.0, 2.0))]
     done = [entry(f"n{i}", 0.7, "done", 100.0, plan_seconds=2.0) for i in range(2)]
-    late = told((30.0, 100.5, 90.0), (59.0, 100.0, 95.0), time_limit=60.0)
+    late = facts((30.0, 100.5, 90.0), (59.0, 100.0, 95.0), time_limit=60.0)
     given = entry("n0", 0.7, "given", 100.0, plan_seconds=60.0, extra=late)
     found = tables.summary(board([*cut, *done, given]))["within_1_at_60"].map(str)
     assert found.to_dict() == {
@@ -703,7 +703,7 @@ def bounds_of(row: Row) -> dict[str, float]:
     """What a row proves, by space."""
     found = dict(row["extra"].get("bounds", {}))
     if row["bound"]:
-        space = sure(row["bound_of"])
+        space = known(row["bound_of"])
         found[space] = max(row["bound"], found.get(space, 0.0))
     return {space: bound for space, bound in found.items() if bound}
 
@@ -727,7 +727,7 @@ def test_no_plan_of_the_quick_profile_is_below_a_bound() -> None:
             for row in plans:
                 if problem(row) == problem(by) and is_in(row, space, by):
                     compared[space] += 1
-                    assert sure(row["cost"]) >= bound * (1 - ROUNDING), (by, row)
+                    assert known(row["cost"]) >= bound * (1 - ROUNDING), (by, row)
     assert set(compared) == {space for by in rows for space in bounds_of(by)}
     assert all(compared[space] > 100 for space in ("any", "F"))
 

@@ -261,8 +261,8 @@ def test_a_row_page_shows_blocks_and_what_the_peak_consists_of(tmp_path: Path) -
 def test_a_report_with_pages(tmp_path: Path) -> None:
     graph = diamond()
     for i, plan in enumerate((program_order(graph), recompute_everything(graph))):
-        told = {"extra": {"verdict": "lossy"}, "reason": "lossy: by 0.1"}
-        run_folder(tmp_path / "runs" / str(i), graph, plan, seed=i, **told)
+        text = {"extra": {"verdict": "lossy"}, "reason": "lossy: by 0.1"}
+        run_folder(tmp_path / "runs" / str(i), graph, plan, seed=i, **text)
     broken = make_row(model="<b>", strategy="a&b", status="failed", reason="it's <i>broken</i>")
     write_row(tmp_path / "runs" / "2" / "row.json", broken)
     collected = collect([tmp_path / "runs"])
@@ -293,13 +293,13 @@ def test_damaged_files_of_a_run_are_named(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:20])
     run_folder(tmp_path / "runs" / "3", graph, plan, seed=3, peak_bytes=1)  # of an earlier run
     written = write_pages(collect([tmp_path / "runs"]), tmp_path / "out")
-    told = [str(problem) for problem in written.problems]
-    assert len(told) == 4
-    assert "runs/0: no schedule picture" in told[0]
-    assert "runs/1: no schedule picture" in told[1]
-    assert "graph.json.gz" in told[1]
-    assert "runs/2: no timeline" in told[2]
-    assert "its row says 1: it is of an earlier run" in told[3]
+    text = [str(problem) for problem in written.problems]
+    assert len(text) == 4
+    assert "runs/0: no schedule picture" in text[0]
+    assert "runs/1: no schedule picture" in text[1]
+    assert "graph.json.gz" in text[1]
+    assert "runs/2: no timeline" in text[2]
+    assert "its row says 1: it is of an earlier run" in text[3]
     pages = data_of(written.index)["pages"]
     assert [bool(page) for page in pages] == [True, True, True, False]
 

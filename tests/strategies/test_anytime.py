@@ -454,18 +454,18 @@ def test_options(option: str, value: object) -> None:
 
 def test_interrupted() -> None:
     graph = unit_chain(20)
-    told = []
+    text = []
 
     def interrupt(words: str) -> None:
-        told.append(words)
-        if len(told) == 2:
+        text.append(words)
+        if len(text) == 2:
             signal.raise_signal(signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
     solution = Anytime().plan(Problem(graph, 7, report=interrupt))
     assert solution.details["interrupted"]
     assert simulate(graph, solution.plan).peak_bytes <= 7
-    assert "gap" in told[0]
+    assert "gap" in text[0]
     assert signal.getsignal(signal.SIGINT) is before
 
 

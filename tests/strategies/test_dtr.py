@@ -235,7 +235,7 @@ def test_used_after_banishing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "text"),
     [
         (lambda: heuristic_named("best", {}), "strategy.heuristic=best: unknown"),
         (lambda: heuristic_named("full", {"size": True}), "strategy.size: is of .*ablation"),
@@ -249,8 +249,8 @@ def test_used_after_banishing() -> None:
         (lambda: semantics_named("book"), "strategy.semantics=book"),
     ],
 )
-def test_bad_options(bad, told: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ConfigError, match=told):
+def test_bad_options(bad, text: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError, match=text):
         bad()
 
 

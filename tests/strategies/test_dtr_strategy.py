@@ -85,8 +85,11 @@ def test_ends() -> None:
         Dtr().plan(Problem(diamond(), 3))
     with pytest.raises(Infeasible, match="time limit"):
         Dtr().plan(Problem(unit_chain(60), 12, time_limit=0.0))
-    way = Implementation("only", ("a",), 1, overwrites=("a",))
-    ops = (simple_op("a", Phase.FORWARD, [], ["a"], 1), Op("b", Phase.FORWARD, ("b",), (way,)))
+    implementation = Implementation("only", ("a",), 1, overwrites=("a",))
+    ops = (
+        simple_op("a", Phase.FORWARD, [], ["a"], 1),
+        Op("b", Phase.FORWARD, ("b",), (implementation,)),
+    )
     graph = Graph("in place", (Value("a", 1), Value("b", 1)), ops, ("b",))
     with pytest.raises(GraphError, match="always overwrites"):
         Dtr().plan(Problem(graph))

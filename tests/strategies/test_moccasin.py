@@ -48,8 +48,8 @@ def tiny(seed: int) -> Graph:
         if op.phase is Phase.BACKWARD and op.writes[0][5:] in extra:
             reads += (extra[op.writes[0][5:]],)
         workspace = int(random.integers(0, 40)) if random.random() < 0.5 else 0
-        way = Implementation("default", reads, op.cost, workspace)
-        ops.append(Op(op.name, op.phase, writes, (way,)))
+        implementation = Implementation("default", reads, op.cost, workspace)
+        ops.append(Op(op.name, op.phase, writes, (implementation,)))
     kept = tuple(extra.values())[:1] if seed % 3 == 0 else ()
     return Graph(f"tiny{seed}", tuple(values), tuple(ops), (*graph.outputs, *kept))
 

@@ -16,11 +16,11 @@ from torch import nn
 
 from rematbench import costmodel, validator
 from rematbench.base.errors import ConfigError, Infeasible, InvalidPlan, NotApplicable, Stopped
+from rematbench.engines.joint.implementations import VARIANTS, AllowedImplementations
 from rematbench.engines.joint.space import ImplementationSpace
-from rematbench.engines.joint.ways import VARIANTS, Ways
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.graphs.kinds import kinds_of, ways_of
+from rematbench.graphs.kinds import implementations_of, kinds_of
 from rematbench.graphs.plan import Compute, Plan, program_order, with_frees
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies.anytime_joint.planner import AnytimeJoint
@@ -47,32 +47,37 @@ def kernels() -> None:
 
 
 def tiny() -> Graph:
-    """A chain of two forward ops whose gradients have other ways; one conv, one mask."""
+    """A chain of two forward ops whose gradients have other implementations; one conv, one mask."""
     values = (Value("x", 1, True), *(Value(n, 4) for n in ("a", "b", "ga", "gb", "dx")))
     values += (Value("loss", 1), Value("bits", 1))
-    way = Implementation
+    implementation = Implementation
     ops = (
-        Op("a", Phase.FORWARD, ("a",), (way("default", ("x",), 8), way("conv:big", ("x",), 5, 6))),
+        Op(
+            "a",
+            Phase.FORWARD,
+            ("a",),
+            (implementation("default", ("x",), 8), implementation("conv:big", ("x",), 5, 6)),
+        ),
         Op(
             "b",
             Phase.FORWARD,
             ("b",),
-            (way("default", ("a",), 2), way("inplace", ("a",), 2, 0, ("a",))),
+            (implementation("default", ("a",), 2), implementation("inplace", ("a",), 2, 0, ("a",))),
         ),
-        Op("bits", Phase.FORWARD, ("bits",), (way("default", ("b",), 1),)),
-        Op("loss", Phase.LOSS, ("loss",), (way("default", ("b",), 1),)),
-        Op("gb", Phase.BACKWARD, ("gb",), (way("default", ("b", "loss"), 3),)),
+        Op("bits", Phase.FORWARD, ("bits",), (implementation("default", ("b",), 1),)),
+        Op("loss", Phase.LOSS, ("loss",), (implementation("default", ("b",), 1),)),
+        Op("gb", Phase.BACKWARD, ("gb",), (implementation("default", ("b", "loss"), 3),)),
         Op(
             "ga",
             Phase.BACKWARD,
             ("ga",),
             (
-                way("default", ("a", "gb"), 3),
-                way("output", ("b", "gb"), 3),
-                way("intermediate:bits", ("bits", "gb"), 3),
+                implementation("default", ("a", "gb"), 3),
+                implementation("output", ("b", "gb"), 3),
+                implementation("intermediate:bits", ("bits", "gb"), 3),
             ),
         ),
-        Op("dx", Phase.BACKWARD, ("dx",), (way("default", ("x", "ga"), 4),)),
+        Op("dx", Phase.BACKWARD, ("dx",), (implementation("default", ("x", "ga"), 4),)),
     )
     return Graph("tiny", values, ops, ("loss", "dx"))
 
@@ -85,10 +90,12 @@ def cheapest_plans(graph: Graph, most: int) -> list[tuple[int, float]]:
     for first in ([0, 1], [0, 1, 2]):
         for second, third in itertools.product(recomputed, recomputed):
             ops = [*first, 3, *second, 4, *third, 5, 6]
-            ways = [range(int(tables.op_first[o]), int(tables.op_first[o + 1])) for o in ops]
+            implementations = [
+                range(int(tables.op_first[o]), int(tables.op_first[o + 1])) for o in ops
+            ]
             if len(ops) > most:
                 continue
-            for codes in itertools.product(*ways):
+            for codes in itertools.product(*implementations):
                 statements = with_frees(graph, np.array(codes))
                 try:
                     trace = simulate(graph, Plan.from_codes(graph, statements))
@@ -152,9 +159,12 @@ def allowed(variant: str) -> Graph:
     """The tiny graph with the implementations of a variant."""
 
     def keep(op: Op) -> Op:
-        ways = op.implementations
+        implementations = op.implementations
         return replace(
-            op, implementations=tuple(w for w in ways if kinds_of(w.name) <= VARIANTS[variant])
+            op,
+            implementations=tuple(
+                w for w in implementations if kinds_of(w.name) <= VARIANTS[variant]
+            ),
         )
 
     graph = tiny()
@@ -215,7 +225,9 @@ def test_the_published_program_is_solved_and_its_plan_fits(operators: bool) -> N
 def test_stages_of_the_published_program_are_those_of_the_backward_ops() -> None:
     _, graph, base = network("full")
     published = Published(graph, base.peak_bytes, True, "loose")
-    space = ImplementationSpace.start(Ways.of(graph, Monet().kinds), base.peak_bytes, joint=True)
+    space = ImplementationSpace.start(
+        AllowedImplementations.of(graph, Monet().kinds), base.peak_bytes, joint=True
+    )
     stages = stages_of(published, space)
     assert (np.diff(stages) >= 0).all()
     kinds = {
@@ -291,9 +303,11 @@ def test_concatenations_need_not_be_in_memory() -> None:
     captured = replace(captured, graph=costmodel.apply("roofline", captured.graph, captured))
     budget = simulate(captured.graph, program_order(captured.graph)).peak_bytes // 3
     plan = AnytimeJoint().plan(Problem(captured.graph, budget, time_limit=2 * SECONDS)).plan
-    ways = {way for _, way in ways_of(captured.graph, plan)}
-    assert ways & {"parts", "parts:winograd_image"}
-    assert ways & {"parts:copy", "parts:copy+inplace"}
+    implementations = {
+        implementation for _, implementation in implementations_of(captured.graph, plan)
+    }
+    assert implementations & {"parts", "parts:winograd_image"}
+    assert implementations & {"parts:copy", "parts:copy+inplace"}
     found = validator.measure(captured, plan, device="cpu", repeats=1)
     assert found.reason is None
     assert found.verdict in ("exact", "rounding")
@@ -378,7 +392,10 @@ def test_never_overwrites_what_is_read_again() -> None:
     """The simulator rejects such plans: a read of what was overwritten finds nothing."""
     _, graph, _ = network("full")
     taken = {
-        (op.name, way.name) for op in graph.ops for way in op.implementations if way.overwrites
+        (op.name, implementation.name)
+        for op in graph.ops
+        for implementation in op.implementations
+        if implementation.overwrites
     }
     ran = {(s.op, s.implementation) for s in planned("full", 0.55)[2].statements
            if isinstance(s, Compute)}  # fmt: skip

@@ -24,10 +24,10 @@ from rematbench.base.errors import ConfigError, Infeasible
 from rematbench.engines.intervals.moments import best_chain
 from rematbench.engines.joint import large as of_large
 from rematbench.engines.joint.bound import Bound, Grain
+from rematbench.engines.joint.implementations import VARIANTS, AllowedImplementations
 from rematbench.engines.joint.model import bound_model, linear_minorant
 from rematbench.engines.joint.search import spared, widened
 from rematbench.engines.joint.space import ImplementationSpace
-from rematbench.engines.joint.ways import VARIANTS, Ways
 from rematbench.engines.joint.windows import Windows
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
@@ -50,7 +50,7 @@ def kernels() -> None:
 
 @functools.cache
 def small(seed: int, layers: int = 3) -> Graph:
-    """A net with a skip connection: weights' gradients, small or large, and other ways at random.
+    """A net with a skip connection: small or large gradients, other implementations at random.
 
     Values: x (resident), a<i>, loss, g<i> (gradient of a<i>), w<i> (of layer i's weights).
     """
@@ -69,7 +69,7 @@ def small(seed: int, layers: int = 3) -> Graph:
     return Graph(f"small{seed}", values, tuple(ops), outputs)
 
 
-def _way(random: np.random.Generator, name: str, *reads: str, **more) -> Implementation:
+def _implementation(random: np.random.Generator, name: str, *reads: str, **more) -> Implementation:
     return Implementation(name, reads, int(random.integers(1, 9)), **more)
 
 
@@ -79,51 +79,63 @@ def _forward(random: np.random.Generator, sizes: list[int], masks: bool) -> Iter
     for i in range(layers):
         before = "x" if i == 0 else f"a{i - 1}"
         reads = (before, "a0") if i == skip > 1 else (before,)
-        ways = [_way(random, "default", *reads)]
+        implementations = [_implementation(random, "default", *reads)]
         if random.random() < 0.5:
             space = int(random.integers(1, 7))
-            ways.append(_way(random, "conv:big", *reads, workspace_bytes=space))
+            implementations.append(
+                _implementation(random, "conv:big", *reads, workspace_bytes=space)
+            )
         if i == 1 and sizes[0] == sizes[1]:
-            ways.append(_way(random, "inplace", "a0", overwrites=("a0",)))
-        yield Op(f"a{i}", Phase.FORWARD, (f"a{i}",), tuple(ways))
+            implementations.append(_implementation(random, "inplace", "a0", overwrites=("a0",)))
+        yield Op(f"a{i}", Phase.FORWARD, (f"a{i}",), tuple(implementations))
     if masks:
-        yield Op("bits", Phase.FORWARD, ("bits",), (_way(random, "default", f"a{layers - 1}"),))
-    yield Op("loss", Phase.LOSS, ("loss",), (_way(random, "default", f"a{layers - 1}"),))
+        yield Op(
+            "bits",
+            Phase.FORWARD,
+            ("bits",),
+            (_implementation(random, "default", f"a{layers - 1}"),),
+        )
+    yield Op("loss", Phase.LOSS, ("loss",), (_implementation(random, "default", f"a{layers - 1}"),))
 
 
 def _backward(random: np.random.Generator, layers: int, masks: bool) -> Iterator[Op]:
     last = layers - 1
-    ways = [_way(random, "default", "loss", f"a{last}")]
+    implementations = [_implementation(random, "default", "loss", f"a{last}")]
     if masks:
-        ways.append(_way(random, "intermediate:bits", "loss", "bits"))
-    yield Op(f"g{last}", Phase.BACKWARD, (f"g{last}",), tuple(ways))
+        implementations.append(_implementation(random, "intermediate:bits", "loss", "bits"))
+    yield Op(f"g{last}", Phase.BACKWARD, (f"g{last}",), tuple(implementations))
     for i in reversed(range(layers)):
         before = "x" if i == 0 else f"a{i - 1}"
         if i:
-            ways = [_way(random, "default", f"g{i}", before)]
+            implementations = [_implementation(random, "default", f"g{i}", before)]
             if random.random() < 0.5:
-                ways.append(_way(random, "output", f"g{i}", f"a{i}"))
-            yield Op(f"g{i - 1}", Phase.BACKWARD, (f"g{i - 1}",), tuple(ways))
-        yield Op(f"w{i}", Phase.BACKWARD, (f"w{i}",), (_way(random, "default", f"g{i}", before),))
+                implementations.append(_implementation(random, "output", f"g{i}", f"a{i}"))
+            yield Op(f"g{i - 1}", Phase.BACKWARD, (f"g{i - 1}",), tuple(implementations))
+        yield Op(
+            f"w{i}",
+            Phase.BACKWARD,
+            (f"w{i}",),
+            (_implementation(random, "default", f"g{i}", before),),
+        )
 
 
 class Optimum:
     """The cheapest plan of a graph within a budget, by Dijkstra's algorithm.
 
     A state: which values are live, how many steps of the order have begun, which of their ops
-    are still to come. A free costs nothing, a compute its way's cost.
+    are still to come. A free costs nothing, a compute its implementation's cost.
     """
 
     def __init__(self, graph: Graph, budget: int) -> None:
         self.graph, self.tables, self.budget = graph, graph.tables, budget
-        ways = Ways.of(graph, VARIANTS["full"])
-        needed, loss = ways.surely_needed, graph.loss_index
+        implementations = AllowedImplementations.of(graph, VARIANTS["full"])
+        needed, loss = implementations.surely_needed, graph.loss_index
         order = [(op,) for op in np.flatnonzero(needed[:loss]).tolist()]
-        order += [tuple(op for op in step if needed[op]) for step in ways.steps]
+        order += [tuple(op for op in step if needed[op]) for step in implementations.steps]
         self.order = [step for step in order if step]
-        self.deferrable = ways.deferrable
+        self.deferrable = implementations.deferrable
         self.optional = [op for op in range(len(graph.ops)) if not needed[op]]
-        self.allowed = [ways.allowed[op].tolist() for op in range(len(graph.ops))]
+        self.allowed = [implementations.allowed[op].tolist() for op in range(len(graph.ops))]
 
     def cost(self) -> float:
         """Infinite where there is no plan."""
@@ -164,14 +176,14 @@ class Optimum:
     def _computes(self, live, op: int, rest: tuple) -> Iterator[tuple[float, tuple]]:
         tables, size = self.tables, self.tables.value_bytes
         writes = tables.writes[op].tolist()
-        for way in self.allowed[op]:
-            if not set(tables.reads[way].tolist()) <= live:
+        for implementation in self.allowed[op]:
+            if not set(tables.reads[implementation].tolist()) <= live:
                 continue
-            taken = [v for v in tables.overwritten_by[way].tolist() if v >= 0]
+            taken = [v for v in tables.overwritten_by[implementation].tolist() if v >= 0]
             during = int(size[list(live)].sum()) + int(size[writes].sum())
-            during += int(tables.workspace[way]) - int(size[taken].sum())
+            during += int(tables.workspace[implementation]) - int(size[taken].sum())
             if during <= self.budget:
-                yield float(tables.cost[way]), ((live - set(taken)) | set(writes), *rest)
+                yield float(tables.cost[implementation]), ((live - set(taken)) | set(writes), *rest)
 
 
 @functools.cache
@@ -185,20 +197,24 @@ def optima(seed: int) -> list[tuple[int, float]]:
     return [(least, cost), *((budget, Optimum(graph, budget).cost()) for budget in sorted(budgets))]
 
 
-def models(ways: Ways, budget: int) -> Iterator[Bound]:
+def models(implementations: AllowedImplementations, budget: int) -> Iterator[Bound]:
     """The bounds of each grain, and one that looks at everything."""
     for grain in get_args(Grain):
-        yield Bound(ways, budget, 0, grain)
-    everything = Bound(ways, budget, 0)
-    loss = ways.graph.loss_index
-    everything.model = bound_model(ways, budget, range(len(ways.steps)), range(loss))
+        yield Bound(implementations, budget, 0, grain)
+    everything = Bound(implementations, budget, 0)
+    loss = implementations.graph.loss_index
+    everything.model = bound_model(
+        implementations, budget, range(len(implementations.steps)), range(loss)
+    )
     yield everything
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_bound_is_above_the_optimum(seed: int) -> None:
     for budget, best in optima(seed):
-        for bound in models(Ways.of(small(seed), VARIANTS["full"], budget), budget):
+        for bound in models(
+            AllowedImplementations.of(small(seed), VARIANTS["full"], budget), budget
+        ):
             bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= best * (1 + 1e-9)
 
@@ -209,15 +225,15 @@ def test_no_window_is_above_the_optimum(seed: int) -> None:
     graph = small(seed)
     count, risen = len(graph.ops), 0
     for budget, best in optima(seed):
-        ways = Ways.of(graph, VARIANTS["full"], budget)
-        windows = Windows(ways, budget)
+        implementations = AllowedImplementations.of(graph, VARIANTS["full"], budget)
+        windows = Windows(implementations, budget)
         moments = [op for op in range(count) if windows.is_moment(op)]
         for moment in moments:
             found = windows.solve(moment, count, inf)
             assert found is not None
-            assert ways.least_cost + found.cost <= best * (1 + 1e-9)
+            assert implementations.least_cost + found.cost <= best * (1 + 1e-9)
         total, _ = best_chain([*moments, count], partial(windows.solve, deadline=inf), inf)
-        assert ways.least_cost + total <= best * (1 + 1e-9)
+        assert implementations.least_cost + total <= best * (1 + 1e-9)
         risen += total > 0
     assert risen or seed
 
@@ -225,9 +241,12 @@ def test_no_window_is_above_the_optimum(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "above"), [(4, 2), (6, 1)])
 def test_fine_bounds_are_better(seed: int, above: int) -> None:
     graph = small(seed, layers=4)
-    ways, budget = Ways.of(graph, VARIANTS["full"]), graph.floor_bytes() + above
+    implementations, budget = (
+        AllowedImplementations.of(graph, VARIANTS["full"]),
+        graph.floor_bytes() + above,
+    )
     found = []
-    for bound in models(ways, budget):
+    for bound in models(implementations, budget):
         bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
         found.append(bound.best)
     assert found[0] < min(found[-2:]) - 0.5
@@ -311,7 +330,12 @@ def waiting_part(seed: int) -> Graph:
 
     def op(name: str, phase: Phase, *reads: tuple[str, ...]) -> Op:
         named = zip(("default", "parts:copy"), reads, strict=False)
-        return Op(name, phase, (name,), tuple(_way(random, way, *row) for way, row in named))
+        return Op(
+            name,
+            phase,
+            (name,),
+            tuple(_implementation(random, implementation, *row) for implementation, row in named),
+        )
 
     ops = [op("a", Phase.FORWARD, ("x",)), op("b", Phase.FORWARD, ("a",))]
     ops += [op("loss", Phase.LOSS, ("b",)), op("g0", Phase.BACKWARD, ("loss", "b"))]
@@ -329,8 +353,8 @@ def test_copies_of_parts_against_the_optimum(seed: int) -> None:
     least, peak = graph.floor_bytes(), simulate(graph, program_order(graph)).peak_bytes
     for budget in range(least, peak + 1):
         best = Optimum(graph, budget).cost()
-        ways = Ways.of(graph, VARIANTS["full"], budget)
-        for bound in models(ways, budget):
+        implementations = AllowedImplementations.of(graph, VARIANTS["full"], budget)
+        for bound in models(implementations, budget):
             bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= best * (1 + 1e-9)
         found = plan_or_none(Problem(graph, budget, time_limit=SECONDS)) if best < inf else None
@@ -342,7 +366,7 @@ def test_copies_of_parts_against_the_optimum(seed: int) -> None:
 def test_a_waiting_part_is_counted() -> None:
     """Whole or copied, it is in memory: only so is the optimum proven."""
     graph, budget = waiting_part(1), 11
-    *_, everything = models(Ways.of(graph, VARIANTS["full"], budget), budget)
+    *_, everything = models(AllowedImplementations.of(graph, VARIANTS["full"], budget), budget)
     everything.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
     assert everything.best == pytest.approx(Optimum(graph, budget).cost(), rel=1e-5)
 
@@ -352,16 +376,25 @@ def test_ways_that_no_plan_can_run_are_left_out(seed: int) -> None:
     graph = small(seed)
     tables, budget = graph.tables, graph.floor_bytes()
     size = np.where(tables.resident, 0, tables.value_bytes)
-    every, fit = (Ways.of(graph, VARIANTS["full"], room) for room in (None, budget))
+    every, fit = (
+        AllowedImplementations.of(graph, VARIANTS["full"], room) for room in (None, budget)
+    )
     left_out = set(every.members.items.tolist()) - set(fit.members.items.tolist())
     assert left_out
     assert fit.everything
-    for way in left_out:
-        assert fit.extra[way] + size[tables.reads[way]].sum() + graph.resident_bytes > budget
+    for implementation in left_out:
+        assert (
+            fit.extra[implementation]
+            + size[tables.reads[implementation]].sum()
+            + graph.resident_bytes
+            > budget
+        )
 
 
 def test_large_gradients_deferrable() -> None:
-    assert any(Ways.of(small(seed), VARIANTS["full"]).deferrable for seed in SEEDS)
+    assert any(
+        AllowedImplementations.of(small(seed), VARIANTS["full"]).deferrable for seed in SEEDS
+    )
 
 
 def sweep(
@@ -434,7 +467,7 @@ def test_known_plan_files(tmp_path: Path) -> None:
 
 
 def normalised(costs: tuple[float, float, float]) -> Graph:
-    """A batch norm between two ops: its default, and two ways that read its own statistics."""
+    """A batch norm between two ops: its default, and two that read its own statistics."""
     default, statistics, both = costs
     norm = (
         Implementation("default", ("c",), default),
@@ -464,13 +497,13 @@ def normalised(costs: tuple[float, float, float]) -> Graph:
 def test_statistics_whatever_they_cost(
     costs: tuple[float, float, float], cheapest: tuple[float, float]
 ) -> None:
-    """Where the only cheap way to recompute overwrites, another takes its place."""
+    """Where the only cheap implementation to recompute overwrites, another takes its place."""
     graph = normalised(costs)
     for budget, cost in zip((15, 19), cheapest, strict=True):
         found = AnytimeJoint(gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
         assert found.plan is not None
         assert simulate(graph, found.plan).cost == cost == Optimum(graph, budget).cost()
-        for bound in models(Ways.of(graph, VARIANTS["full"], budget), budget):
+        for bound in models(AllowedImplementations.of(graph, VARIANTS["full"], budget), budget):
             bound.integral(planning_seconds() + 20, lambda: False, 0.0, lambda: False)
             assert bound.best <= cost * (1 + 1e-9)
 
@@ -478,9 +511,15 @@ def test_statistics_whatever_they_cost(
 def test_an_op_that_fits_only_in_place() -> None:
     graph = normalised((5, 6, 6))
     reading, wide = 1 + 4 + 4 + 1, 1 + 4 + 1  # bytes of the default, and of what overwrites
-    fit = Ways.of(graph, VARIANTS["full"], (reading + wide) // 2)
-    names = [graph.ops[1].implementations[int(way) - 1].name for way in fit.members[1]]
-    assert names == ["default", "inplace"]  # the first stays beside: all ways of a group read alike
+    fit = AllowedImplementations.of(graph, VARIANTS["full"], (reading + wide) // 2)
+    names = [
+        graph.ops[1].implementations[int(implementation) - 1].name
+        for implementation in fit.members[1]
+    ]
+    assert names == [
+        "default",
+        "inplace",
+    ]  # the first stays beside: all implementations of a group read alike
 
 
 def repeated(layers: int) -> Graph:
@@ -494,11 +533,11 @@ def repeated(layers: int) -> Graph:
     after = "loss"
     for i in reversed(range(layers)):
         before = "x" if i == 0 else f"b{i - 1}"
-        ways = (
+        implementations = (
             Implementation("default", (after, f"a{i}"), 4),
             Implementation("output", (after, f"b{i}"), 5),
         )
-        ops.append(Op(f"h{i}", Phase.BACKWARD, (f"h{i}",), ways))
+        ops.append(Op(f"h{i}", Phase.BACKWARD, (f"h{i}",), implementations))
         ops.append(simple_op(f"g{i}", Phase.BACKWARD, [f"h{i}", before], [f"g{i}"], 8))
         after = f"g{i}"
     values = (Value("x", 1, True), *(Value(op.name, 10) for op in ops))
@@ -519,7 +558,7 @@ def test_large_graphs_choose_ways() -> None:
     assert base.cost < found.bound
     assert trace.cost - found.bound <= 0.005 * trace.cost
     plain = AnytimeJoint("noop").plan(Problem(graph, budget, time_limit=20))
-    names = [way.name for op in graph.ops for way in op.implementations]
+    names = [implementation.name for op in graph.ops for implementation in op.implementations]
     codes = plain.plan.codes(graph)
     assert {names[code] for code in codes[codes >= 0].tolist()} == {"default"}
     assert simulate(graph, plain.plan).cost > trace.cost
@@ -527,7 +566,7 @@ def test_large_graphs_choose_ways() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_waiting_parts_of_large_graphs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only some ways read is computed by the first plans, too."""
+    """What only some implementations read is computed by the first plans, too."""
     monkeypatch.setattr(planner, "LARGE", 0)
     graph = waiting_part(seed)
     peak = simulate(graph, program_order(graph)).peak_bytes
@@ -554,8 +593,8 @@ def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
 
 
 def test_widening_a_wide_space_changes_nothing() -> None:
-    ways = Ways.of(repeated(20), VARIANTS["full"])
-    once = widened(ImplementationSpace.start(ways, 1000, joint=True).everything())
+    implementations = AllowedImplementations.of(repeated(20), VARIANTS["full"])
+    once = widened(ImplementationSpace.start(implementations, 1000, joint=True).everything())
     twice = widened(once)
     assert twice.space.whole() is twice.space
     assert (twice.keep == once.keep).all()
@@ -572,16 +611,20 @@ def test_large_graphs_say_that_nothing_fits() -> None:
 
 def test_spared_reads_the_fewest_bytes() -> None:
     """Where gradients by masks fit only all together, no single switch gets there."""
-    ways = Ways.of(repeated(4), VARIANTS["full"])
-    graph = ways.graph
+    implementations = AllowedImplementations.of(repeated(4), VARIANTS["full"])
+    graph = implementations.graph
     values = tuple(
         Value(v.name, 1 if v.name.startswith("b") else v.bytes, v.resident) for v in graph.values
     )
-    ways = Ways.of(Graph("masks", values, graph.ops, graph.outputs), VARIANTS["full"])
-    start = ImplementationSpace.start(ways, 100, joint=True).everything()
+    implementations = AllowedImplementations.of(
+        Graph("masks", values, graph.ops, graph.outputs), VARIANTS["full"]
+    )
+    start = ImplementationSpace.start(implementations, 100, joint=True).everything()
     chosen = spared(start).space.choice
     for i in range(4):
-        op = ways.graph.op_index[f"h{i}"]
-        names = [ways.graph.values[v].name for v in ways.reads(int(chosen[op]))]
+        op = implementations.graph.op_index[f"h{i}"]
+        names = [
+            implementations.graph.values[v].name for v in implementations.reads(int(chosen[op]))
+        ]
         assert f"b{i}" in names
         assert start.space.choice[op] != chosen[op]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from rematbench import costmodel
 from rematbench.base.errors import Infeasible
+from rematbench.engines.joint.implementations import VARIANTS
 from rematbench.engines.joint.narrower import narrowed
-from rematbench.engines.joint.ways import VARIANTS
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Kind
 from rematbench.graphs.plan import program_order

@@ -71,7 +71,7 @@ def keep_all(graph: Graph) -> tuple[Choices, object]:
 @pytest.mark.parametrize("seed", range(4))
 def test_with_the_stages_own_option_it_is_rotors_program(seed: int) -> None:
     choices, chain = keep_all(network(4, seed))
-    mine = build_chain(choices.chain, choices.ample, ways=choices.ways)
+    mine = build_chain(choices.chain, choices.ample, options=choices.options)
     rotors = build_chain(chain, choices.ample)  # type: ignore[arg-type]
     assert rotors is not None
     for ours, theirs in zip(mine.steps(), rotors.steps(), strict=True):
@@ -87,10 +87,12 @@ def least_time(choices: Choices, memory: int) -> float:
         g, found = int(chain.gradient[t]), inf
         if s == t and m >= max(g + int(chain.base_peak[s]), int(chain.back_peak[s])):
             found = float(chain.base_time[s] + chain.back_time[s])
-        for o in range(int(choices.ways.first[s]), int(choices.ways.first[s + 1])):
-            if m >= max(g + int(choices.ways.forward_peak[o]), int(choices.ways.back_peak[o])):
-                rest = 0.0 if s == t else best(s + 1, t, m - int(choices.ways.kept[o]))
-                found = min(found, float(choices.ways.time[o]) + rest)
+        for o in range(int(choices.options.first[s]), int(choices.options.first[s + 1])):
+            if m >= max(
+                g + int(choices.options.forward_peak[o]), int(choices.options.back_peak[o])
+            ):
+                rest = 0.0 if s == t else best(s + 1, t, m - int(choices.options.kept[o]))
+                found = min(found, float(choices.options.time[o]) + rest)
         need, forward = g + int(chain.plain_peak[s]), 0.0
         for c in range(s + 1, t + 1):
             if c - 1 > s:
@@ -116,7 +118,7 @@ def test_the_table_is_the_recurrence_and_schedules_are_as_long(seed: int) -> Non
         for _ in range(len(chain))  # type: ignore[arg-type]
     ]
     choices = Choices.of(chain, options)  # type: ignore[arg-type]
-    table = build_chain(choices.chain, choices.ample, ways=choices.ways)
+    table = build_chain(choices.chain, choices.ample, options=choices.options)
     for memory in range(0, choices.ample, 3):
         found = table.time_within(memory)
         assert (inf if found is None else found) == pytest.approx(least_time(choices, memory))

@@ -40,7 +40,7 @@ def test_what_stands_before_start_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "line", "told"),
+    ("lines", "line", "text"),
     [
         (["{}"], 1, "the log has no START"),
         ([START, *X, '{"INSTR'], 4, "is the file truncated"),
@@ -54,21 +54,21 @@ def test_what_stands_before_start_is_skipped(tmp_path: Path) -> None:
         ([START, *X, *['{"INSTRUCTION":"RELEASE","NAME":"x"}'] * 2], 5, "no references left"),
     ],
 )
-def test_bad_logs(lines: list[str], line: int, told: str, tmp_path: Path) -> None:
+def test_bad_logs(lines: list[str], line: int, text: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.log"
     path.write_text("\n".join(lines))
     with pytest.raises(GraphError) as caught:
         resolve(read_log(path))
     assert str(caught.value).startswith(f"{path}: line {line}: ")
-    assert told in str(caught.value)
+    assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_logs_without_events_and_blank_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    for text, told in (("", "the file is empty"), (START, "no event follows START")):
-        path.write_text(text)
-        with pytest.raises(GraphError, match=told):
+    for log, text in (("", "the file is empty"), (START, "no event follows START")):
+        path.write_text(log)
+        with pytest.raises(GraphError, match=text):
             read_log(path)
     path.write_text("\n".join([START, *X, CALL, MEMORY, "", ALIAS, "", " ", ""]))
     assert resolve(read_log(path)).names == ("x", "y")

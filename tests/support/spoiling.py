@@ -14,33 +14,33 @@ from rematbench.tracing.captured import Captured
 from rematbench.validator import Judgement, Validator
 
 
-def plan_with(captured: Captured, ways: dict[str, str]) -> Plan:
+def plan_with(captured: Captured, implementations: dict[str, str]) -> Plan:
     """Program order, with these implementations and the optional ops that they read."""
     graph, chosen = captured.graph, []
     needed = set(graph.outputs)
     for op in reversed(graph.ops):
         if not needed.intersection(op.writes):
             continue
-        by_name = {way.name: way for way in op.implementations}
-        way = by_name[ways.get(op.name, op.implementations[0].name)]
-        again = {*way.reads} & {*op.writes}  # it can only recompute
-        chosen += [Compute(op.name, way.name)] if op.name in ways else []
-        chosen += [Compute(op.name)] if again or op.name not in ways else []
-        needed |= {*way.reads, *op.implementations[0].reads}
+        by_name = {implementation.name: implementation for implementation in op.implementations}
+        implementation = by_name[implementations.get(op.name, op.implementations[0].name)]
+        again = {*implementation.reads} & {*op.writes}  # it can only recompute
+        chosen += [Compute(op.name, implementation.name)] if op.name in implementations else []
+        chosen += [Compute(op.name)] if again or op.name not in implementations else []
+        needed |= {*implementation.reads, *op.implementations[0].reads}
     return Plan(chosen[::-1])
 
 
-def judged(checker: Validator, captured: Captured, ways: dict[str, str]) -> Judgement:
+def judged(checker: Validator, captured: Captured, implementations: dict[str, str]) -> Judgement:
     checker.use(captured)
-    return checker.check(validator.generate(captured, plan_with(captured, ways)))
+    return checker.check(validator.generate(captured, plan_with(captured, implementations)))
 
 
 Change = Callable[[Tensor], Tensor]
 
 
-def spoilt(captured: Captured, op: str, way: str, change: Change) -> Captured:
+def spoilt(captured: Captured, op: str, implementation: str, change: Change) -> Captured:
     """One implementation's floating-point results changed."""
-    first, *rest = captured.code[op][way]
+    first, *rest = captured.code[op][implementation]
 
     def target(*args: Any, **kwargs: Any) -> Any:
         made = first.target(*args, **kwargs)
@@ -50,7 +50,7 @@ def spoilt(captured: Captured, op: str, way: str, change: Change) -> Captured:
                 parts[i] = change(part)
         return tuple(parts) if isinstance(made, (tuple, list)) else parts[0]
 
-    code = {**captured.code[op], way: (replace(first, target=target), *rest)}
+    code = {**captured.code[op], implementation: (replace(first, target=target), *rest)}
     return replace(captured, code={**captured.code, op: code})
 
 

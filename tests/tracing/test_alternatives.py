@@ -66,21 +66,23 @@ class Replica:
                 before = dict(self.tensors)
                 for call in code["default"]:
                     self.tensors |= run_call(call, self.tensors)
-                for way in op.implementations[1:]:
-                    yield op.name, way.name, *self._error(op, way, before)
+                for implementation in op.implementations[1:]:
+                    yield op.name, implementation.name, *self._error(op, implementation, before)
 
-    def _error(self, op: Op, way: Implementation, before: Tensors) -> tuple[float, float]:
+    def _error(
+        self, op: Op, implementation: Implementation, before: Tensors
+    ) -> tuple[float, float]:
         value_of = self.captured.value_of
-        given = before if not {*way.reads} & {*op.writes} else self.tensors
+        given = before if not {*implementation.reads} & {*op.writes} else self.tensors
         given = {
-            name: tensor.clone() if value_of[name] in way.overwrites else tensor
+            name: tensor.clone() if value_of[name] in implementation.overwrites else tensor
             for name, tensor in given.items()
-            if value_of[name] in way.reads
+            if value_of[name] in implementation.reads
         }
-        traits = self.captured.traits[op.name, way.name]
+        traits = self.captured.traits[op.name, implementation.name]
         if traits.replays is not None:
             self.rng.replay(self.captured.graph.op_index[traits.replays])
-        calls = self.captured.code[op.name][way.name]
+        calls = self.captured.code[op.name][implementation.name]
         made: Tensors = {}
         for call in calls:
             made |= run_call(call, given | made)
@@ -113,10 +115,10 @@ def check(captured: Captured, **options: Any) -> dict[str, set[str]]:
     """All implementations within their tolerances; returns their names, by ATen target."""
     attached = with_alternatives(captured, **options)
     names: dict[str, set[str]] = {}
-    for op, way, found, tolerance in Replica(attached).errors():
-        assert found <= tolerance, f"{op}, {way}: {found} > {tolerance}"
+    for op, implementation, found, tolerance in Replica(attached).errors():
+        assert found <= tolerance, f"{op}, {implementation}: {found} > {tolerance}"
         target = captured.code[op]["default"][0].target.overloadpacket.__name__
-        names.setdefault(target, set()).add(way)
+        names.setdefault(target, set()).add(implementation)
     return names
 
 
@@ -290,17 +292,24 @@ def test_chunks_count_their_traffic() -> None:
     narrow, wide = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 96, 1)
     captured = with_alternatives(capture(workload(nn.Sequential(narrow, wide), 11, 8, 16, 16)))
     passes = {
-        way: traits.passes for (op, way), traits in captured.traits.items() if op == "convolution"
+        implementation: traits.passes
+        for (op, implementation), traits in captured.traits.items()
+        if op == "convolution"
     }
     assert passes["conv:im2col"] == passes["conv:winograd"] == 1
     assert passes["conv:im2col_image"] == passes["conv:winograd_image"] == 11
     assert passes["conv:chunk8"] == 6  # of two images
     graph = costmodel.apply("roofline", captured.graph, captured)
     (op,) = (op for op in graph.ops if op.name == "convolution")
-    ways = {way.name: way for way in op.implementations}
-    assert ways["conv:im2col_image"].cost == pytest.approx(ways["conv:im2col"].cost)
-    assert ways["conv:winograd_image"].workspace_bytes * 9 < ways["conv:winograd"].workspace_bytes
-    assert ways["conv:winograd_image"].cost >= ways["conv:winograd"].cost
+    implementations = {implementation.name: implementation for implementation in op.implementations}
+    assert implementations["conv:im2col_image"].cost == pytest.approx(
+        implementations["conv:im2col"].cost
+    )
+    assert (
+        implementations["conv:winograd_image"].workspace_bytes * 9
+        < implementations["conv:winograd"].workspace_bytes
+    )
+    assert implementations["conv:winograd_image"].cost >= implementations["conv:winograd"].cost
 
 
 def test_transposed_convolution() -> None:
@@ -360,7 +369,12 @@ def attached(plain: Captured) -> Captured:
 
 def test_every_kind_is_within_its_tolerance(plain: Captured) -> None:
     names = check(plain, density=validator.densities(plain, "cpu"))
-    kinds = {kind for ways in names.values() for way in ways for kind in kinds_of(way)}
+    kinds = {
+        kind
+        for implementations in names.values()
+        for implementation in implementations
+        for kind in kinds_of(implementation)
+    }
     assert kinds == {*Kind} - {Kind.DEFAULT, Kind.PARTS}  # there is no concatenation
 
 
@@ -384,39 +398,43 @@ def random_plan(graph: Graph, seed: int, kinds: frozenset[Kind], again: float) -
     order = [op for op in graph.ops if op.phase is Phase.FORWARD]
     rest = [op for op in graph.ops if op.phase is not Phase.FORWARD]
     repeated = [op for op in order if draw.random() < again]
-    ways: list[tuple[Op, int]] = []
+    implementations: list[tuple[Op, int]] = []
     seen: set[str] = set()
     for op in (*order, *rest[:1], *repeated, *rest[1:]):
         allowed = [0] + [
             i
-            for i, way in enumerate(op.implementations)
+            for i, implementation in enumerate(op.implementations)
             if i
-            and kinds_of(way.name) <= kinds
-            and (op.name in seen or not {*way.reads} & {*op.writes})
+            and kinds_of(implementation.name) <= kinds
+            and (op.name in seen or not {*implementation.reads} & {*op.writes})
         ]
-        ways.append((op, int(draw.choice(allowed))))
+        implementations.append((op, int(draw.choice(allowed))))
         seen.add(op.name)
-    return _repaired(graph, ways)
+    return _repaired(graph, implementations)
 
 
-def _repaired(graph: Graph, ways: list[tuple[Op, int]]) -> Plan:
+def _repaired(graph: Graph, implementations: list[tuple[Op, int]]) -> Plan:
     """Drop optional ops that nobody reads, then in-place choices that the simulator refuses."""
     needed: set[str] = set(graph.outputs)
     kept: list[tuple[Op, int]] = []
-    for op, way in reversed(ways):
+    for op, implementation in reversed(implementations):
         if needed & {*op.writes}:
-            kept.append((op, way))
-            needed |= {*op.implementations[way].reads}
+            kept.append((op, implementation))
+            needed |= {*op.implementations[implementation].reads}
     kept.reverse()
     first = {op.name: int(graph.tables.op_first[i]) for i, op in enumerate(graph.ops)}
     for _ in range(len(kept)):
-        codes = with_frees(graph, [first[op.name] + way for op, way in kept])
+        codes = with_frees(graph, [first[op.name] + implementation for op, implementation in kept])
         plan = Plan.from_codes(graph, codes, "random")
         try:
             simulate(graph, plan)
             return plan
         except InvalidPlan:
-            choices = [i for i, (op, way) in enumerate(kept) if op.implementations[way].overwrites]
+            choices = [
+                i
+                for i, (op, implementation) in enumerate(kept)
+                if op.implementations[implementation].overwrites
+            ]
             live: set[str] = set()
             bad = _first_dead_read(graph, kept, live)
             taker = max(i for i in choices if i < bad[0] and bad[1] in _taken(kept[i]))
@@ -430,8 +448,8 @@ def _taken(choice: tuple[Op, int]) -> tuple[str, ...]:
 
 def _first_dead_read(graph: Graph, kept: list[tuple[Op, int]], live: set[str]) -> tuple[int, str]:
     live |= {v.name for v in graph.values if v.resident}
-    for i, (op, way) in enumerate(kept):
-        chosen = op.implementations[way]
+    for i, (op, implementation) in enumerate(kept):
+        chosen = op.implementations[implementation]
         for name in chosen.reads:
             if name not in live:
                 return i, name
@@ -464,8 +482,8 @@ def test_random_plans(attached: Captured, seed: int, again: float) -> None:
 def test_in_place_is_refused_where_it_must_be(plain: Captured, attached: Captured) -> None:
     resident = {v.name for v in plain.graph.values if v.resident}
     for op in attached.graph.ops:
-        for way in op.implementations:
-            assert not {*way.overwrites} & (resident | {*plain.graph.outputs})
+        for implementation in op.implementations:
+            assert not {*implementation.overwrites} & (resident | {*plain.graph.outputs})
     # The first ReLU's output is still needed: by the sum after the next convolution.
     graph = attached.graph
     statements = list(program_order(graph).statements)
@@ -560,8 +578,8 @@ def test_only_the_kinds_that_were_asked_for(plain: Captured) -> None:
 def test_cost_models_price_every_implementation(attached: Captured, name: str) -> None:
     graph = costmodel.apply(name, attached.graph, attached)
     for op in graph.ops:
-        for way in op.implementations:
-            assert way.cost > 0
+        for implementation in op.implementations:
+            assert implementation.cost > 0
     convolution = graph.ops[graph.op_index["convolution_1"]]
     by_name = {i.name: i for i in convolution.implementations}
     assert by_name["conv:chunk2"].workspace_bytes > 0

@@ -125,7 +125,7 @@ class Mean(nn.Module):
         return x.mean()
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == FOR_THE_USER]
 
 
@@ -152,7 +152,7 @@ def test_jobs_that_run_nothing_take_none(caplog: pytest.LogCaptureFixture) -> No
     assert facts(without) == facts(real)
     kinds = [type(c.workload.module[0].weight) for c in (without, real)]  # type: ignore[index]
     assert kinds == [FakeTensor, nn.Parameter]
-    assert not told(caplog)
+    assert not logged(caplog)
 
 
 @pytest.mark.parametrize("strategy", ["monet", "gist", "checkmate_d"])
@@ -167,7 +167,7 @@ def test_a_model_that_reads_its_parameters_gets_real_ones(
 ) -> None:
     with caplog.at_level(logging.WARNING, FOR_THE_USER):
         without = job("reads", "none")
-    (line,) = told(caplog)
+    (line,) = logged(caplog)
     assert "its parameters take memory" in line
     assert "test_costless.py" in line
     assert facts(without)[0] == facts(job("reads", "cpu"))[0]
@@ -180,4 +180,4 @@ def broken() -> tuple[nn.Module, tuple[Tensor]]:
 def test_what_is_wrong_is_told_as_ever(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CaptureError, match=r"cannot be traced"):
         job("broken", "none")
-    assert not told(caplog)
+    assert not logged(caplog)

@@ -115,9 +115,9 @@ def test_a_graph_break_names_its_line() -> None:
     workload = Workload("broken", nn.Linear(4, 4), lambda: (torch.ones(2, 4),), broken)
     line = broken.__code__.co_firstlineno + 2
     for front in ("auto", "trace", "dynamo"):
-        with pytest.raises(CaptureError, match=rf"{Path(__file__).name}:{line} in broken") as told:
+        with pytest.raises(CaptureError, match=rf"{Path(__file__).name}:{line} in broken") as text:
             capture(workload, front=front)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(text.value)
 
 
 def by_items(module: nn.Module, x: Tensor) -> Tensor:
@@ -153,9 +153,9 @@ def test_what_is_not_one_graph(loss: Any, said: str) -> None:
     line = loss.__code__.co_firstlineno + 1
     place = rf"{Path(__file__).name}:{line} in {loss.__name__}"
     for front, words in (("dynamo", said), ("auto", "")):
-        with pytest.raises(CaptureError, match=rf"{place}.*{words}") as told:
+        with pytest.raises(CaptureError, match=rf"{place}.*{words}") as text:
             capture(workload, front=front)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(text.value)
 
 
 def test_unknown() -> None:

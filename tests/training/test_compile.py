@@ -325,15 +325,15 @@ def test_explain_tells_and_draws(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="run a step"):
         rematbench.explain(model)
     train(model, compile_it(model), inside, 1)
-    told = rematbench.explain(model)
-    (graph,) = told.graphs
+    text = rematbench.explain(model)
+    (graph,) = text.graphs
     assert graph.simulated_peak_bytes <= 0.7 * graph.ordinary_peak_bytes
     assert graph.measured_peak_bytes is not None
     assert sum(count for count, _ in graph.recomputed.values()) == graph.trace.recomputations
     assert sum(share for _, share in graph.recomputed.values()) == pytest.approx(graph.overhead)
     assert {scope.partition(".")[0] for scope in graph.recomputed} == {"body"}
-    assert "recomputed in body." in str(told)
-    (page,) = told.write(tmp_path)
+    assert "recomputed in body." in str(text)
+    (page,) = text.write(tmp_path)
     assert "linearized_greedy" in page.read_text()
 
 
@@ -359,9 +359,9 @@ def test_graph_breaks_share_the_budget() -> None:
     run = compile_it(model, budget=2_000_000)
     assert all(map(torch.equal, train(model, run, outside), expected))
     assert_same(model, twin)
-    told = rematbench.explain(model)
-    assert len(told.graphs) == 2
-    assert told.graphs[1].budget_bytes < 2_000_000  # type: ignore[operator]
+    text = rematbench.explain(model)
+    assert len(text.graphs) == 2
+    assert text.graphs[1].budget_bytes < 2_000_000  # type: ignore[operator]
 
 
 class Block(nn.Module):
@@ -581,11 +581,11 @@ def test_processes_share_the_plan_cache(tmp_path: Path) -> None:
         )
 
     both = [begin(), begin()]
-    told = [ended(process) for process in both]
+    text = [ended(process) for process in both]
     later = ended(begin())
     assert [process.returncode for process in both] == [0, 0]
-    assert len({out for out, _ in (*told, later)}) == 1
-    assert "plans by" in told[0][1] + told[1][1]
+    assert len({out for out, _ in (*text, later)}) == 1
+    assert "plans by" in text[0][1] + text[1][1]
     assert "plans by" not in later[1]
     assert "(cache)" in later[1]
 

@@ -124,10 +124,10 @@ def test_short_time_means_fewer_turns(small: Captured) -> None:
 
 def test_peak_by_the_allocators_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     def stats(allocated: tuple[int, int], requested: tuple[int, int], reserved: int) -> Any:
-        told = {"reserved_bytes.all.peak": reserved}
+        text = {"reserved_bytes.all.peak": reserved}
         for name, (current, peak) in {"allocated": allocated, "requested": requested}.items():
-            told[f"{name}_bytes.all.current"], told[f"{name}_bytes.all.peak"] = current, peak
-        return told
+            text[f"{name}_bytes.all.current"], text[f"{name}_bytes.all.peak"] = current, peak
+        return text
 
     before, after = stats((1000, 1000), (900, 900), 4000), stats((1100, 3000), (950, 2500), 5000)
     readings = [before, before, after]
@@ -159,8 +159,10 @@ def test_alternatives_that_fail_are_left_out(
     monkeypatch.setattr(rematbench.costmodel.profiled, "MOST_SECONDS", {"cpu": 0.0})
     monkeypatch.setattr(rematbench.costmodel.profiled, "_profile", short)
     graph = rematbench.costmodel.profiled.profiled(captured, "cpu")
-    left = {way.name for op in graph.ops for way in op.implementations}
-    before = {way.name for op in captured.graph.ops for way in op.implementations}
+    left = {implementation.name for op in graph.ops for implementation in op.implementations}
+    before = {
+        implementation.name for op in captured.graph.ops for implementation in op.implementations
+    }
     assert "conv:chunk2" in before - left
     assert "intermediate:bits" in before - left  # nothing makes its bits any more
     assert "conv:channels_last" in left

@@ -92,8 +92,8 @@ def test_both_lowerings_of_what_pytorch_planned(
 def test_implementations_of_ours_are_not_pytorchs(network: Captured) -> None:
     graph = network.graph
     first = graph.ops[0]
-    ways = (*first.implementations, Implementation("conv:winograd", first.reads, 1.0))
-    ours = replace(graph, ops=(replace(first, implementations=ways), *graph.ops[1:]))
+    implementations = (*first.implementations, Implementation("conv:winograd", first.reads, 1.0))
+    ours = replace(graph, ops=(replace(first, implementations=implementations), *graph.ops[1:]))
     plan = program_order(ours)
     others = Plan([Compute(first.name, "conv:winograd"), *plan.statements[1:]])
     again = PlannedRun(LinearizedSqrt(), "inductor")

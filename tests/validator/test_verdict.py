@@ -77,17 +77,17 @@ def checker(network: Captured) -> Validator:
     return Validator(network, "cpu", 0)
 
 
-def op_with(captured: Captured, way: str, starts: str) -> Op:
+def op_with(captured: Captured, implementation: str, starts: str) -> Op:
     """The last such op: what it does wrong is not in the gradients of all layers."""
     found = [
         op
         for op in captured.graph.ops
-        if op.name.startswith(starts) and any(w.name == way for w in op.implementations)
+        if op.name.startswith(starts) and any(w.name == implementation for w in op.implementations)
     ]
     return found[len(found) // 2]
 
 
-WAYS = [
+IMPLEMENTATIONS = [
     ("convolution_", "conv:chunk2"),
     ("convolution_", "conv:fft"),
     ("convolution_", "conv:winograd"),
@@ -103,23 +103,25 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("starts", "way"), WAYS)
+@pytest.mark.parametrize(("starts", "implementation"), IMPLEMENTATIONS)
 @pytest.mark.parametrize("change", [negative, missing_term, larger])
 def test_a_wrong_implementation_is_wrong(
-    network: Captured, checker: Validator, starts: str, way: str, change: Change
+    network: Captured, checker: Validator, starts: str, implementation: str, change: Change
 ) -> None:
-    op = op_with(network, way, starts)
-    kinds = kinds_of(way)
-    true = judged(checker, network, {op.name: way})
+    op = op_with(network, implementation, starts)
+    kinds = kinds_of(implementation)
+    true = judged(checker, network, {op.name: implementation})
     expected = Verdict.LOSSY if Kind.LOSSY in kinds else Verdict.ROUNDING
-    exact = network.traits[op.name, way].tolerance == 0
+    exact = network.traits[op.name, implementation].tolerance == 0
     assert (true.verdict, true.reason) == (Verdict.EXACT if exact else expected, None)
-    wrong = judged(checker, spoilt(network, op.name, way, change), {op.name: way})
+    wrong = judged(
+        checker, spoilt(network, op.name, implementation, change), {op.name: implementation}
+    )
     assert wrong.verdict is Verdict.WRONG
     if exact:
         assert "differs from eager training" in wrong.reason
     else:
-        assert f"{op.name} {way} alone: " in wrong.reason
+        assert f"{op.name} {implementation} alone: " in wrong.reason
         assert wrong.rounding.float64_error > rematbench.validator.rounding.FLOAT64_TOLERANCE
 
 
@@ -129,9 +131,9 @@ def test_a_wrong_exact_implementation_beside_an_inexact_one(
 ) -> None:
     one = op_with(network, "conv:chunk2", "convolution_").name
     two = op_with(network, "statistics", "_native_batch_norm_legit_functional").name
-    ways = {one: "conv:chunk2", two: "statistics"}
-    assert judged(checker, network, ways).verdict is Verdict.ROUNDING
-    wrong = judged(checker, spoilt(network, two, "statistics", change), ways)
+    implementations = {one: "conv:chunk2", two: "statistics"}
+    assert judged(checker, network, implementations).verdict is Verdict.ROUNDING
+    wrong = judged(checker, spoilt(network, two, "statistics", change), implementations)
     assert f"{two} statistics alone: " in wrong.reason
 
 
@@ -140,14 +142,14 @@ def test_a_wrong_exact_implementation_beside_an_inexact_one(
 def test_a_wrong_encoder(
     network: Captured, checker: Validator, encoding: str, change: Change
 ) -> None:
-    way = {"fp16": "lossy:fp16", "csr": "encoded:csr"}[encoding]
-    op = op_with(network, way, "convolution_backward_")
-    reads = next(w.reads for w in op.implementations if w.name == way)
+    implementation = {"fp16": "lossy:fp16", "csr": "encoded:csr"}[encoding]
+    op = op_with(network, implementation, "convolution_backward_")
+    reads = next(w.reads for w in op.implementations if w.name == implementation)
     encoder = next(
         o.name for o in network.graph.ops if {*o.writes} & {*reads} and o.name.endswith(encoding)
     )
-    assert judged(checker, network, {op.name: way}).reason is None
-    wrong = judged(checker, spoilt(network, encoder, "default", change), {op.name: way})
+    assert judged(checker, network, {op.name: implementation}).reason is None
+    wrong = judged(checker, spoilt(network, encoder, "default", change), {op.name: implementation})
     assert wrong.verdict is Verdict.WRONG
 
 
@@ -173,21 +175,21 @@ def test_what_hides_behind_rounding_is_seen_in_double(
 
 def test_true_implementations_of_a_residual_network(network: Captured, checker: Validator) -> None:
     """All at once: in single precision the gradients say nothing."""
-    ways = {}
+    implementations = {}
     for number, op in enumerate(network.graph.ops):
         inexact = [
-            way.name
-            for way in op.implementations[1:]
-            if network.traits[op.name, way.name].tolerance > 0
-            and Kind.LOSSY not in kinds_of(way.name)
+            implementation.name
+            for implementation in op.implementations[1:]
+            if network.traits[op.name, implementation.name].tolerance > 0
+            and Kind.LOSSY not in kinds_of(implementation.name)
         ]
         if inexact:
-            ways[op.name] = inexact[number % len(inexact)]
-    found = judged(checker, network, ways)
+            implementations[op.name] = inexact[number % len(inexact)]
+    found = judged(checker, network, implementations)
     assert (found.verdict, found.reason) == (Verdict.ROUNDING, None)
     assert found.rounding.float64_reference == "eager"
     assert found.rounding.float64_error < 1e-10
-    assert found.rounding.alone_count == len(ways)
+    assert found.rounding.alone_count == len(implementations)
     assert 0 < found.rounding.alone_error <= found.rounding.alone_tolerance
     assert found.comparison.max_error > 1e3 * found.rounding.float64_error
 
@@ -286,10 +288,12 @@ def with_nan(x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("way", ["conv:chunk2", "shape"])
-def test_nan_in_one_alone_is_wrong(network: Captured, checker: Validator, way: str) -> None:
-    op = op_with(network, way, "convolution_backward_").name
-    found = judged(checker, spoilt(network, op, way, with_nan), {op: way})
+@pytest.mark.parametrize("implementation", ["conv:chunk2", "shape"])
+def test_nan_in_one_alone_is_wrong(
+    network: Captured, checker: Validator, implementation: str
+) -> None:
+    op = op_with(network, implementation, "convolution_backward_").name
+    found = judged(checker, spoilt(network, op, implementation, with_nan), {op: implementation})
     assert found.verdict is Verdict.WRONG
     assert "gradient of" in found.reason
     assert "entries are NaN or infinite in only one of them" in found.reason
@@ -350,13 +354,21 @@ def test_every_precision(dtype: torch.dtype) -> None:
     workload = Workload("mixed", Mixed(), lambda: (torch.randn(6, 3, 12, 12),), lambda m, x: m(x))
     captured = with_alternatives(capture(workload.cast(dtype)))
     checker = Validator(captured, "cpu", 0)
-    ways = [(op.name, way.name) for op in captured.graph.ops for way in op.implementations[1:]]
-    found = compare_alone(checker.bench, ways, exact=True)
-    assert len(found) == len(ways) > 15
+    implementations = [
+        (op.name, implementation.name)
+        for op in captured.graph.ops
+        for implementation in op.implementations[1:]
+    ]
+    found = compare_alone(checker.bench, implementations, exact=True)
+    assert len(found) == len(implementations) > 15
     assert [alone for alone in found.values() if alone.reason is not None] == []
     assert any(alone.error for alone in found.values())
-    inexact = {op: way for op, way in ways if captured.traits[op, way].tolerance > 0}
-    lossy = any(Kind.LOSSY in kinds_of(way) for way in inexact.values())
+    inexact = {
+        op: implementation
+        for op, implementation in implementations
+        if captured.traits[op, implementation].tolerance > 0
+    }
+    lossy = any(Kind.LOSSY in kinds_of(implementation) for implementation in inexact.values())
     judgement = judged(checker, captured, inexact)
     assert judgement.verdict is (Verdict.LOSSY if lossy else Verdict.ROUNDING)
     assert judgement.rounding.float64_error < 1e-10

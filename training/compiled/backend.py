@@ -160,7 +160,7 @@ class Region:
         with unset_fake_temporarily(), _disable_current_modes():
             found = planned(halves, self.options, self.say, self._held, self._tighter)
         self.planned, self.halves = found, found.halves
-        self.say(_told(found))
+        self.say(_label(found))
         self.programs = generate_halves(found.halves, found.plan)
         if self._partitioner is None:
             return eager.shells(found.halves, self.programs)
@@ -210,9 +210,9 @@ class Region:
         found, peak = self.planned, self.meter.peak_bytes
         if found is None or peak is None or found.limit is None or peak <= found.limit:
             return
-        told = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"
+        text = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"
         if self._tries == MOST_TRIES or self.options.lower != INDUCTOR:
-            _warn.warning("rematbench: %s; the plan stays", told)
+            _warn.warning("rematbench: %s; the plan stays", text)
             return
         self._tries += 1
         # As much below what the plan was simulated to take as it took too much.
@@ -222,7 +222,7 @@ class Region:
         self._stale = True
         _warn.warning(
             "rematbench: %s; a leaner plan is tried at the next call (%d of %d)",
-            told,
+            text,
             self._tries,
             MOST_TRIES,
         )
@@ -251,7 +251,7 @@ class Region:
         return eager.boxed(lambda args: forward(args))
 
 
-def _told(found: Planned) -> str:
+def _label(found: Planned) -> str:
     peak = f"peak {found.share.peak:,} bytes"
     if found.source == "ordinary":
         return f"ordinary training ({peak}): no plan is needed"
@@ -271,8 +271,8 @@ def _source(node: Any) -> Source:
     argument = node.meta.get("grapharg")
     if argument is None:
         return Source("input", node.name)
-    text = argument.source.name
-    text = text if isinstance(text, str) else text()
+    name = argument.source.name
+    text = name if isinstance(name, str) else name()
     if "._buffers[" in text:
         return Source("buffer", _path(text))
     value = argument.example

@@ -169,8 +169,8 @@ class _Half:
             return self.graph.call_function(call.target, args, kwargs)
         args, kwargs = pytree.tree_map_only(Node, self._as_eager_has_it, (args, kwargs))
         if random in self.states:
-            told = (self.states[random], call.target, *args)
-            return self.graph.call_function(run_with_rng_state, told, kwargs)
+            text = (self.states[random], call.target, *args)
+            return self.graph.call_function(run_with_rng_state, text, kwargs)
         both = self.graph.call_function(run_and_save_rng_state, (call.target, *args), kwargs)
         fakes = [None if out is None else self.halves.fakes[out] for out in call.outs]
         state = fake_state(self.halves)

@@ -63,8 +63,8 @@ class Options:
             kind = type(self.plan)
             known = asdict(self.plan) if is_dataclass(self.plan) else repr(self.plan)
             plan = [f"{kind.__module__}.{kind.__qualname__}", known]
-        told = [plan, self.time_limit, self.graphs, self.seed]
-        return {"options": json.loads(json.dumps(told, default=repr))}
+        text = [plan, self.time_limit, self.graphs, self.seed]
+        return {"options": json.loads(json.dumps(text, default=repr))}
 
 
 _NAMES = ("strategy", *(f.name for f in fields(Options) if f.name not in ("plan", "name")))
@@ -81,20 +81,20 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     """
     if others:
         raise ConfigError(f"{'='.join(map(str, next(iter(others.items()))))}: give {_REMEDY}")
-    told = dict(given or {})
-    for name in told:
+    text = dict(given or {})
+    for name in text:
         if name not in _NAMES:
             hint = did_you_mean(str(name), _NAMES)
             raise ConfigError(
                 f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
             )
-    strategy = told.pop("strategy", "anytime")
+    strategy = text.pop("strategy", "anytime")
     plan = plan_or_strategy(strategy)
-    known = {name: read(told[name]) for name, read in _READERS.items() if name in told}
-    if "cache" not in told:
+    known = {name: read(text[name]) for name, read in _READERS.items() if name in text}
+    if "cache" not in text:
         known["cache"] = _cache(True)
     name = strategy if isinstance(strategy, str) else type(plan).__name__
-    budget = parse_budget(told.get("budget"))
+    budget = parse_budget(text.get("budget"))
     return Options(budget=budget, plan=plan, name=name, **known)
 
 

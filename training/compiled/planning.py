@@ -38,7 +38,7 @@ from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.sharing import Share, share_of
 
-_told = logging.getLogger(FOR_THE_USER)
+_label = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
@@ -192,9 +192,9 @@ def planned(
     if judge.budget is not None:  # what other calls take is theirs
         limit = judge.budget - judge.others - (made.together - share.peak)
         most = judge.budget - options.reserve
-    told = (made.trace, judge.base.trace, share, judge.allowed, limit, most, source)
+    text = (made.trace, judge.base.trace, share, judge.allowed, limit, most, source)
     seconds = (profiled - began, time.perf_counter() - profiled)
-    return Planned(judge.halves, plan, *told, seconds)
+    return Planned(judge.halves, plan, *text, seconds)
 
 
 def _chosen(judge: Judge, say: Callable[[str], None]) -> tuple[Made, str]:
@@ -374,7 +374,7 @@ def _place(graph: Graph, options: Options, allowed: int) -> Path | None:
         return None
     module = type(options.plan).__module__
     file = getattr(sys.modules.get(module), "__file__", None)
-    told = {
+    text = {
         "graph": graph.hash,
         "allowed": allowed,
         "torch": torch.__version__,
@@ -382,7 +382,7 @@ def _place(graph: Graph, options: Options, allowed: int) -> Path | None:
         "rules": digest(__name__, __file__),
         **options.key(),
     }
-    name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:24]
+    name = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()[:24]
     return options.cache / "plans" / f"{name}.json"
 
 
@@ -394,7 +394,7 @@ def _recalled(place: Path | None, judge: Judge) -> Made | None:
         if not judge.fits(made):
             raise PlanError(f"{place}: its plan is above the budget")
     except (PlanError, ConfigError) as error:
-        _told.warning("%s: dropped from the cache, planned again", error)
+        _label.warning("%s: dropped from the cache, planned again", error)
         place.unlink(missing_ok=True)
         return None
     return made
@@ -406,4 +406,4 @@ def _remember(place: Path | None, plan: Plan) -> None:
     try:
         write_plan(place, plan)
     except UnwritableError as error:
-        _told.warning("the plan is not kept: %s", error)
+        _label.warning("the plan is not kept: %s", error)

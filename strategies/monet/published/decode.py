@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rematbench.engines.joint.implementations import AllowedImplementations
 from rematbench.engines.joint.space import ImplementationSpace
-from rematbench.engines.joint.ways import Ways
 from rematbench.engines.plans.stages import FloatArray
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
@@ -20,7 +20,9 @@ from rematbench.strategies.monet.published.program import PRODUCTS, Published
 _OF_PRODUCTS = ("convolution_backward", "mm")
 
 
-def decoded(published: Published, x: FloatArray, ways: Ways, budget: int) -> Plan:
+def decoded(
+    published: Published, x: FloatArray, implementations: AllowedImplementations, budget: int
+) -> Plan:
     """The plan that stores, and computes backward ops by, what a solution does.
 
     Algorithms of convolutions are the fastest that fit (appendix G), since the room at a statement
@@ -30,7 +32,7 @@ def decoded(published: Published, x: FloatArray, ways: Ways, budget: int) -> Pla
         x: by column of the program.
         budget: in bytes.
     """
-    space = ImplementationSpace.start(ways, budget, joint=True)
+    space = ImplementationSpace.start(implementations, budget, joint=True)
     chosen, stage = x > 0.5, stages_of(published, space)
     first = np.append(True, stage[1:] != stage[:-1])
     keep = np.ones(space.shape, dtype=bool)
@@ -43,9 +45,14 @@ def decoded(published: Published, x: FloatArray, ways: Ways, budget: int) -> Pla
     for op, k in zip(space.stages.tolist(), stage.tolist(), strict=True):
         if not published.d[k]:
             continue
-        way = published.backward[k].ways[int(np.argmax(chosen[published.d[k]]))]
-        other = [len(_nodes(published, ways.reads(g)) ^ way) for g in ways.groups(op)]
-        choice[op] = ways.groups(op)[int(np.argmin(other))]
+        implementation = published.backward[k].implementations[
+            int(np.argmax(chosen[published.d[k]]))
+        ]
+        other = [
+            len(_nodes(published, implementations.reads(g)) ^ implementation)
+            for g in implementations.groups(op)
+        ]
+        choice[op] = implementations.groups(op)[int(np.argmin(other))]
     space = space.choosing(choice)
     return space.finished(space.evaluate(keep))
 
@@ -64,8 +71,10 @@ def stages_of(published: Published, space: ImplementationSpace) -> IntArray:
     """Per stage of the space, the program's."""
     found, k = [], 0
     for op in space.stages.tolist():
-        way = int(space.graph.tables.op_first[op])
-        k = _stage(published, k, space.graph.ops[op].operator, space.graph.tables.reads[way])
+        implementation = int(space.graph.tables.op_first[op])
+        k = _stage(
+            published, k, space.graph.ops[op].operator, space.graph.tables.reads[implementation]
+        )
         found.append(k)
     return np.array(found, dtype=np.int64)
 

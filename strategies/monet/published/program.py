@@ -66,10 +66,10 @@ def forward_ops(graph: Graph) -> list[int]:
 
 @dataclass(frozen=True)
 class _Backward:
-    """One backward op: for each way, the forward nodes that it reads."""
+    """One backward op: for each implementation, the forward nodes that it reads."""
 
     node: int
-    ways: tuple[frozenset[int], ...]
+    implementations: tuple[frozenset[int], ...]
 
 
 class Published:
@@ -84,11 +84,11 @@ class Published:
 
     Attributes:
         program: for HiGHS; it counts what forward ops cost, as shares of the graph's, in percent.
-            Ways of a backward op cost the same.
+            Implementations of a backward op cost the same.
         backward: the backward ops, in order: the program's stages.
         r, s: columns by stage and node: computed again there; stored before it. The last row of
             r has none.
-        d: columns of each stage's ways, where there are several.
+        d: columns of each stage's implementations, where there are several.
         of_op: the node of a forward op.
         side: the node of a node's mask, or indices.
     """
@@ -96,7 +96,7 @@ class Published:
     def __init__(self, graph: Graph, budget: int, operators: bool, bound: Locals) -> None:
         self.graph, self.tables = graph, graph.tables
         self.operators, self.bound = operators, bound
-        self.room = float(budget)
+        self.free_bytes = float(budget)
         costs = self.tables.cost[self.tables.op_first[:-1]]
         self._unit = float(costs[graph.needed_ops()].sum() or 1.0) / 100.0
         self.ops = forward_ops(graph)
@@ -178,23 +178,23 @@ class Published:
         elif operator == _MAX_POOL:
             yield _Backward(node, (frozenset({self.side[node]}),))
         elif operator in _CLAMPS or "batch_norm" in operator:
-            ways = [inputs]
+            implementations = [inputs]
             if self.operators:
-                ways.append(frozenset({node}))
-                ways += [frozenset({self.side[node]})] if node in self.side else []
-            yield _Backward(node, tuple(ways))
+                implementations.append(frozenset({node}))
+                implementations += [frozenset({self.side[node]})] if node in self.side else []
+            yield _Backward(node, tuple(implementations))
         elif operator in _LINEAR or "avg_pool" in operator or "upsample" in operator:
             yield _Backward(node, (frozenset(),))
         else:
             yield _Backward(node, (frozenset({node}),))
 
     # Columns: run r, stored s (after the forward pass, then after each backward op), in place q,
-    # not overwritten p, algorithms of a convolution, ways of a backward op.
+    # not overwritten p, algorithms of a convolution, implementations of a backward op.
 
     def _columns(self) -> None:
         nodes, stages, column = len(self.size), len(self.backward), self.program.column
         self.algorithms = {
-            self.of_op[op]: self._ways(op)
+            self.of_op[op]: self._implementations(op)
             for op in self.ops
             if self.graph.ops[op].operator == "convolution"
         }
@@ -207,12 +207,18 @@ class Published:
         self.q = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
         self.p = [{node: column(integral=True) for node in self.inplace} for _ in range(stages)]
         self.a: list[dict[int, list[int]]] = [{} for _ in range(stages + 1)]
-        chosen = {node: ways for node, ways in self.algorithms.items() if self._chooses(node)}
-        for k, (node, ways) in product(range(stages + 1), chosen.items()):
-            costs = (self.tables.cost[ways] / self._unit).tolist()
+        chosen = {
+            node: implementations
+            for node, implementations in self.algorithms.items()
+            if self._chooses(node)
+        }
+        for k, (node, implementations) in product(range(stages + 1), chosen.items()):
+            costs = (self.tables.cost[implementations] / self._unit).tolist()
             self.a[k][node] = [column(cost, integral=True) for cost in costs]
         self.d = [
-            [column(integral=True) for _ in each.ways] if len(each.ways) > 1 else []
+            [column(integral=True) for _ in each.implementations]
+            if len(each.implementations) > 1
+            else []
             for each in self.backward
         ]
 
@@ -233,16 +239,20 @@ class Published:
     def _chooses(self, node: int) -> bool:
         return self.operators and len(self.algorithms.get(node, ())) > 1
 
-    def _ways(self, op: int) -> list[int]:
+    def _implementations(self, op: int) -> list[int]:
         """Implementations that are algorithms of a convolution."""
         first = int(self.tables.op_first[op])
-        names = enumerate((way.name for way in self.graph.ops[op].implementations), first)
-        ways = [n for n, name in names if kinds_of(name) <= {Kind.DEFAULT, Kind.CONVOLUTION}]
-        return ways if self.operators else ways[:1]
+        names = enumerate(
+            (implementation.name for implementation in self.graph.ops[op].implementations), first
+        )
+        implementations = [
+            n for n, name in names if kinds_of(name) <= {Kind.DEFAULT, Kind.CONVOLUTION}
+        ]
+        return implementations if self.operators else implementations[:1]
 
     def _workspace(self, k: int, node: int) -> list[Term]:
-        columns, ways = self.a[k].get(node, ()), self.algorithms.get(node, ())
-        sizes = self.tables.workspace[list(ways)].astype(float).tolist()
+        columns, implementations = self.a[k].get(node, ()), self.algorithms.get(node, ())
+        sizes = self.tables.workspace[list(implementations)].astype(float).tolist()
         return list(zip(columns, sizes, strict=True)) if columns else []
 
     def _equal(self, left: list[int], right: list[int], constant: float = 0.0) -> None:
@@ -250,7 +260,7 @@ class Published:
         self.program.at_most(right, left, -constant)
 
     def _links(self, k: int) -> None:
-        """Eqs. 7 and 8, and one algorithm or way for each that runs."""
+        """Eqs. 7 and 8, and one algorithm or implementation for each that runs."""
         at_most, r, s = self.program.at_most, self.r[k], self.s[k]
         for node, parents in enumerate(self.parents):
             for parent in parents:
@@ -261,8 +271,8 @@ class Published:
             self._equal(columns, [r[node]])
         if self.d[k]:
             self._equal(self.d[k], [], 1.0)
-        for way, needs in enumerate(self.backward[k].ways):
-            chosen = [self.d[k][way]] if self.d[k] else []
+        for implementation, needs in enumerate(self.backward[k].implementations):
+            chosen = [self.d[k][implementation]] if self.d[k] else []
             for node in needs:
                 at_most(chosen, [s[node], r[node]], 0.0 if chosen else -1.0)
 
@@ -305,17 +315,17 @@ class Published:
         return found
 
     def _needs(self, k: int) -> tuple[BoolArray, list[Term]]:
-        """What backward op k certainly reads; terms for what it reads in the chosen way only."""
-        ways = self.backward[k].ways
-        sure = np.zeros(len(self.size), dtype=bool)
-        sure[list(frozenset.intersection(*ways))] = True
+        """What backward op k certainly reads; terms for what only some implementations read."""
+        implementations = self.backward[k].implementations
+        known = np.zeros(len(self.size), dtype=bool)
+        known[list(frozenset.intersection(*implementations))] = True
         terms: list[Term] = [
-            (self._unless_stored(self.d[k][way], k, node), float(self.size[node]))
-            for way, needs in enumerate(ways)
+            (self._unless_stored(self.d[k][implementation], k, node), float(self.size[node]))
+            for implementation, needs in enumerate(implementations)
             for node in needs
-            if not sure[node]
+            if not known[node]
         ]
-        return sure, terms
+        return known, terms
 
     def _unless_stored(self, chosen: int, k: int, node: int) -> int:
         """Appendix C.4: a column for chosen and not stored for later."""
@@ -329,20 +339,20 @@ class Published:
 
     def _memory(self, k: int) -> None:
         """Eqs. 5, 12 and 13."""
-        sure, chosen = self._needs(k)
+        known, chosen = self._needs(k)
         size, nodes = self.size, np.arange(len(self.size))
-        room = self.room - self._gradients[k] - self.graph.resident_bytes
-        self.program.row([*self._stored(k + 1, ~sure), *chosen], room - size[sure].sum())
+        free_bytes = self.free_bytes - self._gradients[k] - self.graph.resident_bytes
+        self.program.row([*self._stored(k + 1, ~known), *chosen], free_bytes - size[known].sum())
         for node in nodes.tolist():
             before, ready, local = nodes < node, nodes <= node, self._locals(node, k)
             waiting = self._stored(k, ~ready)
-            own = float(size[node] + size[local & ~sure].sum())
+            own = float(size[node] + size[local & ~known].sum())
             terms = [(self.r[k, node], own), *waiting, *chosen]
             terms += self._workspace(k, node)
-            terms += self._stored(k + 1, before & ~local & ~sure)
-            self.program.row(terms, room - size[sure & before].sum())
-            terms = [*self._stored(k + 1, ready & ~sure), *waiting, *chosen]
-            self.program.row(terms, room - size[sure & ready].sum())
+            terms += self._stored(k + 1, before & ~local & ~known)
+            self.program.row(terms, free_bytes - size[known & before].sum())
+            terms = [*self._stored(k + 1, ready & ~known), *waiting, *chosen]
+            self.program.row(terms, free_bytes - size[known & ready].sum())
 
     def _stored(self, k: int, which: BoolArray) -> list[Term]:
         """Bytes of what is stored before backward op k, or after the last, where it is nothing."""
@@ -359,4 +369,4 @@ class Published:
                 self._equal(columns, [], 1.0)
             terms += self._workspace(-1, node)
             used = float(self.size[node] + self.size[local].sum()) + self.graph.resident_bytes
-            self.program.row(terms, self.room - used)
+            self.program.row(terms, self.free_bytes - used)

@@ -22,7 +22,7 @@ from rematbench.validator import Validator, Verdict
 
 CONVOLUTION = ("channels_last", "chunk2", "im2col", "im2col_image", "fft")
 NAMES = {
-    *(f"conv:{way}" for way in (*CONVOLUTION, "winograd", "winograd_image")),
+    *(f"conv:{implementation}" for implementation in (*CONVOLUTION, "winograd", "winograd_image")),
     *("input", "output", "output:side_bits", "shape", "replay"),
     *("intermediate:bits", "intermediate:offsets4", "intermediate:offsets8"),
     *("parts", "parts:winograd_image", "parts:copy", "parts:copy+inplace"),
@@ -74,16 +74,19 @@ def offered() -> dict[str, dict[str, str]]:
     ops = [op.name for op in network().graph.ops]
     beside = {name: "output" for name in ops if name.startswith("native_batch_norm_backward")}
     for op in network().graph.ops:
-        for way in op.implementations[1:]:
-            for ways in ({op.name: way.name}, {op.name: way.name, **beside}):
-                if way.name not in found and runs(ways):
-                    found[way.name] = ways
+        for implementation in op.implementations[1:]:
+            for implementations in (
+                {op.name: implementation.name},
+                {op.name: implementation.name, **beside},
+            ):
+                if implementation.name not in found and runs(implementations):
+                    found[implementation.name] = implementations
     return found
 
 
-def runs(ways: dict[str, str]) -> bool:
+def runs(implementations: dict[str, str]) -> bool:
     try:
-        simulate(network().graph, plan_with(network(), ways))
+        simulate(network().graph, plan_with(network(), implementations))
     except InvalidPlan:
         return False
     return True
@@ -94,17 +97,19 @@ def test_every_name_is_offered() -> None:
     assert {kind for name in NAMES for kind in kinds_of(name)} == set(Kind) - {Kind.DEFAULT}
 
 
-@pytest.mark.parametrize("way", sorted(NAMES))
-def test_a_true_one_passes_and_a_wrong_one_does_not(checker: Validator, way: str) -> None:
-    captured, ways = network(), offered()[way]
-    op = next(iter(ways))
-    inexact = any(captured.traits[chosen].tolerance for chosen in ways.items())
-    true = judged(checker, captured, ways)
-    rounded = Verdict.LOSSY if Kind.LOSSY in kinds_of(way) else Verdict.ROUNDING
+@pytest.mark.parametrize("implementation", sorted(NAMES))
+def test_a_true_one_passes_and_a_wrong_one_does_not(
+    checker: Validator, implementation: str
+) -> None:
+    captured, implementations = network(), offered()[implementation]
+    op = next(iter(implementations))
+    inexact = any(captured.traits[chosen].tolerance for chosen in implementations.items())
+    true = judged(checker, captured, implementations)
+    rounded = Verdict.LOSSY if Kind.LOSSY in kinds_of(implementation) else Verdict.ROUNDING
     assert (true.verdict, true.reason) == (rounded if inexact else Verdict.EXACT, None)
     changes: tuple[Change, ...] = (negative, missing_term, larger)
     for change in changes:
-        wrong = judged(checker, spoilt(captured, op, way, change), ways)
+        wrong = judged(checker, spoilt(captured, op, implementation, change), implementations)
         assert wrong.verdict is Verdict.WRONG, change.__name__
-        where = f"{op} {way} alone: " if inexact else "differs from eager training"
+        where = f"{op} {implementation} alone: " if inexact else "differs from eager training"
         assert where in (wrong.reason or "")

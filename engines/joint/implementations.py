@@ -1,9 +1,9 @@
-"""What a plan may choose: the ways to run each op, pruned, and grouped by what they read.
+"""What a plan may choose: each op's implementations, pruned, and grouped by what they read.
 
-A variant allows some kinds of implementations (MONeT, section 5, ablation; appendix D). Ways of an
-op that read the same values differ only in what they need while they run; which one is best
-depends on the room at that statement alone. So the planner chooses a *group* of ways per op, and
-the way within the group follows from the schedule.
+A variant allows some kinds of implementations (MONeT, section 5, ablation; appendix D).
+Implementations of an op that read the same values differ only in what they need while they run;
+which one is best depends on the room at that statement alone. So the planner chooses a *group* of
+implementations per op, and the implementation within the group follows from the schedule.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ neighbours keep it, and short enough for the gradients of skip connections."""
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The allowed ways of a graph.
+class AllowedImplementations:
+    """The allowed implementations of a graph.
 
     Groups are numbered through, in op order; the first group of an op is the one with its
     default's reads, or with fewer.
@@ -57,7 +57,8 @@ class Ways:
         recompute_group: per op, the group that recomputes it by values of its own, or -1.
         extra: per implementation, bytes that it needs beside what is live before it: workspace,
             and outputs that take over no storage.
-        allowed: per op, all of its ways, pruned or not, that fit the budget by themselves.
+        allowed: per op, all of its implementations, pruned or not, that fit the budget by
+            themselves.
     """
 
     graph: Graph
@@ -70,27 +71,45 @@ class Ways:
     allowed: Rows
 
     @classmethod
-    def of(cls, graph: Graph, kinds: frozenset[Kind], budget: int | None = None) -> Ways:
-        """The ways of ``graph`` that are of ``kinds``.
+    def of(
+        cls, graph: Graph, kinds: frozenset[Kind], budget: int | None = None
+    ) -> AllowedImplementations:
+        """The implementations of ``graph`` that are of ``kinds``.
 
         Args:
-            budget: in bytes; ways that need more by themselves are as good as not there.
+            budget: in bytes; implementations that need more by themselves are as good as not there.
         """
         tables, extra = graph.tables, _extra(graph)
-        room = np.inf if budget is None else budget - graph.resident_bytes
+        free_bytes = np.inf if budget is None else budget - graph.resident_bytes
         everything, starts, again = True, [0], list[int]()
         groups, every = list[list[int]](), list[list[int]]()
         for number, op in enumerate(graph.ops):
             first = int(tables.op_first[number])
-            names = enumerate((way.name for way in op.implementations), first)
-            ways = [_Way.of(graph, way, extra) for way, name in names if kinds_of(name) <= kinds]
-            everything &= len(ways) == len(op.implementations)
-            ways = _fitting(ways, room)
-            every.append([way.number for way in ways])
+            names = enumerate((implementation.name for implementation in op.implementations), first)
+            implementations = [
+                _Implementation.of(graph, implementation, extra)
+                for implementation, name in names
+                if kinds_of(name) <= kinds
+            ]
+            everything &= len(implementations) == len(op.implementations)
+            implementations = _fitting(implementations, free_bytes)
+            every.append([implementation.number for implementation in implementations])
             own = frozenset(tables.writes[number].tolist())
-            by_others = _grouped([way for way in ways if not way.reads & own])
-            by_itself = [way for way in ways if way.reads & own]
-            cheaper = [way.number for way in by_itself if way.cost <= tables.cost[first]]
+            by_others = _grouped(
+                [
+                    implementation
+                    for implementation in implementations
+                    if not implementation.reads & own
+                ]
+            )
+            by_itself = [
+                implementation for implementation in implementations if implementation.reads & own
+            ]
+            cheaper = [
+                implementation.number
+                for implementation in by_itself
+                if implementation.cost <= tables.cost[first]
+            ]
             again.append(len(groups) + len(by_others) if cheaper else -1)
             groups += [*by_others, cheaper] if cheaper else by_others
             starts.append(len(groups))
@@ -146,12 +165,16 @@ class Ways:
         """What the ways of a group read; residents included."""
         return self.graph.tables.reads[int(self.members[group][0])]
 
-    def first_ways(self, op: int) -> list[int]:
-        """Every way to compute ``op`` the first time."""
-        return [int(way) for group in self.groups(op) for way in self.members[group]]
+    def first_implementations(self, op: int) -> list[int]:
+        """Every implementation to compute ``op`` the first time."""
+        return [
+            int(implementation)
+            for group in self.groups(op)
+            for implementation in self.members[group]
+        ]
 
     def surely_read(self, op: int) -> frozenset[int]:
-        """Values that every way of ``op`` reads, whenever it runs."""
+        """Values that every implementation of ``op`` reads, whenever it runs."""
         groups = [*self.groups(op)] + (
             [int(self.recompute_group[op])] if self.recompute_group[op] >= 0 else []
         )
@@ -173,10 +196,10 @@ class Ways:
 
     @cached_property
     def least_cost(self) -> float:
-        """Of every needed op once, in its cheapest way."""
+        """Of every needed op once, in its cheapest implementation."""
         cost = self.graph.tables.cost
         needed = np.flatnonzero(self.surely_needed).tolist()
-        return float(sum(cost[self.first_ways(op)].min() for op in needed))
+        return float(sum(cost[self.first_implementations(op)].min() for op in needed))
 
     @cached_property
     def deferrable(self) -> frozenset[int]:
@@ -195,8 +218,8 @@ class Ways:
             if op > graph.loss_index
             and final[tables.writes[op]].all()
             and all(
-                size[tables.reads[way]].sum() < size[tables.writes[op]].sum()
-                for way in self.first_ways(op)
+                size[tables.reads[implementation]].sum() < size[tables.writes[op]].sum()
+                for implementation in self.first_implementations(op)
             )
         )
 
@@ -207,7 +230,11 @@ class Ways:
         time = {op: number for number, step in enumerate(self.steps) for op in step}
         last = dict(time)
         for op, number in time.items():
-            for v in {int(v) for way in self.first_ways(op) for v in tables.reads[way]}:
+            for v in {
+                int(v)
+                for implementation in self.first_implementations(op)
+                for v in tables.reads[implementation]
+            }:
                 writer = int(tables.writer[v])
                 if writer in last:
                     last[writer] = max(last[writer], number)
@@ -250,13 +277,17 @@ class Ways:
         assert loss is not None
         sets = []
         for each in (op, other):
-            reads = {int(v) for way in self.first_ways(each) for v in tables.reads[way]}
+            reads = {
+                int(v)
+                for implementation in self.first_implementations(each)
+                for v in tables.reads[implementation]
+            }
             sets.append({v for v in reads if tables.writer[v] > loss})
         made = set(tables.writes[op].tolist()) | set(tables.writes[other].tolist())
         overwrites = any(
-            (tables.overwritten_by[way] >= 0).any()
+            (tables.overwritten_by[implementation] >= 0).any()
             for each in (op, other)
-            for way in self.first_ways(each)
+            for implementation in self.first_implementations(each)
         )
         return bool(sets[0]) and sets[0] == sets[1] and not made & sets[0] and not overwrites
 
@@ -264,19 +295,19 @@ class Ways:
 def _extra(graph: Graph) -> IntArray:
     tables = graph.tables
     extra = tables.workspace.copy()
-    for way, op in enumerate(tables.op_of.tolist()):
+    for implementation, op in enumerate(tables.op_of.tolist()):
         sizes = tables.value_bytes[tables.writes[op]]
-        taken = tables.overwritten_by[way]
-        extra[way] += int(sizes[taken < 0].sum() if len(taken) else sizes.sum())
+        taken = tables.overwritten_by[implementation]
+        extra[implementation] += int(sizes[taken < 0].sum() if len(taken) else sizes.sum())
     return extra
 
 
-class _Way(NamedTuple):
+class _Implementation(NamedTuple):
     """One implementation.
 
     Attributes:
         number: of the implementation.
-        cost, extra: see :class:`Ways`.
+        cost, extra: see :class:`Implementations`.
         need: bytes that it needs by itself, without residents.
         reads: values, without residents.
         overwrites: those of them whose storages it takes over.
@@ -290,7 +321,7 @@ class _Way(NamedTuple):
     overwrites: frozenset[int]
 
     @classmethod
-    def of(cls, graph: Graph, number: int, extra: IntArray) -> _Way:
+    def of(cls, graph: Graph, number: int, extra: IntArray) -> _Implementation:
         tables = graph.tables
         reads = tables.reads[number]
         reads = reads[~tables.resident[reads]]
@@ -299,32 +330,51 @@ class _Way(NamedTuple):
         sets = (frozenset(values.tolist()) for values in (reads, taken[taken >= 0]))
         return cls(number, float(tables.cost[number]), int(extra[number]), need, *sets)
 
-    def beats(self, other: _Way) -> bool:
+    def beats(self, other: _Implementation) -> bool:
         """Is it no worse in cost, in extra bytes, in what it reads and in what it overwrites?"""
         no_dearer = self.cost <= other.cost and self.extra <= other.extra
         return no_dearer and self.reads <= other.reads and self.overwrites <= other.overwrites
 
 
-def _fitting(ways: list[_Way], room: float) -> list[_Way]:
-    """Ways that fit by themselves, and what reads the same as one that overwrites."""
-    takes_over = {way.reads for way in ways if way.need <= room and way.overwrites}
-    fit = [way for way in ways if way.need <= room or way.reads in takes_over]
-    return fit or ways  # an optional op may have none
+def _fitting(implementations: list[_Implementation], free_bytes: float) -> list[_Implementation]:
+    """Implementations that fit by themselves, and what reads the same as one that overwrites."""
+    takes_over = {
+        implementation.reads
+        for implementation in implementations
+        if implementation.need <= free_bytes and implementation.overwrites
+    }
+    fit = [
+        implementation
+        for implementation in implementations
+        if implementation.need <= free_bytes or implementation.reads in takes_over
+    ]
+    return fit or implementations  # an optional op may have none
 
 
-def _grouped(ways: list[_Way]) -> list[list[int]]:
-    """Groups of what no other way beats, each with a way that overwrites nothing."""
-    kept: list[_Way] = []
-    for way in sorted(ways, key=lambda way: (way.cost, way.extra, len(way.reads))):
-        if not any(other.beats(way) for other in kept):
-            kept.append(way)
-    legal = {way.reads for way in kept if not way.overwrites}
-    for way in ways:
-        if not way.overwrites and way.reads not in legal and way.reads in {w.reads for w in kept}:
-            kept.append(way)
-            legal.add(way.reads)
+def _grouped(implementations: list[_Implementation]) -> list[list[int]]:
+    """Groups of what none of the others beats, each with one that overwrites nothing."""
+    kept: list[_Implementation] = []
+    for implementation in sorted(
+        implementations,
+        key=lambda implementation: (
+            implementation.cost,
+            implementation.extra,
+            len(implementation.reads),
+        ),
+    ):
+        if not any(other.beats(implementation) for other in kept):
+            kept.append(implementation)
+    legal = {implementation.reads for implementation in kept if not implementation.overwrites}
+    for implementation in implementations:
+        if (
+            not implementation.overwrites
+            and implementation.reads not in legal
+            and implementation.reads in {w.reads for w in kept}
+        ):
+            kept.append(implementation)
+            legal.add(implementation.reads)
     groups: dict[frozenset[int], list[int]] = {}
-    for way in sorted(kept):
-        if way.reads in legal:
-            groups.setdefault(way.reads, []).append(way.number)
+    for implementation in sorted(kept):
+        if implementation.reads in legal:
+            groups.setdefault(implementation.reads, []).append(implementation.number)
     return list(groups.values())

@@ -18,7 +18,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
-from rematbench.report.pages import write_pages
+from rematbench.report.pages.site import write_pages
 from rematbench.rows.row import STATUSES, Row, make_row, write_leaderboard, write_row
 
 STRATEGIES = (

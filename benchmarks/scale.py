@@ -40,7 +40,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
-from rematbench.report.pages import write_pages
+from rematbench.report.pages.site import write_pages
 from rematbench.rows.row import write_row
 from rematbench.strategies.base import Problem, SupportsWarmUp
 from rematbench.strategies.registry import make

@@ -14,7 +14,7 @@ from rematbench.cli.arguments import Arguments
 from rematbench.report import figures
 from rematbench.report.collect import Collected, Problem, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
-from rematbench.report.pages import write_pages
+from rematbench.report.pages.site import write_pages
 from rematbench.rows.row import Row, write_leaderboard
 
 # Each of ours is a module of this package with ``draw(rows, out) -> paths``; the papers' figures

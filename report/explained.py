@@ -17,7 +17,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
 from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
-from rematbench.report.pages import write_row_page
+from rematbench.report.pages.site import write_row_page
 from rematbench.rows.provenance import commit, now, versions
 from rematbench.rows.row import Row, make_row, write_row
 from rematbench.training.compiled.backend import Region, regions

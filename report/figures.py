@@ -14,7 +14,7 @@ from rematbench.base.errors import ConfigError
 from rematbench.report.collect import Record
 from rematbench.report.select import Selection, select
 
-# Module of this package -> the figures that its ``draw`` draws.
+# Module of papers/ -> the figures that its ``draw`` draws.
 _MODULES = {
     "simrd": tuple(f"simrd_fig{i}" for i in (2, 3, 4, 5, 6, 11, 12, 13, 14)),
     "simrd_distance": ("simrd_distance",),
@@ -83,7 +83,7 @@ def draw(name: str, records: Sequence[Record], out: Path) -> list[Path]:
         ConfigError: the rows hold nothing for this figure; names the command that makes them.
     """
     module = next(module for module, names in _MODULES.items() if name in names)
-    function: Draw = importlib.import_module(f"rematbench.report.{module}").draw
+    function: Draw = importlib.import_module(f"rematbench.report.papers.{module}").draw
     selection = select(name, records)
     drawing = function(name, selection.records)
     if drawing is None:

@@ -24,7 +24,7 @@ from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.reading import ASK, NothingRead, read
 from rematbench.report.leaderboard.shares import Share, few, plain
-from rematbench.report.pages import templates
+from rematbench.report.pages.site import templates
 from rematbench.rows.provenance import now
 from rematbench.rows.row import Row
 

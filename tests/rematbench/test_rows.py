@@ -147,7 +147,7 @@ def test_the_source_writes_no_other_key() -> None:
 
 def test_no_key_is_documented_that_nobody_writes() -> None:
     others = [
-        path for room in ("validator", "streams", "report") for path in (HOUSE / room).glob("*.py")
+        path for room in ("validator", "streams", "report") for path in (HOUSE / room).rglob("*.py")
     ]
     rooms = [*SOURCES, *others]
     rooms = [path for path in rooms if path.name not in ("extra.py", "card.py", "reference.py")]

@@ -12,7 +12,7 @@ from browser import CHROMIUM, Browser
 from benchmarks.report import row, write_runs
 from rematbench.report.collect import Collected, Record, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
-from rematbench.report.pages import write_pages
+from rematbench.report.pages.site import write_pages
 from rematbench.rows.row import is_over_budget
 
 pytestmark = pytest.mark.skipif(

@@ -16,11 +16,12 @@ from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job_files import trace_csv
-from rematbench.report import checkmate, checkmate_memory, checkmate_rounding, figures
-from rematbench.report.checkmate import above_all, draw, lowest
-from rematbench.report.checkmate_memory import timeline
-from rematbench.report.checkmate_ratios import ratio_table
+from rematbench.report import figures
 from rematbench.report.collect import Record
+from rematbench.report.papers import checkmate, checkmate_memory, checkmate_rounding
+from rematbench.report.papers.checkmate import above_all, draw, lowest
+from rematbench.report.papers.checkmate_memory import timeline
+from rematbench.report.papers.checkmate_ratios import ratio_table
 from rematbench.report.tables import geometric_mean
 from rematbench.rows.row import make_row
 

@@ -8,9 +8,9 @@ import pytest
 from golden import expected, records
 
 from rematbench.report import figures
-from rematbench.report.feng_huang import memory_table
-from rematbench.report.joins import shape
-from rematbench.report.joins_tables import resnet_table
+from rematbench.report.papers.feng_huang import memory_table
+from rematbench.report.papers.joins import shape
+from rematbench.report.papers.joins_tables import resnet_table
 from rematbench.rows.row import make_row
 
 

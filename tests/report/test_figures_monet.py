@@ -17,9 +17,14 @@ from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import program_order
 from rematbench.report import figures, monet, monet_tables
 from rematbench.report.collect import Record
-from rematbench.report.monet import ranked, tradeoffs
-from rematbench.report.monet_cases import algorithm_table, case_table
-from rematbench.report.monet_tables import gist_table, memory_table, seconds_table, size_table
+from rematbench.report.papers.monet import ranked, tradeoffs
+from rematbench.report.papers.monet_cases import algorithm_table, case_table
+from rematbench.report.papers.monet_tables import (
+    gist_table,
+    memory_table,
+    seconds_table,
+    size_table,
+)
 from rematbench.rows.row import make_row
 
 EXPERIMENTS = Path(__file__).parents[2] / "conf/experiment"

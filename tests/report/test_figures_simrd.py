@@ -11,8 +11,8 @@ from golden import DATA, expected, records
 from rematbench.base.errors import ConfigError
 from rematbench.report import figures
 from rematbench.report.collect import Record
-from rematbench.report.simrd_distance import distances
-from rematbench.report.simrd_traces import gaps, intervals
+from rematbench.report.papers.simrd_distance import distances
+from rematbench.report.papers.simrd_traces import gaps, intervals
 from rematbench.rows.row import make_row
 
 

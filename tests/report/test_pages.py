@@ -26,13 +26,13 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job_files import trace_csv
-from rematbench.report import picture
 from rematbench.report.collect import Record, collect
-from rematbench.report.compact import budget_fraction, dump, page_data, problems
-from rematbench.report.pages import write_pages
-from rematbench.report.picture import Painter, png
-from rematbench.report.rowpage import readable
-from rematbench.report.timeline import read_timeline
+from rematbench.report.pages import picture
+from rematbench.report.pages.compact import budget_fraction, dump, page_data, problems
+from rematbench.report.pages.picture import Painter, png
+from rematbench.report.pages.rowpage import readable
+from rematbench.report.pages.site import write_pages
+from rematbench.report.pages.timeline import read_timeline
 from rematbench.rows.row import COLUMNS, Row, make_row, write_row
 
 
@@ -305,7 +305,7 @@ def test_damaged_files_of_a_run_are_named(tmp_path: Path) -> None:
 
 
 def test_many_pages_are_drawn_by_several_processes(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("rematbench.report.pages._SHARE", 2)
+    monkeypatch.setattr("rematbench.report.pages.site._SHARE", 2)
     graph = unit_chain(4)
     for i in range(4):
         run_folder(tmp_path / "runs" / str(i), graph, program_order(graph), seed=i)

@@ -11,9 +11,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rematbench.report.checkmate_ratios import draw_ratios
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.papers.checkmate_ratios import draw_ratios
 from rematbench.report.style import colour, marker, order, shown
 from rematbench.report.tables import latest
 from rematbench.rows.row import Row, known

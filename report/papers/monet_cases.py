@@ -16,7 +16,7 @@ from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import INKS, called, system
+from rematbench.report.papers.monet import INKS, called, system
 from rematbench.report.style import shown
 
 _GB = 1e9

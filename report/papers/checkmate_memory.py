@@ -12,9 +12,9 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from rematbench.graphs.files import read_graph
-from rematbench.report.checkmate_ratios import paper_name
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.papers.checkmate_ratios import paper_name
 from rematbench.report.style import colour, order, shown
 from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, known

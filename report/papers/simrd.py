@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Drawing
-from rematbench.report.simrd_notes import chain_notes, notes
+from rematbench.report.papers.simrd_notes import chain_notes, notes
 from rematbench.report.style import heuristic_colour, heuristic_marker, hex_colour, marker
 from rematbench.report.tables import latest
 from rematbench.rows.row import Row, details, known

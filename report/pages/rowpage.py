@@ -17,9 +17,9 @@ from rematbench.base.errors import GraphError, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan, write_bytes
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Problem, Record
-from rematbench.report.compact import source
-from rematbench.report.picture import COLOURS, Painter, Schedule, data_uri
-from rematbench.report.timeline import HEIGHT, WIDTH, Timeline, read_timeline
+from rematbench.report.pages.compact import source
+from rematbench.report.pages.picture import COLOURS, Painter, Schedule, data_uri
+from rematbench.report.pages.timeline import HEIGHT, WIDTH, Timeline, read_timeline
 from rematbench.rows.row import COLUMNS, Row, cells
 
 PLAN, TRACE = "plan.json", "trace.csv"  # of a run folder

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.monet import WHY, called, networks, of, system, tradeoffs
+from rematbench.report.papers.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.style import shown
 from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, details, known

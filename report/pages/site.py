@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rematbench.graphs.files import write_bytes
 from rematbench.report.collect import Collected, Problem, Record
-from rematbench.report.compact import dump, page_data
-from rematbench.report.rowpage import RowPages, filters, has_files
+from rematbench.report.pages.compact import dump, page_data
+from rematbench.report.pages.rowpage import RowPages, filters, has_files
 from rematbench.rows.provenance import now
 from rematbench.rows.row import cells
 
@@ -91,7 +91,7 @@ def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[
 def templates() -> Environment:
     """The pages' templates, with the filters that they use."""
     environment = Environment(
-        loader=PackageLoader("rematbench.report"),
+        loader=PackageLoader("rematbench.report.pages"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

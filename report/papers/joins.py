@@ -14,7 +14,7 @@ from rematbench.graphs.files import read_plan
 from rematbench.graphs.plan import Compute
 from rematbench.report.collect import Record
 from rematbench.report.figures import Comparison, Drawing
-from rematbench.report.joins_tables import draw_memory, draw_weights
+from rematbench.report.papers.joins_tables import draw_memory, draw_weights
 from rematbench.report.style import colour
 from rematbench.report.tables import latest
 from rematbench.rows.row import Row, details

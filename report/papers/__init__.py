@@ -1,0 +1,1 @@
+"""The papers' figures and tables, drawn from rows: a module or more for each paper."""

@@ -33,8 +33,10 @@ def run(name: str, module: str) -> None:
 
         print(help_text(name, given))
         return
+    import gc
     import importlib
 
+    gc.set_threshold(100_000)  # settings are little garbage, and planners have their own processes
     main = importlib.import_module(module).main
     catch_interrupts()
     try:

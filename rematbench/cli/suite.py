@@ -145,7 +145,7 @@ def run(suite: Suite) -> list[Row]:
     deadline = monotonic() + suite.seconds
     report = environment(suite.device)
     for words in warnings(report):
-        console.print(f"[yellow]{words}[/]")
+        console().print(f"[yellow]{words}[/]")
     write_json(suite.folder / "environment.json", report, indent=1)
     coming = deque(_unfinished(suite))
     waiting: deque[Prepared] = deque()
@@ -165,7 +165,7 @@ def run(suite: Suite) -> list[Row]:
 
 
 def _prepared(model: Model, planners: Planners, deadline: float) -> Prepared | None:
-    console.print(f"{model.folder.name}: capture and profile")
+    console().print(f"{model.folder.name}: capture and profile")
     _use_numerics(model)
     return prepare(model, planners, deadline)
 
@@ -205,7 +205,7 @@ def publish(suite: Suite) -> list[Row]:
 def _work(config: Config) -> None:
     rows = run(suite_from({**config, "group": HydraConfig.get().runtime.choices["cases"]}))
     if rows:
-        Console(width=None if console.is_terminal else 140).print(table(summarise(rows)))
+        Console(width=None if console().is_terminal else 140).print(table(summarise(rows)))
 
 
 def main() -> None:

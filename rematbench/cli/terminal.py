@@ -19,8 +19,8 @@ PERIOD = 10.0
 @contextmanager
 def _telling(first: str) -> Iterator[Callable[[str], None]]:
     """A spinner beside the latest text; without a terminal, now and then a plain line of it."""
-    if console.is_terminal:
-        with console.status(first) as status:
+    if sys.stderr.isatty():
+        with console().status(first) as status:
             yield status.update
         return
     latest, over, began = [first], threading.Event(), monotonic()

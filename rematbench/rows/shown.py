@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from functools import cache
+from typing import TYPE_CHECKING
 
 from rematbench.base.sizes import size
 from rematbench.rows.row import Row, is_over_budget
 
-console = Console(stderr=True, highlight=False)
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _COLOURS = {"ok": "green", "infeasible": "yellow", "not_applicable": "dim", "failed": "red"}
+
+
+@cache
+def console() -> Console:
+    """The terminal; imported once something is shown there."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
 
 
 def announce(row: Row, far: object = None) -> None:
@@ -16,13 +27,13 @@ def announce(row: Row, far: object = None) -> None:
     colour = _COLOURS.get(str(row["status"]), "red")
     summary = row["reason"] if row["overhead"] is None else _brief(row)
     cached = " (cached)" if row["extra"].get("cached") else ""
-    console.print(
+    console().print(
         f"{f'[{far}] ' if far else ''}{_input(row)} {row['strategy']} budget {_budget(row)}: ",
         end="",
         markup=False,
     )
-    console.print(f"[{colour}]{row['status']}[/]{cached} ", end="")
-    console.print(summary or "", markup=False, soft_wrap=True)
+    console().print(f"[{colour}]{row['status']}[/]{cached} ", end="")
+    console().print(summary or "", markup=False, soft_wrap=True)
 
 
 def _input(row: Row) -> str:
@@ -50,6 +61,7 @@ def _percent(ratio: float | None) -> str:
 
 def summarise(rows: list[Row], title: str) -> None:
     """The table at the end of a sweep: simulated and measured figures in columns of their own."""
+    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -70,7 +82,7 @@ def summarise(rows: list[Row], title: str) -> None:
             _measured_peak(row),
             _gradients(row),
         )
-    wide = None if console.is_terminal else 140
+    wide = None if console().is_terminal else 140
     Console(highlight=False, width=wide).print(table)
 
 

@@ -36,7 +36,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         monkeypatch.setattr(sys, "argv", ["rematbench", *arguments])
         console = Console(stderr=True, highlight=False)
         for module in (shown, terminal):
-            monkeypatch.setattr(module, "console", console)
+            monkeypatch.setattr(module, "console", lambda: console)
         code = 0
         try:
             main()

@@ -189,9 +189,10 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     # `apply` sees the step alone.
     budget = asked.budget - row["extra"].get("memory", {}).get("optimizer", 0)
     imported, made = _OPTIMIZERS[settings.optimizer]
+    batch = "" if row["batch_size"] is None else f", batch {row['batch_size']}"
     return f"""\
 # {what}: simulated peak {size(row["peak_bytes"])} of {size(asked.budget)}, overhead \
-{row["overhead"]:+.1%}, batch {row["batch_size"]}
+{row["overhead"]:+.1%}{batch}
 import random
 
 import numpy as np

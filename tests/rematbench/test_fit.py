@@ -54,6 +54,14 @@ def deep(batch_size=64):
     torch.manual_seed(0)
     layers = [layer for _ in range(8) for layer in (nn.Linear(16, 16), nn.Tanh())]
     return nn.Sequential(*layers), (torch.randn(batch_size, 16),), lambda m, x: m(x).sum()
+
+def vast(batch_size=2):
+    \"\"\"256 GiB of parameters, more than machines have that test this.\"\"\"
+    layers = [nn.Linear(32768, 32768, bias=False) for _ in range(64)]
+    return nn.Sequential(*layers), (torch.randn(batch_size, 32768),), lambda m, x: m(x).sum()
+
+def fixed():
+    return deep(64)
 """
 
 
@@ -302,6 +310,26 @@ def test_the_largest_batch(call: Call) -> None:
     assert row["batch_size"] == best["batch_size"] > plain["batch_size"]
     assert row["extra"]["accounting"] == "full"
     assert f"batch {row['batch_size']}" in out
+
+
+@pytest.mark.parametrize("largest", ["false", "true"])
+def test_parameters_take_no_memory_where_nothing_runs(largest: str, call: Call) -> None:
+    """Neither here, nor in the search of the largest batch, which rematbench-max-batch is."""
+    keys = ("model=python", "model.target=fitted_network:vast", f"largest_batch={largest}")
+    batch = "batch_size=null" if largest == "true" else "batch_size=2"
+    code, _, err, folder = call(*keys, batch, "memory=513GiB", "reserve=0", "strategies=[]")
+    assert code == 0, err
+    row = json.loads((folder / "row.json").read_text())
+    assert row["status"] == "ok"
+    assert row["peak_bytes"] > 2**39  # parameters, and their gradients
+    assert row["batch_size"] == 2 if largest == "false" else row["batch_size"] > 100
+
+
+def test_a_model_without_a_batch_size_prints_none(call: Call) -> None:
+    _, out, _, folder = call("model=python", "model.target=fitted_network:fixed", "memory=1GiB")
+    first = (folder / "train.py").read_text().splitlines()[0]
+    assert first in out
+    assert first.endswith("overhead +0.0%")
 
 
 def test_nothing_fits(call: Call) -> None:

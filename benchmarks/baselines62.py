@@ -60,7 +60,7 @@ CAPTURED: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Network:
+class SweptNetwork:
     """A graph under Checkmate's accounting, in FLOPs, and its budgets in bytes."""
 
     name: str
@@ -68,7 +68,7 @@ class Network:
     budgets: tuple[int, ...]
 
 
-def networks() -> Iterator[tuple[str, Callable[[], Network]]]:
+def networks() -> Iterator[tuple[str, Callable[[], SweptNetwork]]]:
     """Those of checkmate_table2, made when asked for."""
     for name, (batch, image, shares) in LAYERED.items():
         yield f"keras_{name}", partial(_layered, name, batch, image, shares)
@@ -76,23 +76,25 @@ def networks() -> Iterator[tuple[str, Callable[[], Network]]]:
         yield name, partial(_captured, name, options, shares)
 
 
-def _layered(name: str, batch: int, image: tuple[int, int], shares: tuple[float, ...]) -> Network:
+def _layered(
+    name: str, batch: int, image: tuple[int, int], shares: tuple[float, ...]
+) -> SweptNetwork:
     graph = with_backward(keras_graph(name, batch, *image))
     kinds = {value.name: kind_of(value.name) for value in graph.values if value.resident}
     costed = costmodel.apply("flops", graph, None)
     return _network(f"keras_{name}", account("checkmate", costed, kinds), shares)
 
 
-def _captured(name: str, options: dict[str, Any], shares: tuple[float, ...]) -> Network:
+def _captured(name: str, options: dict[str, Any], shares: tuple[float, ...]) -> SweptNetwork:
     found = captured(name, **options)
     costed = costmodel.apply("flops", found.graph, found)
     graph = account("checkmate", costed, found.kinds, found.gradient_values)
     return _network(name, graph, shares)
 
 
-def _network(name: str, graph: Graph, shares: tuple[float, ...]) -> Network:
+def _network(name: str, graph: Graph, shares: tuple[float, ...]) -> SweptNetwork:
     peak = simulate(graph, program_order(graph)).peak_bytes
-    return Network(name, graph, tuple(int(share * peak) for share in shares))
+    return SweptNetwork(name, graph, tuple(int(share * peak) for share in shares))
 
 
 # Checkpoints, as strategies/chen/planner.py chooses them
@@ -191,7 +193,7 @@ class Point:
     peak: int
 
 
-def optimum(network: Network) -> list[float | None]:
+def optimum(network: SweptNetwork) -> list[float | None]:
     """Per budget: the cost of the plan that ``anytime`` finds."""
     found: list[float | None] = []
     for budget in network.budgets:
@@ -205,7 +207,9 @@ def optimum(network: Network) -> list[float | None]:
     return found
 
 
-def ratios(network: Network, points: list[Point], best: list[float | None]) -> list[float | None]:
+def ratios(
+    network: SweptNetwork, points: list[Point], best: list[float | None]
+) -> list[float | None]:
     """Per budget: the cheapest plan that fits, over the optimum; None where there is none."""
     found: list[float | None] = []
     for budget, cost in zip(network.budgets, best, strict=True):
@@ -214,7 +218,7 @@ def ratios(network: Network, points: list[Point], best: list[float | None]) -> l
     return found
 
 
-def trial(network: Network) -> list[dict[str, Any]]:
+def trial(network: SweptNetwork) -> list[dict[str, Any]]:
     """A line per strategy and schedule: ratios by budget."""
     best, base = optimum(network), simulate(network.graph, program_order(network.graph)).peak_bytes
     lines = []

@@ -115,7 +115,7 @@ class Contender:
         return statistics.median(self.wall)
 
 
-class Bench:
+class CompiledSteps:
     """A network's step, uncompiled and compiled in several ways, on one batch."""
 
     def __init__(self, name: str, workload: Workload) -> None:
@@ -250,13 +250,13 @@ def _anew(workload: Workload) -> Callable[..., Tensor]:
     return scope["forward"]  # type: ignore[return-value]
 
 
-def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -> Bench:
+def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -> CompiledSteps:
     """One network in all ways."""
     from torch._functorch import config
 
     print(name, flush=True)
     torch._dynamo.reset()
-    bench = Bench(name, NETWORKS[name]())
+    bench = CompiledSteps(name, NETWORKS[name]())
     plain = bench.add("uncompiled")
     theirs = {"eager": "aot_eager", "inductor": "inductor"}
     for lower in lowerings:
@@ -284,7 +284,7 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
     return bench
 
 
-def judged(bench: Bench, lower: str) -> Iterator[Figure]:
+def judged(bench: CompiledSteps, lower: str) -> Iterator[Figure]:
     """One network's figures in one lowering."""
     contenders = {contender.name: contender for contender, _ in bench.steps}
     name, backend = bench.name, {"eager": "aot_eager"}.get(lower, lower)

@@ -42,7 +42,7 @@ MODELS = {
 REPEATS = 9
 
 
-class Step:
+class OnlineStep:
     """One training step of a model, eager or within a budget, always from the same seed."""
 
     def __init__(self, name: str, device: str, heuristic: str) -> None:
@@ -76,7 +76,7 @@ class Step:
 
 def measure(name: str, device: str, heuristic: str, fraction: float, table: Table) -> list[Figure]:
     """One model: check, then peak, then time, eager and online in turn."""
-    step = Step(name, device, heuristic)
+    step = OnlineStep(name, device, heuristic)
     step.eager()
     expected = step.gradients()
     eager_peak = peak_of(step.eager, device).peak_bytes

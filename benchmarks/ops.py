@@ -159,7 +159,7 @@ def judge(info: Any, sample: Any, front: str) -> tuple[str, str]:
     worst = ("exact", "")
     for plan in (program_order(captured.graph), forward_twice(captured.graph)):
         found = validator.measure(captured, plan, device="cpu", repeats=1)
-        if found.verdict is not validator.Verdict.EXACT:
+        if found.verdict is not validator.GradientVerdict.EXACT:
             worst = (str(found.verdict), found.reason or found.remark or "")
     return worst
 

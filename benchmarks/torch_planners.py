@@ -55,7 +55,7 @@ THEIRS: dict[str, Strategy] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedGraph:
     """One planner on one budget.
 
     Attributes:
@@ -81,7 +81,7 @@ class Entry:
 
 def entry(
     name: str, strategy: Strategy, graph: Graph, captured: Captured, fraction: float, limit: float
-) -> Entry:
+) -> PlannedGraph:
     """Plan once."""
     base = simulate(graph, program_order(graph))
     budget = int(fraction * base.peak_bytes)
@@ -100,7 +100,7 @@ def entry(
         smallest = None if peak is None else peak / base.peak_bytes
     except NotApplicable:
         status = "not_applicable"
-    return Entry(
+    return PlannedGraph(
         model=captured.workload.name,
         batch_size=MODELS.get(captured.workload.name, {}).get("batch_size", 0),
         strategy=name,
@@ -114,7 +114,7 @@ def entry(
     )
 
 
-def measure_model(name: str, budgets: Iterable[float], limit: float) -> list[Entry]:
+def measure_model(name: str, budgets: Iterable[float], limit: float) -> list[PlannedGraph]:
     """Every planner at every budget."""
     captured = capture(make_model(name, **MODELS[name]))
     graph = costmodel.apply("flops", captured.graph, captured)
@@ -126,7 +126,7 @@ def measure_model(name: str, budgets: Iterable[float], limit: float) -> list[Ent
     return found
 
 
-def _label(e: Entry) -> str:
+def _label(e: PlannedGraph) -> str:
     result = f"{e.overhead:+.2%}" if e.overhead is not None else f"{e.status} ({e.smallest})"
     return (
         f"{e.model:15} {e.fraction:.2f} ({e.over_floor:.1f} x floor) {e.strategy:18} {result:>10}"
@@ -134,7 +134,7 @@ def _label(e: Entry) -> str:
     )
 
 
-def table(entries: list[Entry]) -> str:
+def table(entries: list[PlannedGraph]) -> str:
     """Per model and budget: PyTorch's overheads, our best, and whose it is (Markdown)."""
     names = list(THEIRS)
     lines = [
@@ -156,15 +156,15 @@ def table(entries: list[Entry]) -> str:
     return "\n".join(lines)
 
 
-def _cases(entries: list[Entry]) -> list[dict[str, Entry]]:
+def _cases(entries: list[PlannedGraph]) -> list[dict[str, PlannedGraph]]:
     """Entries by strategy, for each model and budget."""
-    found: dict[tuple[str, float], dict[str, Entry]] = {}
+    found: dict[tuple[str, float], dict[str, PlannedGraph]] = {}
     for each in entries:
         found.setdefault((each.model, each.fraction), {})[each.strategy] = each
     return list(found.values())
 
 
-def _cell(found: Entry | None) -> str:
+def _cell(found: PlannedGraph | None) -> str:
     if found is None:
         return "no plan"
     if found.overhead is not None:
@@ -172,7 +172,7 @@ def _cell(found: Entry | None) -> str:
     return f"no plan below {found.smallest:.2f}" if found.smallest else found.status
 
 
-def summary(entries: list[Entry]) -> dict[str, int]:
+def summary(entries: list[PlannedGraph]) -> dict[str, int]:
     """How often PyTorch missed the budget, and how often it beat our best plan."""
     missed = worse = cases = ours_missed = 0
     for here in _cases(entries):
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", type=float, default=list(BUDGETS))
     parser.add_argument("--time-limit", type=float, default=20.0, help="seconds per planner")
     given = parser.parse_args()
-    entries: list[Entry] = []
+    entries: list[PlannedGraph] = []
     for name in given.models:
         entries += measure_model(name, given.budgets, given.time_limit)
         found = summary(entries)

@@ -12,7 +12,7 @@ from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.base.origin import one_line, printable
 from rematbench.cli.arguments import Arguments
 from rematbench.report import figures
-from rematbench.report.collect import Collected, Problem, collect
+from rematbench.report.collect import Collected, Skipped, collect
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.pages.site import write_pages
 from rematbench.rows.row import Row, write_leaderboard
@@ -65,7 +65,7 @@ def draw_all(collected: Collected, out: Path) -> list[Path]:
     return written
 
 
-def _tell(problems: Sequence[Problem]) -> None:
+def _tell(problems: Sequence[Skipped]) -> None:
     """Name what was skipped, on the screen; the page lists more of it."""
     for problem in problems[:_MOST_TOLD]:
         print(f"rematbench-report: {printable(problem)}", file=sys.stderr)

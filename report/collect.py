@@ -66,7 +66,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Skipped:
     """Something that was skipped, by name, and why."""
 
     path: Path
@@ -81,7 +81,7 @@ class Collected:
     """What a report is drawn from."""
 
     records: tuple[Record, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Skipped, ...]
 
     @property
     def rows(self) -> list[Row]:
@@ -98,7 +98,7 @@ def collect(places: Iterable[Path]) -> Collected:
     Raises:
         ConfigError: a place does not exist, or there is no sound row in any of them.
     """
-    problems: list[Problem] = []
+    problems: list[Skipped] = []
     records = [record for place in places for record in _read_place(place, problems)]
     records = _of_one_version(_without_repeats(records, problems), problems)
     if not records:
@@ -107,7 +107,7 @@ def collect(places: Iterable[Path]) -> Collected:
     return Collected(tuple(records), tuple(problems))
 
 
-def _read_place(place: Path, problems: list[Problem]) -> Iterator[Record]:
+def _read_place(place: Path, problems: list[Skipped]) -> Iterator[Record]:
     if not place.exists():
         raise ConfigError(f"{place}: no such folder; give a run or sweep folder")
     if place.is_file():
@@ -118,9 +118,9 @@ def _read_place(place: Path, problems: list[Problem]) -> Iterator[Record]:
         )
         return
     paths, foreign = _scan(place)
-    problems += [Problem(path, "not a file of a run, not read") for path in foreign]
+    problems += [Skipped(path, "not a file of a run, not read") for path in foreign]
     if not paths:
-        problems.append(Problem(place, "holds no row.json; give a run or sweep folder"))
+        problems.append(Skipped(place, "holds no row.json; give a run or sweep folder"))
     yield from _read_files(paths, problems)
 
 
@@ -140,24 +140,24 @@ def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
     return sorted(rows, key=by_number), sorted(foreign)
 
 
-def _read_files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Record]:
+def _read_files(paths: Iterable[Path], problems: list[Skipped]) -> Iterator[Record]:
     for path in paths:
         try:
             row = read_json(path, ConfigError)
         except ConfigError as error:
-            problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
+            problems.append(Skipped(path, str(error).removeprefix(f"{path}: ")))
             continue
         yield from _record(row, path, str(path), problems)
 
 
-def _record(row: Any, path: Path, name: str, problems: list[Problem]) -> Iterator[Record]:
+def _record(row: Any, path: Path, name: str, problems: list[Skipped]) -> Iterator[Record]:
     fault = fault_of(row)
     try:
         identity = "" if fault else _identity(row, name)
     except ValueError:
         fault = "extra holds a number that is not finite; run its job again"
     if fault:
-        problems.append(Problem(Path(name), fault))
+        problems.append(Skipped(Path(name), fault))
     else:
         yield Record(row, path, identity)
 
@@ -171,7 +171,7 @@ def _identity(row: Row, name: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-def _without_repeats(records: Iterable[Record], problems: list[Problem]) -> list[Record]:
+def _without_repeats(records: Iterable[Record], problems: list[Skipped]) -> list[Record]:
     first: dict[str, Record] = {}
     for record in records:
         known = first.setdefault(record.id, record)
@@ -179,7 +179,7 @@ def _without_repeats(records: Iterable[Record], problems: list[Problem]) -> list
             first[record.id] = known = _shared(known, record)
         both = (record.row["extra"], known.row["extra"])
         if known is not record and not any(extra.get("cached") for extra in both):  # as copies are
-            problems.append(Problem(record.path, f"the same row as {known.path}"))
+            problems.append(Skipped(record.path, f"the same row as {known.path}"))
     return list(first.values())
 
 
@@ -194,7 +194,7 @@ def _shared(known: Record, copy: Record) -> Record:
     return replace(known, row=known.row | {"extra": extra})
 
 
-def _of_one_version(records: list[Record], problems: list[Problem]) -> list[Record]:
+def _of_one_version(records: list[Record], problems: list[Skipped]) -> list[Record]:
     """The rows of the commonest version of this program, and those that do not tell theirs.
 
     A column may have changed its meaning between two versions, so that they share no page.
@@ -210,26 +210,26 @@ def _of_one_version(records: list[Record], problems: list[Problem]) -> list[Reco
             kept.append(record)
         else:
             reason = f"of rematbench {match[1]}, most rows are of {main}; report on it separately"
-            problems.append(Problem(record.path, reason))
+            problems.append(Skipped(record.path, reason))
     return kept
 
 
-def _read_leaderboard(path: Path, problems: list[Problem]) -> Iterator[Record]:
+def _read_leaderboard(path: Path, problems: list[Skipped]) -> Iterator[Record]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        problems.append(Problem(path, f"cannot be read as CSV ({error})"))
+        problems.append(Skipped(path, f"cannot be read as CSV ({error})"))
         return
     if not lines or tuple(lines[0]) != COLUMNS:
-        problems.append(Problem(path, "not a leaderboard of this program (its columns differ)"))
+        problems.append(Skipped(path, "not a leaderboard of this program (its columns differ)"))
         return
     for number, line in enumerate(lines[1:], start=2):
         name = f"{path}, line {number}"
         if len(line) != len(COLUMNS):
-            problems.append(Problem(Path(name), f"has {len(line)} cells of {len(COLUMNS)}"))
+            problems.append(Skipped(Path(name), f"has {len(line)} cells of {len(COLUMNS)}"))
             continue
         row = {c: _from_cell(c, text) for c, text in zip(COLUMNS, line, strict=True)}
         yield from _record(row, path, name, problems)

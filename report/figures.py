@@ -33,7 +33,7 @@ NAMES = tuple(name for names in _MODULES.values() for name in names)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClaimLine:
     """A line of the table "paper / ours / why they differ".
 
     Attributes:
@@ -63,7 +63,7 @@ class Drawing:
     title: str
     data: pd.DataFrame
     figure: Figure
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ClaimLine, ...]
 
 
 Draw = Callable[[str, Sequence[Record]], Drawing | None]

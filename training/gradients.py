@@ -34,7 +34,7 @@ def _after_hooks(parameter: nn.Parameter) -> Any:
     return getattr(parameter, "_post_accumulate_grad_hooks", None)
 
 
-class _Reach(torch.autograd.Function):
+class _Reached(torch.autograd.Function):
     """A scalar that depends on every given tensor, for DDP's search of unused parameters."""
 
     @staticmethod
@@ -60,7 +60,7 @@ class _StandIn(nn.Module):
         return found
 
     def forward(self, device: Tensor) -> Tensor:
-        out: Tensor = _Reach.apply(*self.reached)
+        out: Tensor = _Reached.apply(*self.reached)
         return out
 
 

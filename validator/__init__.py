@@ -1,10 +1,10 @@
 """Runs plans on a device, and judges them against eager training."""
 
 from rematbench.validator.check import (
+    GradientVerdict,
     Judgement,
     Measurement,
     Validator,
-    Verdict,
     measure,
     validator_of,
 )
@@ -15,13 +15,13 @@ from rematbench.validator.sparsity import densities
 
 __all__ = [
     "Comparison",
+    "GradientVerdict",
     "Judgement",
     "Measurement",
     "Program",
     "Rounding",
     "StepResult",
     "Validator",
-    "Verdict",
     "compare",
     "densities",
     "generate",

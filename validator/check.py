@@ -28,11 +28,11 @@ from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program, generate
 from rematbench.validator.compare import Comparison, StepResult, compare
 from rematbench.validator.execute import Bench
-from rematbench.validator.rounding import Judge, Rounding
+from rematbench.validator.rounding import Rounding, RoundingJudge
 from rematbench.validator.timing import FEWEST_TURNS, Ratio, Timing, quiet_turns
 
 
-class Verdict(StrEnum):
+class GradientVerdict(StrEnum):
     """What became of a plan's loss, gradients and buffers.
 
     - ``exact``: it runs exact implementations alone, and every bit is eager training's; on a
@@ -65,7 +65,7 @@ class Judgement:
         reason: what is wrong; None: nothing.
     """
 
-    verdict: Verdict
+    verdict: GradientVerdict
     comparison: Comparison | None = None
     rounding: Rounding | None = None
     reason: str | None = None
@@ -89,7 +89,7 @@ class Measurement:
         eager_seconds, eager_peak_bytes: the same of eager training, or None where it did not run.
         gradient_max_error, gradient_bitwise: see :class:`~rematbench.validator.compare.Comparison`;
             None where eager training does not fit the device.
-        verdict: see :class:`Verdict`; ``reason``: what is wrong, or None.
+        verdict: see :class:`GradientVerdict`; ``reason``: what is wrong, or None.
         rounding: what the verdict on a plan with inexact implementations rests on, else None.
         device: name of the hardware.
         steady_allocator: were malloc's thresholds fixed (CPU)?
@@ -109,7 +109,7 @@ class Measurement:
     eager_peak_bytes: int | None
     gradient_max_error: float | None
     gradient_bitwise: bool | None
-    verdict: Verdict
+    verdict: GradientVerdict
     reason: str | None
     rounding: Rounding | None
     device: str
@@ -122,13 +122,13 @@ class Measurement:
         """What whoever takes the plan for eager training's step should know; None: nothing."""
         if self.rounding is None:
             return None
-        if self.verdict is Verdict.ROUNDING and not self.rounding.alone_count:
+        if self.verdict is GradientVerdict.ROUNDING and not self.rounding.alone_count:
             return (
                 f"the trace rounds otherwise than eager training: gradients are off by up to "
                 f"{self.gradient_max_error or 0.0:.2g} of their largest entry, in float64 by "
                 f"{self.rounding.float64_error or 0.0:.2g}; the plan has every bit of the trace"
             )
-        if self.verdict is not Verdict.LOSSY:
+        if self.verdict is not GradientVerdict.LOSSY:
             return None
         return (
             f"lossy: encodings are off by up to {self.rounding.lossy_error or 0.0:.2g} of their "
@@ -171,8 +171,8 @@ class Validator:
         return repeatable and compare(self.bench.reference(), self.reference, exact=True).bitwise
 
     @cached_property
-    def _rounding(self) -> Judge:
-        return Judge(self.bench, self.exact, self._compared)
+    def _rounding(self) -> RoundingJudge:
+        return RoundingJudge(self.bench, self.exact, self._compared)
 
     @cached_property
     def eager_peak_bytes(self) -> int:
@@ -192,18 +192,18 @@ class Validator:
         found = self._compared(program, tolerance=math.inf)
         rounding = judge.judge(program)
         reason = found.reason or rounding.reason
-        verdict = Verdict.LOSSY if judge.is_lossy(program) else Verdict.ROUNDING
-        return Judgement(Verdict.WRONG if reason else verdict, found, rounding, reason)
+        verdict = GradientVerdict.LOSSY if judge.is_lossy(program) else GradientVerdict.ROUNDING
+        return Judgement(GradientVerdict.WRONG if reason else verdict, found, rounding, reason)
 
     def _check_exact(self, program: Program) -> Judgement:
         result = self.bench.result_of(self.bench.run(program))
         found = compare(result, self.reference, exact=self.exact)
         if found.reason is None:
-            return Judgement(Verdict.EXACT, found)
+            return Judgement(GradientVerdict.EXACT, found)
         rounding = self._rounding.judge_trace(result) if self.exact else None
         if rounding is None:
-            return Judgement(Verdict.WRONG, found, reason=found.reason)
-        return Judgement(Verdict.ROUNDING, found, rounding)
+            return Judgement(GradientVerdict.WRONG, found, reason=found.reason)
+        return Judgement(GradientVerdict.ROUNDING, found, rounding)
 
     def _compared(self, program: Program, tolerance: float | None = None) -> Comparison:
         """In the working precision: bit by bit where the device repeats its bits."""
@@ -278,7 +278,7 @@ class Validator:
             if not is_out_of_memory(error):
                 raise
         release(self.device)
-        return Judgement(Verdict.UNJUDGED)
+        return Judgement(GradientVerdict.UNJUDGED)
 
     def judge(self, program: Program) -> tuple[Judgement, PeakReading]:
         """What comes out of a program, and the memory that it takes."""

@@ -78,7 +78,7 @@ def generate(captured: Captured, plan: Plan) -> Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CodeLine:
     """A line of a program.
 
     Attributes:
@@ -95,10 +95,10 @@ class Line:
     replays: int | None = None
 
 
-def release(names: Iterable[str]) -> Line:
+def release(names: Iterable[str]) -> CodeLine:
     """A line that lets tensors go."""
     gone = tuple(names)
-    return Line(f"del {', '.join(gone)}", releases=gone)
+    return CodeLine(f"del {', '.join(gone)}", releases=gone)
 
 
 class Writer:
@@ -116,17 +116,17 @@ class Writer:
                     if out is not None:
                         self.names[captured.value_of[out]].append(out)
 
-    def prologue(self) -> list[Line]:
+    def prologue(self) -> list[CodeLine]:
         """The lines that make views of residents."""
         return [self._call(call) for call in self.captured.prologue]
 
-    def statements(self, codes: np.ndarray[Any, Any]) -> list[list[Line]]:
+    def statements(self, codes: np.ndarray[Any, Any]) -> list[list[CodeLine]]:
         """The lines of each statement of a plan."""
         graph, tables = self.captured.graph, self.captured.graph.tables
         recorded = self._recorded(codes)
         merged = merged_calls(self.captured, codes.tolist())
         unrecorded = set(recorded)
-        found: list[list[Line]] = []
+        found: list[list[CodeLine]] = []
         for position, code in enumerate(codes.tolist()):
             if code < 0:
                 found.append([release(self.names[graph.values[~code].name])])
@@ -141,11 +141,11 @@ class Writer:
             replayed = self._replayed(op.name, chosen.name)
             if number in unrecorded:
                 unrecorded.remove(number)
-                calls.insert(0, Line(f"rng.record({number})", records=number))
+                calls.insert(0, CodeLine(f"rng.record({number})", records=number))
             elif number in recorded or replayed is not None:
                 source = number if replayed is None else replayed
-                replay = Line(f"rng.replay({source})", replays=source)
-                calls = [replay, *calls, Line("rng.resume()")]
+                replay = CodeLine(f"rng.replay({source})", replays=source)
+                calls = [replay, *calls, CodeLine("rng.resume()")]
             calls += [release(self.names[name]) for name in chosen.overwrites]
             found.append(calls)
         return found
@@ -170,14 +170,14 @@ class Writer:
             return None
         return self.captured.graph.op_index[traits.replays]
 
-    def _call(self, call: TorchCall) -> Line:
+    def _call(self, call: TorchCall) -> CodeLine:
         target = self._target(call.target)
         arguments = [self._literal(a) for a in call.args]
         arguments += [f"{key}={self._literal(a)}" for key, a in call.kwargs.items()]
         outs = ", ".join(out or "_" for out in call.outs)
         comma = "," if call.unpack and len(call.outs) == 1 else ""
         text = f"{outs}{comma} = {target}({', '.join(arguments)})"
-        return Line(text, tuple(filter(None, call.outs)), frozenset(call_reads(call)))
+        return CodeLine(text, tuple(filter(None, call.outs)), frozenset(call_reads(call)))
 
     def _target(self, target: Callable[..., Any]) -> str:
         name = _WORD.sub("_", target_name(target)).strip("_")

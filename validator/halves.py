@@ -17,7 +17,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import BORDER, Halves, tensors_among
-from rematbench.validator.codegen import Line, Writer, release
+from rematbench.validator.codegen import CodeLine, Writer, release
 from rematbench.validator.execute import RandomReplay
 
 
@@ -102,7 +102,9 @@ def generate_halves(halves: Halves, plan: Plan) -> TwoPrograms:
 class _Halving:
     """Decides what is handed over, and writes both functions."""
 
-    def __init__(self, halves: Halves, first: list[Line], second: list[Line], views: int) -> None:
+    def __init__(
+        self, halves: Halves, first: list[CodeLine], second: list[CodeLine], views: int
+    ) -> None:
         self.halves = halves
         self.first = first
         ends = tensors_among(halves.gradients)
@@ -146,7 +148,7 @@ class _Halving:
         return "\n\n\n".join("\n    ".join(part) for part in parts)
 
 
-def _wanted(lines: list[Line], views: int, ends: Iterable[str]) -> list[Line]:
+def _wanted(lines: list[CodeLine], views: int, ends: Iterable[str]) -> list[CodeLine]:
     """The backward lines without those of the first ``views`` that nobody reads."""
     later, kept = {*ends}, []
     for position in range(len(lines) - 1, -1, -1):
@@ -158,7 +160,7 @@ def _wanted(lines: list[Line], views: int, ends: Iterable[str]) -> list[Line]:
     return kept[::-1]
 
 
-def _outside(lines: list[Line], ends: Iterable[str]) -> list[str]:
+def _outside(lines: list[CodeLine], ends: Iterable[str]) -> list[str]:
     """The tensors that lines read, or leave, and do not make."""
     made, found = set[str](), dict[str, None]()
     for line in lines:
@@ -168,7 +170,7 @@ def _outside(lines: list[Line], ends: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _tidied(lines: list[Line], there: set[str]) -> Iterator[Line]:
+def _tidied(lines: list[CodeLine], there: set[str]) -> Iterator[CodeLine]:
     """The lines, which release only what is there."""
     for line in lines:
         if line.releases:
@@ -181,7 +183,7 @@ def _tidied(lines: list[Line], there: set[str]) -> Iterator[Line]:
         yield line
 
 
-def _recorded(lines: list[Line]) -> list[int]:
+def _recorded(lines: list[CodeLine]) -> list[int]:
     return [line.records for line in lines if line.records is not None]
 
 

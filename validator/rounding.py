@@ -67,7 +67,7 @@ class Rounding:
 
 
 @dataclass(frozen=True, slots=True)
-class _InDouble:
+class _DoubleStep:
     """The verdict in double precision: a comparison with its reference, or why there is none."""
 
     comparison: Comparison | None = None
@@ -75,7 +75,7 @@ class _InDouble:
     reason: str | None = None
 
 
-class Judge:
+class RoundingJudge:
     """Judges plans of one bench; remembers what they share.
 
     Args:
@@ -151,7 +151,7 @@ class Judge:
         return Rounding(error, double.reason, double.reference, 0, None, None, None, None)
 
     @cached_property
-    def _trace_in_double(self) -> _InDouble:
+    def _trace_in_double(self) -> _DoubleStep:
         return self._in_double(self._checkpoint_all)
 
     def _traits(self, implementation: ImplementationName) -> ImplementationTraits:
@@ -167,24 +167,24 @@ class Judge:
             self._alone |= compare_alone(self.bench, new, self.exact)
         return [self._alone[implementation] for implementation in program.implementations]
 
-    def _in_double(self, program: Program) -> _InDouble:
+    def _in_double(self, program: Program) -> _DoubleStep:
         short = self._too_large(program)
         if short is not None:
-            return _InDouble(reason=short)
+            return _DoubleStep(reason=short)
         found = self._attempt(lambda: double_result(self.bench, program))
         if isinstance(found, str):
-            return _InDouble(reason=found)
+            return _DoubleStep(reason=found)
         eager, others = self._eager, self._others(program)
         against = None if isinstance(eager, str) else _compared(found, eager)
         if against is not None and against.reason is None:
-            return _InDouble(against, "eager", others)
+            return _DoubleStep(against, "eager", others)
         default = self._default
         if isinstance(default, str):
-            return _InDouble(against, reason=default)
+            return _DoubleStep(against, reason=default)
         # A model may add torch.finfo(x.dtype).eps, say, which a trace holds as a number.
         if isinstance(eager, StepResult) and _compared(default, eager).reason is None:
-            return _InDouble(against, "eager", others)
-        return _InDouble(_compared(found, default), "captured", others)
+            return _DoubleStep(against, "eager", others)
+        return _DoubleStep(_compared(found, default), "captured", others)
 
     def _others(self, program: Program) -> str | None:
         """What has no double precision, where something else ran in its place."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rematbench.base.errors import ConfigError
 from rematbench.base.origin import accuse
 from rematbench.tracing.workload import Workload
-from rematbench.zoo.libraries import Asked
+from rematbench.zoo.libraries import LibraryModel
 
 _STEPS = 1000  # of the diffusion (Ho et al., 2020)
 _TEXT = 77  # tokens, as CLIP gives them
@@ -24,7 +24,7 @@ Conditions = Mapping[str, Callable[[], Tensor]]
 """What a network is told besides the sample and its time: by argument, what makes it."""
 
 
-def workload(asked: Asked) -> Workload:
+def workload(asked: LibraryModel) -> Workload:
     """A network with a batch of noisy samples and the noise's mean squared error.
 
     Raises:
@@ -66,7 +66,7 @@ def workload(asked: Asked) -> Workload:
     return made if asked.dtype is None else made.cast(asked.dtype)
 
 
-def _attend(asked: Asked, module: Any) -> None:
+def _attend(asked: LibraryModel, module: Any) -> None:
     from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 
     kinds = {"sdpa": AttnProcessor2_0, "eager": AttnProcessor}
@@ -80,7 +80,7 @@ def _attend(asked: Asked, module: Any) -> None:
             part.set_processor(kind())
 
 
-def _text(asked: Asked, config: Any, size: int) -> Conditions:
+def _text(asked: LibraryModel, config: Any, size: int) -> Conditions:
     """Encoded text; SDXL's pooled text and its image's size and crop, too."""
     length = asked.length("sequence_length", _TEXT)
     text: dict[str, Callable[[], Tensor]] = {
@@ -93,7 +93,7 @@ def _text(asked: Asked, config: Any, size: int) -> Conditions:
     return text
 
 
-def _classes(asked: Asked, config: Any, size: int) -> Conditions:
+def _classes(asked: LibraryModel, config: Any, size: int) -> Conditions:
     """The class, where the network is told one."""
     for key in ("num_embeds_ada_norm", "num_class_embeds"):
         count: int | None = getattr(config, key, None)
@@ -103,7 +103,7 @@ def _classes(asked: Asked, config: Any, size: int) -> Conditions:
     return {}
 
 
-_CONDITIONS: dict[str, Callable[[Asked, Any, int], Conditions]] = {
+_CONDITIONS: dict[str, Callable[[LibraryModel, Any, int], Conditions]] = {
     "UNet2DConditionModel": _text,
     "UNet2DModel": _classes,
     "DiTTransformer2DModel": _classes,

@@ -21,7 +21,7 @@ _CHUNK = 20  # latent dimensions that each block gets
 _CLASS = 128  # size of the shared class embedding
 
 
-class _Attention(nn.Module):
+class _ImageAttention(nn.Module):
     """Self-attention of Zhang et al., "Self-Attention Generative Adversarial Networks" (2019)."""
 
     def __init__(self, channels: int) -> None:
@@ -83,7 +83,7 @@ class _Generator(nn.Module):
         self.start = nn.Linear(_CHUNK, channels[0] * 16)
         self.blocks = nn.ModuleList(_Up(*pair) for pair in pairwise(channels))
         self.at = _attention_size(size)
-        self.attend = _Attention(channels[(self.at // 4).bit_length() - 1])
+        self.attend = _ImageAttention(channels[(self.at // 4).bit_length() - 1])
         self.finish = nn.Sequential(
             nn.BatchNorm2d(channels[-1]),
             nn.ReLU(),
@@ -128,7 +128,7 @@ class _Discriminator(nn.Module):
             for i, (inputs, outputs) in enumerate(pairwise(channels))
         )
         self.at = _attention_size(size)
-        self.attend = _Attention(channels[1 if size < 256 else 2])
+        self.attend = _ImageAttention(channels[1 if size < 256 else 2])
         self.score = nn.Linear(channels[-1], 1)
         self.classes = nn.Embedding(num_classes, channels[-1])
 

@@ -33,7 +33,7 @@ _LOADS = frozenset(
 
 
 @dataclass(frozen=True)
-class Asked:
+class LibraryModel:
     """What a library's model is made from.
 
     Attributes:
@@ -169,7 +169,7 @@ def make_library_model(given: Mapping[str, Any]) -> Workload:
         raise ConfigError(
             f"{where} model.options.autocast={autocast}: give one of {', '.join(AUTOCAST)}, or null"
         )
-    asked = Asked(
+    asked = LibraryModel(
         where=where,
         name=model["name"],
         what=_what(where, model),
@@ -203,9 +203,9 @@ def _what(where: str, model: Mapping[str, Any]) -> str:
     return str(model[key])
 
 
-def _made(library: str, asked: Asked, chosen: Mapping[str, Any]) -> Workload:
+def _made(library: str, asked: LibraryModel, chosen: Mapping[str, Any]) -> Workload:
     import_library(asked.where, library)
-    make: Callable[[Asked], Workload]
+    make: Callable[[LibraryModel], Workload]
     make = importlib.import_module(f"rematbench.zoo.{library}_models").workload
     try:
         return make(asked)

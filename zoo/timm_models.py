@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from rematbench.base.errors import ConfigError
 from rematbench.base.origin import accuse
 from rematbench.tracing.workload import Workload, image_size
-from rematbench.zoo.libraries import Asked
+from rematbench.zoo.libraries import LibraryModel
 
 _ATTENTION = ("sdpa", "eager")
 
 
-def workload(asked: Asked) -> Workload:
+def workload(asked: LibraryModel) -> Workload:
     """A classifier with its cross-entropy loss.
 
     Raises:
@@ -49,7 +49,7 @@ def workload(asked: Asked) -> Workload:
     return made if asked.dtype is None else made.cast(asked.dtype)
 
 
-def _made(asked: Asked, create: Any) -> Any:
+def _made(asked: LibraryModel, create: Any) -> Any:
     build = functools.partial(create, asked.what, pretrained=False)
     try:
         return build(**asked.options)

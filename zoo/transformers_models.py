@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rematbench.base.errors import ConfigError
 from rematbench.base.origin import accuse
 from rematbench.tracing.workload import Workload
-from rematbench.zoo.libraries import Asked
+from rematbench.zoo.libraries import LibraryModel
 from rematbench.zoo.sequences import masked_loss
 
 _ATTENTION = ("sdpa", "eager", "flex_attention")
@@ -44,11 +44,11 @@ class _Task:
     """
 
     auto: str
-    step: Callable[[Asked, Any, int], Step]
+    step: Callable[[LibraryModel, Any, int], Step]
     options: tuple[str, ...] = ("sequence_length",)
 
 
-def workload(asked: Asked) -> Workload:
+def workload(asked: LibraryModel) -> Workload:
     """A model with a head for its task, a batch and the loss.
 
     Raises:
@@ -78,7 +78,7 @@ def _known(of: Any) -> set[str]:
     return {field.name for field in fields(of)} | set(of.attribute_map) | set(of().to_dict())
 
 
-def _configured(asked: Asked, of: Any, options: dict[str, Any]) -> Any:
+def _configured(asked: LibraryModel, of: Any, options: dict[str, Any]) -> Any:
     try:
         return of(**options)
     except Exception as error:  # its own validation's, of several types
@@ -86,7 +86,7 @@ def _configured(asked: Asked, of: Any, options: dict[str, Any]) -> Any:
         raise ConfigError(f"{asked.where}: {asked.what} says: {said or accuse(error)}") from error
 
 
-def _attention(asked: Asked) -> str:
+def _attention(asked: LibraryModel) -> str:
     given = asked.attention_or(_ATTENTION[0])
     asked.one_of("model.options.attention", given, _ATTENTION)
     return _registered() if given == _ATTENTION[0] else given
@@ -135,7 +135,7 @@ def _class(task: _Task, of: Any) -> Any:
     return found[0] if isinstance(found, tuple) else found
 
 
-def _task(asked: Asked, of: Any) -> _Task:
+def _task(asked: LibraryModel, of: Any) -> _Task:
     if asked.task is not None:
         task = TASKS[asked.one_of("model.task", asked.task, TASKS)]
         if _class(task, of) is None:
@@ -150,7 +150,7 @@ def _task(asked: Asked, of: Any) -> _Task:
     )
 
 
-def _length(asked: Asked, config: Any, key: str, default: int, *limits: str) -> int:
+def _length(asked: LibraryModel, config: Any, key: str, default: int, *limits: str) -> int:
     """A sequence's length, which the model's positions allow.
 
     Args:
@@ -178,7 +178,7 @@ def _no_padding(tokens: Tensor) -> Tensor:
     return torch.ones_like(tokens, dtype=torch.bool)
 
 
-def _causal(asked: Asked, config: Any, size: int) -> Step:
+def _causal(asked: LibraryModel, config: Any, size: int) -> Step:
     """Name each next token."""
     length = _length(asked, config, "sequence_length", _LENGTH)
     vocabulary = config.get_text_config().vocab_size
@@ -194,7 +194,7 @@ def _causal(asked: Asked, config: Any, size: int) -> Step:
     return make_batch, loss
 
 
-def _masked(asked: Asked, config: Any, size: int) -> Step:
+def _masked(asked: LibraryModel, config: Any, size: int) -> Step:
     """Name the tokens that were masked, 15 % of all."""
     length = _length(asked, config, "sequence_length", _LENGTH)
     shape = size, length
@@ -210,7 +210,7 @@ def _masked(asked: Asked, config: Any, size: int) -> Step:
     return make_batch, loss
 
 
-def _translated(asked: Asked, config: Any, size: int) -> Step:
+def _translated(asked: LibraryModel, config: Any, size: int) -> Step:
     """Name each next token of the target, having read the source."""
     shapes = [
         (size, _length(asked, config, key, _LENGTH)) for key in ("sequence_length", "target_length")
@@ -229,7 +229,7 @@ def _translated(asked: Asked, config: Any, size: int) -> Step:
     return make_batch, loss
 
 
-def _heard(asked: Asked, config: Any, size: int) -> Step:
+def _heard(asked: LibraryModel, config: Any, size: int) -> Step:
     """Name each next token of what is said; two frames of sound for each position."""
     length = _length(asked, config, "target_length", _LENGTH, "max_target_positions")
     sound = size, config.num_mel_bins, 2 * config.max_source_positions
@@ -247,7 +247,7 @@ def _heard(asked: Asked, config: Any, size: int) -> Step:
     return make_batch, loss
 
 
-def _seen(asked: Asked, config: Any, size: int) -> Step:
+def _seen(asked: LibraryModel, config: Any, size: int) -> Step:
     """Name what is in the image."""
     asked.check_classes("num_labels", config.num_labels)
     height, width = asked.image_size("image_size", getattr(config, "image_size", None), 224)

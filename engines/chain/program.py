@@ -38,7 +38,7 @@ class StageOptions(NamedTuple):
     time: FloatArray
 
 
-class Rules(NamedTuple):
+class Recurrence(NamedTuple):
     """Which recurrence.
 
     Attributes:

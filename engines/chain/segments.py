@@ -198,13 +198,13 @@ class Segments:
 
     def plan(self, schedule: Iterable[tuple[Operation, int, int]]) -> Plan:
         """A schedule of stages as a plan, with the earliest frees."""
-        writer = Writer(self)
+        writer = ComputeList(self)
         for kind, stage, _ in schedule:
             writer.run(kind, stage)
         return Plan.of_computes(self.graph, writer.computes)
 
 
-class Writer:
+class ComputeList:
     """Collects computes (implementation numbers), stage by stage."""
 
     def __init__(self, segments: Segments) -> None:

@@ -26,7 +26,7 @@ from rematbench.engines.chain.program import (
     CUT,
     KEEP,
     RETAIN,
-    Rules,
+    Recurrence,
     StageOptions,
     Stairs,
     choose,
@@ -52,7 +52,7 @@ class Table:
 
     chain: Chain
     options: StageOptions
-    rules: Rules
+    rules: Recurrence
     stairs: Stairs
 
     def steps(self) -> tuple[IntArray, FloatArray]:
@@ -137,7 +137,7 @@ def build(
         None where there are more steps than that; round the sizes then.
     """
     free_bytes = max(-1, memory - chain.input_bytes)
-    rules = Rules(published, retain, options is not None)
+    rules = Recurrence(published, retain, options is not None)
     options = own_option(chain) if options is None else options
     kernel: Any = fill
     enough, stairs = kernel(chain.stages(), options, rules, free_bytes, most, least)

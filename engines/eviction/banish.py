@@ -17,7 +17,7 @@ from rematbench.engines.eviction.state import (
     DEALLOC_BANISH,
     EVICTED,
     Row,
-    State,
+    RuntimeState,
     emit,
     kernel,
     pin,
@@ -27,7 +27,7 @@ from rematbench.engines.eviction.state import (
 
 
 @kernel
-def evict(s: State, g: int) -> None:
+def evict(s: RuntimeState, g: int) -> None:
     """Free the resident storage ``g``; all tensors that view it become undefined."""
     storage = s.storages[g]
     s.resident[g] = 0
@@ -50,20 +50,20 @@ def evict(s: State, g: int) -> None:
 
 
 @kernel
-def parent(s: State, op: Row, k: int) -> Any:
+def parent(s: RuntimeState, op: Row, k: int) -> Any:
     """The storage of argument ``k``."""
     return s.tensors[s.flat[op.arguments + k]].storage
 
 
 @kernel
-def _flag(s: State, t: int, k: int) -> Any:
+def _flag(s: RuntimeState, t: int, k: int) -> Any:
     """Which flag says that the storage of argument ``k`` waits for tensor ``t``."""
     op = s.ops[s.tensors[t].op]
     return op.flags + (t - op.first) * op.narguments + s.flat[op.slots + k]
 
 
 @kernel
-def wait(s: State, t: int) -> None:
+def wait(s: RuntimeState, t: int) -> None:
     """Tensor ``t`` is undefined: the storages of its parents wait for it."""
     op = s.ops[s.tensors[t].op]
     for k in range(op.narguments):
@@ -74,7 +74,7 @@ def wait(s: State, t: int) -> None:
 
 
 @kernel
-def wait_no_more(s: State, t: int, k: int) -> None:
+def wait_no_more(s: RuntimeState, t: int, k: int) -> None:
     """The storage of argument ``k`` of tensor ``t`` waits for it no longer."""
     flag = _flag(s, t, k)
     if s.waiting[flag] != 0:
@@ -83,7 +83,7 @@ def wait_no_more(s: State, t: int, k: int) -> None:
 
 
 @kernel
-def release_parents(s: State, t: int, count: int) -> None:
+def release_parents(s: RuntimeState, t: int, count: int) -> None:
     """Tensor ``t`` was computed: unlock its parents, and banish those that nothing needs.
 
     simrd walks the list of parents while banishing takes parents out of it, so that the one
@@ -115,7 +115,7 @@ def release_parents(s: State, t: int, count: int) -> None:
 
 
 @kernel
-def try_banish(s: State, g: int) -> None:
+def try_banish(s: RuntimeState, g: int) -> None:
     """Banish storage ``g`` if it has no references and no evicted dependents."""
     storage = s.storages[g]
     if storage.refs > 0 or storage.waiting > 0 or storage.banished != 0:
@@ -139,7 +139,7 @@ def try_banish(s: State, g: int) -> None:
 
 
 @kernel
-def _leave_parents(s: State, t: int, g: int) -> None:
+def _leave_parents(s: RuntimeState, t: int, g: int) -> None:
     """Tensor ``t`` of ``g`` depends on nothing any longer."""
     op = s.ops[s.tensors[t].op]
     for k in range(op.narguments):
@@ -150,7 +150,7 @@ def _leave_parents(s: State, t: int, g: int) -> None:
 
 
 @kernel
-def _leave_child(s: State, child: int, g: int) -> None:
+def _leave_child(s: RuntimeState, child: int, g: int) -> None:
     """No tensor of ``child`` depends on ``g`` any longer."""
     storage = s.storages[child]
     for i in range(storage.views, storage.views + storage.nviews):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rematbench.engines.eviction.state import State, kernel
+from rematbench.engines.eviction.state import RuntimeState, kernel
 from rematbench.graphs.ir import IntArray
 
 
 @kernel
-def new_node(s: State, g: int, cost: int) -> None:
+def new_node(s: RuntimeState, g: int, cost: int) -> None:
     """Give storage ``g`` a component of its own."""
     node = s.nodes[s.now.nodes]
     node.parent, node.cost, node.mark = -1, cost, 0
@@ -23,7 +23,7 @@ def new_node(s: State, g: int, cost: int) -> None:
 
 
 @kernel
-def _root(s: State, node: int) -> Any:
+def _root(s: RuntimeState, node: int) -> Any:
     """The root above ``node``; the whole path points at it afterwards."""
     root, nodes = node, s.nodes
     while nodes[root].parent >= 0:
@@ -38,7 +38,7 @@ def _root(s: State, node: int) -> Any:
 
 
 @kernel
-def _evicted_neighbours(s: State, g: int) -> int:
+def _evicted_neighbours(s: RuntimeState, g: int) -> int:
     """Put the evicted neighbours of ``g`` into ``todo``, in order; returns how many."""
     own = s.storages[g]
     s.now.accesses += own.reads + own.readers
@@ -55,7 +55,7 @@ def _evicted_neighbours(s: State, g: int) -> int:
 
 
 @kernel
-def component_cost(s: State, g: int) -> Any:
+def component_cost(s: RuntimeState, g: int) -> Any:
     """The cost of all evicted components next to ``g``."""
     cost = 0
     for i in range(_evicted_neighbours(s, g)):
@@ -67,7 +67,7 @@ def component_cost(s: State, g: int) -> Any:
 
 
 @kernel
-def components_evict(s: State, g: int) -> None:
+def components_evict(s: RuntimeState, g: int) -> None:
     """Storage ``g`` was evicted: join it with the components around it."""
     new_node(s, g, s.storages[g].cost)
     own = s.storages[g].node
@@ -79,7 +79,7 @@ def components_evict(s: State, g: int) -> None:
 
 
 @kernel
-def components_compute(s: State, fresh: IntArray, count: int) -> None:
+def components_compute(s: RuntimeState, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` are resident again."""
     for i in range(count):
         storage = s.storages[fresh[i]]

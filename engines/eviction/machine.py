@@ -26,7 +26,7 @@ from rematbench.engines.eviction.state import (
     THRASHED,
     USED_DEAD,
     Row,
-    State,
+    RuntimeState,
     emit,
     kernel,
     lock,
@@ -44,7 +44,7 @@ _MOST_ACCESSES = 2**24
 
 
 @kernel
-def _play(s: State, ticks: int) -> Any:
+def _play(s: RuntimeState, ticks: int) -> Any:
     """Play until the end, a fault, ``ticks`` more ticks, or until an array needs room."""
     now = s.now
     until, accesses = now.ticks + ticks, now.accesses + _MOST_ACCESSES
@@ -67,13 +67,13 @@ def _play(s: State, ticks: int) -> Any:
 
 
 @kernels.kernel
-def advance(s: State, ticks: int) -> Any:
+def advance(s: RuntimeState, ticks: int) -> Any:
     """The compiled runtime, the one entry that is kept on disk."""
     return _play(s, ticks)
 
 
 @kernel
-def _start(s: State) -> Any:
+def _start(s: RuntimeState) -> Any:
     """Begin the step at hand."""
     kind, what = s.steps[s.now.step, 0], s.steps[s.now.step, 1]
     s.now.pending = 1
@@ -90,7 +90,7 @@ def _start(s: State) -> Any:
 
 
 @kernel
-def _finish(s: State) -> int:
+def _finish(s: RuntimeState) -> int:
     """End the step at hand; what it had to materialize is there."""
     kind, what = s.steps[s.now.step, 0], s.steps[s.now.step, 1]
     if kind == COMPUTE:
@@ -105,7 +105,7 @@ def _finish(s: State) -> int:
 
 
 @kernel
-def _create(s: State, op: Row) -> None:
+def _create(s: RuntimeState, op: Row) -> None:
     """Let the runtime know a new op, its tensors and its edges."""
     s.now.tensors = op.first + op.count
     for t in range(op.first, op.first + op.count):
@@ -127,7 +127,7 @@ def _create(s: State, op: Row) -> None:
 
 
 @kernel
-def _begin(s: State, t: int, again: int) -> Any:
+def _begin(s: RuntimeState, t: int, again: int) -> Any:
     """Want tensor ``t``: lock its defined parents, and list the others."""
     now = s.now
     op = s.ops[s.tensors[t].op]
@@ -154,7 +154,7 @@ def _begin(s: State, t: int, again: int) -> Any:
 
 
 @kernel
-def _resume(s: State) -> Any:
+def _resume(s: RuntimeState) -> Any:
     """Go on with the innermost tensor: rematerialize its next parent, or compute it."""
     now = s.now
     frame = s.frames[now.depth - 1]
@@ -181,7 +181,7 @@ def _resume(s: State) -> Any:
 
 
 @kernel
-def _compute(s: State, op: Row, t: int, again: int) -> int:
+def _compute(s: RuntimeState, op: Row, t: int, again: int) -> int:
     """Run the op of tensor ``t``; returns how many tensors it defined (in ``made[1]``)."""
     now = s.now
     now.clock += op.cost
@@ -215,7 +215,7 @@ def _compute(s: State, op: Row, t: int, again: int) -> int:
 
 
 @kernel
-def _release(s: State, g: int) -> None:
+def _release(s: RuntimeState, g: int) -> None:
     """One reference to storage ``g`` goes away."""
     if s.now.dealloc == DEALLOC_NONE:
         return

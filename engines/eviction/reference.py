@@ -34,16 +34,16 @@ class TooDear(Exception):
     """Rematerialization costs more than the rules allow."""
 
 
-class OutOfTime(Exception):
+class TimeOver(Exception):
     """A time limit is over."""
 
 
 def play_slowly(compiled: CompiledStream, budget: int | None, rules: Rules) -> Run:
     """Play ``compiled`` as :func:`rematbench.engines.eviction.runtime.play` does."""
-    return drive(Machine(compiled, math.inf if budget is None else budget, rules))
+    return drive(ReferenceMachine(compiled, math.inf if budget is None else budget, rules))
 
 
-def drive(machine: Machine) -> Run:
+def drive(machine: ReferenceMachine) -> Run:
     """Play a machine's stream to its end, or to the fault that ends it."""
     compiled = machine.compiled
     depth = sys.getrecursionlimit()
@@ -56,7 +56,7 @@ def drive(machine: Machine) -> Run:
         status = "oom"
     except TooDear:
         status = "thrash"
-    except OutOfTime:
+    except TimeOver:
         status = "stopped"
     finally:
         sys.setrecursionlimit(depth)
@@ -64,7 +64,7 @@ def drive(machine: Machine) -> Run:
 
 
 @dataclass
-class Machine:
+class ReferenceMachine:
     """The state of section 4.4: memory, clock, pool, and what each storage knows of itself."""
 
     compiled: CompiledStream

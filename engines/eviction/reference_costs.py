@@ -13,7 +13,7 @@ _BOTH: tuple[_Direction, _Direction] = ("forward", "backward")
 
 
 @dataclass
-class Region:
+class Reach:
     """What a storage reaches in one direction: evicted storages, and resident ones after them."""
 
     interior: set[StorageState] = field(default_factory=set)
@@ -50,8 +50,8 @@ class StorageState:
     children: dict[StorageState, None] = field(default_factory=dict)
     made: dict[StorageState, None] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
-    forward: Region = field(default_factory=Region)
-    backward: Region = field(default_factory=Region)
+    forward: Reach = field(default_factory=Reach)
+    backward: Reach = field(default_factory=Reach)
     component: Component | None = None
 
     def edges(self, direction: _Direction) -> tuple[Iterable[StorageState], int]:
@@ -60,7 +60,7 @@ class StorageState:
             return self.children, self.readers
         return self.parents, self.reads
 
-    def region(self, direction: _Direction) -> Region:
+    def region(self, direction: _Direction) -> Reach:
         return self.forward if direction == "forward" else self.backward
 
 
@@ -98,7 +98,7 @@ class Regions(Nothing):
                     region.frontier = (region.frontier - {storage}) | own.frontier
                     region.cost += sum(each.cost for each in new)
                     accesses += len(new)
-        storage.forward, storage.backward = Region(), Region()
+        storage.forward, storage.backward = Reach(), Reach()
         return accesses
 
     def computed(self, fresh: list[StorageState]) -> int:
@@ -113,7 +113,7 @@ class Regions(Nothing):
         return accesses
 
     def rebuild(self, storage: StorageState, direction: _Direction) -> int:
-        region, pending, accesses = Region(), [storage], 0
+        region, pending, accesses = Reach(), [storage], 0
         while pending:
             neighbours, degree = pending.pop().edges(direction)
             accesses += degree

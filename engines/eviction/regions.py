@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rematbench.engines.eviction.state import Row, State, kernel
+from rematbench.engines.eviction.state import Row, RuntimeState, kernel
 from rematbench.graphs.ir import IntArray
 
 # Planes of ``State.bits``: the interior, then the frontier.
@@ -45,7 +45,7 @@ def _edges(storage: Row, plane: int) -> tuple[Any, Any, Any]:
 
 
 @kernel
-def rebuild(s: State, g: int, plane: int) -> None:
+def rebuild(s: RuntimeState, g: int, plane: int) -> None:
     """Walk the region of the resident storage ``g`` again."""
     interior, frontier = s.bits[plane, g], s.bits[plane + 1, g]
     interior[:] = _ZERO
@@ -73,7 +73,7 @@ def rebuild(s: State, g: int, plane: int) -> None:
 
 
 @kernel
-def _set_cost(s: State, g: int, plane: int, cost: int, walked: int) -> None:
+def _set_cost(s: RuntimeState, g: int, plane: int, cost: int, walked: int) -> None:
     """Of a region, and how many edges counting repeats its interior has."""
     if plane == FORWARD:
         s.storages[g].forward = cost
@@ -82,7 +82,7 @@ def _set_cost(s: State, g: int, plane: int, cost: int, walked: int) -> None:
 
 
 @kernel
-def _leave(s: State, at: int, fresh: IntArray, count: int) -> None:
+def _leave(s: RuntimeState, at: int, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` leave the backward region of ``at``, as if it were rebuilt.
 
     One op has just made them, so that all they depend on is resident: nothing else was reached
@@ -108,7 +108,7 @@ def _leave(s: State, at: int, fresh: IntArray, count: int) -> None:
 
 
 @kernel
-def _borders(s: State, g: int, at: int, interior: Any) -> Any:
+def _borders(s: RuntimeState, g: int, at: int, interior: Any) -> Any:
     """Does ``at`` or the interior of its backward region depend on ``g`` directly?"""
     first = s.storages[g].children
     for k in range(first, first + s.storages[g].nchildren):
@@ -119,7 +119,7 @@ def _borders(s: State, g: int, at: int, interior: Any) -> Any:
 
 
 @kernel
-def _absorb(s: State, at: int, g: int, plane: int) -> None:
+def _absorb(s: RuntimeState, at: int, g: int, plane: int) -> None:
     """Add the region of ``g``, evicted just now, to that of its neighbour ``at``."""
     interior, more = s.bits[plane, at], s.bits[plane, g]
     frontier, further = s.bits[plane + 1, at], s.bits[plane + 1, g]
@@ -143,7 +143,7 @@ def _absorb(s: State, at: int, g: int, plane: int) -> None:
 
 
 @kernel
-def regions_evict(s: State, g: int) -> None:
+def regions_evict(s: RuntimeState, g: int) -> None:
     """Storage ``g`` was evicted: its resident neighbours' regions absorb its own."""
     for plane in (FORWARD, BACKWARD):
         around = s.bits[BACKWARD - plane + 1, g]
@@ -159,7 +159,7 @@ def regions_evict(s: State, g: int) -> None:
 
 
 @kernel
-def regions_compute(s: State, fresh: IntArray, count: int) -> None:
+def regions_compute(s: RuntimeState, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` are resident again: rebuild their and their neighbours'."""
     union = s.bits[:, -1]
     union[:] = _ZERO
@@ -184,7 +184,7 @@ def regions_compute(s: State, fresh: IntArray, count: int) -> None:
 
 
 @kernel
-def neighbourhood(s: State, g: int) -> tuple[Any, Any]:
+def neighbourhood(s: RuntimeState, g: int) -> tuple[Any, Any]:
     """The cost of ``g`` and of e*(g), and the latest access to any of them, walked afresh.
 
     This is banishing's e*: a true union, and a staleness over all of it.

@@ -62,7 +62,7 @@ def warm_up() -> None:
     play(compile_stream(EventStream((Constant("x", 1),))), None, Rules())
 
 
-def _prepare(compiled: CompiledStream, budget: int | None, rules: Rules) -> at.State:
+def _prepare(compiled: CompiledStream, budget: int | None, rules: Rules) -> at.RuntimeState:
     heuristic = rules.heuristic
     regions = heuristic.cost == "estar" and rules.dealloc != "banish"
     state = at.new_state(compiled, regions, rules.seed)
@@ -84,7 +84,7 @@ def _prepare(compiled: CompiledStream, budget: int | None, rules: Rules) -> at.S
     return state
 
 
-def _enlarged(state: at.State) -> at.State:
+def _enlarged(state: at.RuntimeState) -> at.RuntimeState:
     """Twice the room where a run has filled half of what it has."""
     if state.now.records > len(state.records) // 2:
         state = state._replace(records=np.concatenate([state.records] * 2))
@@ -93,7 +93,7 @@ def _enlarged(state: at.State) -> at.State:
     return state
 
 
-def _outcome(compiled: CompiledStream, state: at.State, status: int) -> Run:
+def _outcome(compiled: CompiledStream, state: at.RuntimeState, status: int) -> Run:
     now = state.now
     stuck = None
     if status != at.DONE:

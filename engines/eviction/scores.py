@@ -16,7 +16,7 @@ from rematbench.engines.eviction.state import (
     COST_FULL,
     COST_NONE,
     DEALLOC_BANISH,
-    State,
+    RuntimeState,
     kernel,
     pool_compact,
 )
@@ -26,7 +26,7 @@ _EXACT = 2.0**53
 
 
 @kernel
-def choose(s: State) -> Any:
+def choose(s: RuntimeState) -> Any:
     """The storage of the pool to evict: the last one of least score, or the first of score 0."""
     now = s.now
     if now.rule == BY_CHANCE:
@@ -73,7 +73,7 @@ def choose(s: State) -> Any:
 
 
 @kernel
-def _oldest(s: State) -> Any:
+def _oldest(s: RuntimeState) -> Any:
     """What LRU evicts: simrd's score is the time of the last access itself."""
     best, chosen = s.now.clock, -1
     for i in range(s.now.pooled):

@@ -51,7 +51,7 @@ NEVER = -(2**62)
 UNLIMITED = 2**62
 
 
-class State(NamedTuple):
+class RuntimeState(NamedTuple):
     """The arrays of a run; numba sees them as one tuple.
 
     Attributes:
@@ -90,7 +90,7 @@ class State(NamedTuple):
     twister: IntArray
 
 
-def new_state(compiled: CompiledStream, regions: bool, seed: int) -> State:
+def new_state(compiled: CompiledStream, regions: bool, seed: int) -> RuntimeState:
     """A run of ``compiled`` before its first step.
 
     Args:
@@ -107,7 +107,7 @@ def new_state(compiled: CompiledStream, regions: bool, seed: int) -> State:
     now.views = (compiled.tensors["op"] != compiled.tensors["op"][roots]).any()
     widest = 1 + int(compiled.ops["count"].max(initial=0))
     rows = many + 2 if regions else 1
-    return State(
+    return RuntimeState(
         now=now,
         storages=storages,
         resident=np.zeros(many, dtype=np.uint8),
@@ -129,7 +129,7 @@ def new_state(compiled: CompiledStream, regions: bool, seed: int) -> State:
 
 
 @kernel
-def pool_add(s: State, g: int) -> None:
+def pool_add(s: RuntimeState, g: int) -> None:
     """Make storage ``g`` evictable, unless it is."""
     if s.storages[g].place >= 0:
         return
@@ -142,7 +142,7 @@ def pool_add(s: State, g: int) -> None:
 
 
 @kernel
-def pool_remove(s: State, g: int) -> None:
+def pool_remove(s: RuntimeState, g: int) -> None:
     """Make storage ``g`` unevictable, unless it is; the others keep their order."""
     if s.storages[g].place < 0:
         return
@@ -152,7 +152,7 @@ def pool_remove(s: State, g: int) -> None:
 
 
 @kernel
-def pool_compact(s: State) -> None:
+def pool_compact(s: RuntimeState) -> None:
     """Close the gaps in the pool."""
     count = 0
     for i in range(s.now.pooled):
@@ -165,7 +165,7 @@ def pool_compact(s: State) -> None:
 
 
 @kernel
-def lock(s: State, g: int) -> None:
+def lock(s: RuntimeState, g: int) -> None:
     """Keep storage ``g`` from being evicted until it is unlocked as often."""
     if s.storages[g].locks == 0:
         pool_remove(s, g)
@@ -173,7 +173,7 @@ def lock(s: State, g: int) -> None:
 
 
 @kernel
-def unlock(s: State, g: int) -> None:
+def unlock(s: RuntimeState, g: int) -> None:
     """Give up one lock of storage ``g``."""
     s.storages[g].locks -= 1
     if s.storages[g].locks == 0:
@@ -181,7 +181,7 @@ def unlock(s: State, g: int) -> None:
 
 
 @kernel
-def pin(s: State, g: int) -> None:
+def pin(s: RuntimeState, g: int) -> None:
     """Keep storage ``g`` for good."""
     if s.storages[g].pinned == 0:
         lock(s, g)
@@ -189,7 +189,7 @@ def pin(s: State, g: int) -> None:
 
 
 @kernel
-def emit(s: State, kind: int, number: int) -> None:
+def emit(s: RuntimeState, kind: int, number: int) -> None:
     """Note that something happened."""
     row = s.records[s.now.records]
     row.kind, row.number, row.clock = kind, number, s.now.clock

@@ -38,7 +38,7 @@ LONGEST = 400
 """Ops of the longest block where nothing repeats; it grows with the graph's root."""
 
 
-class Option(NamedTuple):
+class BlockOption(NamedTuple):
     """One way through a block.
 
     Attributes:
@@ -52,7 +52,7 @@ class Option(NamedTuple):
     kept: BoolArray
 
 
-class Kind(NamedTuple):
+class BlockKind(NamedTuple):
     """What equal blocks have in common.
 
     Attributes:
@@ -73,7 +73,7 @@ class Kind(NamedTuple):
     passed: tuple[bool, ...]
     fixed: tuple[bool, ...]
 
-    def solved(self, price: float, unit: float, border: Border) -> tuple[float, Option]:
+    def solved(self, price: float, unit: float, border: Border) -> tuple[float, BlockOption]:
         """A bound, and all but always the value, of the least cost and price; and how.
 
         Args:
@@ -98,15 +98,15 @@ class Kind(NamedTuple):
         solver = Solver(program)
         outcome = solver.run(inf)
         if outcome is None or outcome.x is None or outcome.objective is None:
-            return 0.0, Option(sum(self.size), 0.0, np.ones(values, dtype=bool))
+            return 0.0, BlockOption(sum(self.size), 0.0, np.ones(values, dtype=bool))
         kept = outcome.x[:values] >= 0.5
         again_ops = outcome.x[values : values + ops] >= 0.5
         total = int(np.array(self.size, dtype=np.int64)[kept].sum()) if values else 0
         spent = float(np.array(self.cost)[again_ops].sum())
-        return max(0.0, outcome.bound) * unit, Option(total, spent, kept)
+        return max(0.0, outcome.bound) * unit, BlockOption(total, spent, kept)
 
 
-Hulls = tuple[tuple[Option, ...], ...]
+Hulls = tuple[tuple[BlockOption, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Blocks:
     ends: IntArray
     first_value: IntArray
     kind_of: IntArray
-    kinds: tuple[Kind, ...]
+    kinds: tuple[BlockKind, ...]
 
     @classmethod
     def of(cls, net: Net, moment: int) -> Blocks:
@@ -135,7 +135,7 @@ class Blocks:
         ends = np.array(_ends(net, moment), dtype=np.int64)
         starts = np.concatenate([[0], ends[:-1]])
         needed, fixed = demand(net, moment, len(net.cost))
-        numbers: dict[Kind, int] = {}
+        numbers: dict[BlockKind, int] = {}
         edges = _edges(net, ends, moment)
         kind_of = [
             numbers.setdefault(_kind(net, int(a), int(b), needed, fixed, edges), len(numbers))
@@ -169,7 +169,7 @@ class Blocks:
         unit = (float(self.net.cost.sum()) or 1.0) / SCALE
         found = []
         for kind in self.kinds:
-            options: dict[int, Option] = {}
+            options: dict[int, BlockOption] = {}
             for price in self.prices:
                 _, option = kind.solved(price, unit, border)
                 options[option.bytes] = min(option, options.get(option.bytes, option), key=_cost)
@@ -209,13 +209,13 @@ class Blocks:
         return best
 
 
-def _cost(option: Option) -> float:
+def _cost(option: BlockOption) -> float:
     return option.cost
 
 
-def _hull(options: list[Option]) -> tuple[Option, ...]:
+def _hull(options: list[BlockOption]) -> tuple[BlockOption, ...]:
     """The lower convex hull of costs over bytes, from the fewest bytes on."""
-    hull: list[Option] = []
+    hull: list[BlockOption] = []
     for option in sorted(options, key=lambda o: (o.bytes, o.cost)):
         if hull and option.cost >= hull[-1].cost:
             continue
@@ -225,7 +225,7 @@ def _hull(options: list[Option]) -> tuple[Option, ...]:
     return tuple(hull)
 
 
-def _is_above(low: Option, middle: Option, high: Option) -> bool:
+def _is_above(low: BlockOption, middle: BlockOption, high: BlockOption) -> bool:
     """Is the middle option no better than a mixture of the others?"""
     left = (low.cost - middle.cost) * (high.bytes - middle.bytes)
     return left <= (middle.cost - high.cost) * (middle.bytes - low.bytes)
@@ -279,12 +279,12 @@ def _kind(
     needed: BoolArray,
     fixed: BoolArray,
     edges: Edges,
-) -> Kind:
+) -> BlockKind:
     reader, value, inside, passed = edges
     low, high = np.searchsorted(net.writer, [begin, end]).tolist()
     first, last = np.searchsorted(reader, [begin, end]).tolist()
     chosen = np.flatnonzero(inside[first:last]) + first
-    return Kind(
+    return BlockKind(
         tuple(net.cost[begin:end].tolist()),
         tuple(net.size[low:high].tolist()),
         tuple((net.writer[low:high] - begin).tolist()),

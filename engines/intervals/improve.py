@@ -13,8 +13,8 @@ from rematbench.engines.anytime import Progress
 from rematbench.engines.intervals.memory import peak, profile, watch
 from rematbench.engines.intervals.moves import Dropping, Scratch, repair, scratch
 from rematbench.engines.intervals.net import (
+    IntervalState,
     Net,
-    State,
     follow,
     plan_of,
     start,
@@ -71,7 +71,7 @@ class Improver:
         self._none: IntArray = np.zeros(1, dtype=np.int64)
         self._cost = inf
         self._rows: IntArray | None = None
-        self._leanest: State | None = None
+        self._leanest: IntervalState | None = None
 
     @property
     def found(self) -> bool:
@@ -83,7 +83,7 @@ class Improver:
         for plan in self.problem.warm_starts:
             self._take(plan)
 
-    def _take(self, plan: Plan) -> State:
+    def _take(self, plan: Plan) -> IntervalState:
         """See a plan, as a schedule and as it is: it may be leaner than every schedule."""
         state = start(self.net, self.resident)
         follow(self.net, state, recomputations(self.graph, plan))
@@ -108,7 +108,7 @@ class Improver:
                 self.sweep(state)
             yield
 
-    def mend(self, state: State) -> bool:
+    def mend(self, state: IntervalState) -> bool:
         """Repair, give back, and see what comes of it."""
         limit = self._cost if self._cost < inf else 8 * self.least + 1
         if not self._repair(state, self.budget, limit, self._none):
@@ -117,7 +117,7 @@ class Improver:
         self.sweep(state)
         return True
 
-    def _repair(self, state: State, level: int, limit: float, crowd: IntArray) -> bool:
+    def _repair(self, state: IntervalState, level: int, limit: float, crowd: IntArray) -> bool:
         """Drop until ``level`` holds; False where it cannot be, or time is up."""
         rules, goes_on = Dropping(level, MANY, 0.0, 0.0, crowd), True
         until = min(self.deadline, planning_seconds() + PATIENCE * self.problem.time_limit)
@@ -128,7 +128,7 @@ class Improver:
         self.progress.see(int(peak(state)))
         return bool(peak(state) <= level)
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: IntervalState) -> None:
         """Give back what there is room for."""
         for begin in range(len(self.net.cost), int(state.end[0]), SWEPT):
             if planning_seconds() > self.deadline:
@@ -136,7 +136,7 @@ class Improver:
             sweep(self.net, state, self._notes, self.budget, begin, begin + SWEPT)
         self.see(state)
 
-    def drop_greedily(self, state: State) -> None:
+    def drop_greedily(self, state: IntervalState) -> None:
         """Drop what costs least per byte and crowded stage, level by level."""
         highest = int(peak(state))
         step = max(1, (highest - self.budget) // LEVELS)
@@ -148,7 +148,7 @@ class Improver:
         self.see(state)
         self.sweep(state)
 
-    def see(self, state: State) -> None:
+    def see(self, state: IntervalState) -> None:
         """A schedule: is it the best?"""
         highest = int(peak(state))
         self.progress.see(highest)
@@ -191,7 +191,7 @@ class Improver:
                 pays = len(self.net.cost) <= LARGE or self._cost < before
             seconds, number = seconds * 1.5, number + 1
 
-    def _begin(self) -> State:
+    def _begin(self) -> IntervalState:
         state = start(self.net, self.resident)
         if self._rows is not None:
             follow(self.net, state, self._rows)
@@ -219,7 +219,7 @@ class Improver:
             yield
             share = (planning_seconds() - began) / max(seconds, 1e-9)
 
-    def soft(self, seconds: float, state: State | None = None) -> Iterator[None]:
+    def soft(self, seconds: float, state: IntervalState | None = None) -> Iterator[None]:
         """Annealing that may break the budget at a price, which follows how often it does.
 
         Args:
@@ -229,7 +229,7 @@ class Improver:
         if state is None:
             state = start(self.net, self.resident)
         else:
-            state = State._make(each.copy() for each in state)
+            state = IntervalState._make(each.copy() for each in state)
         watch(state, self.budget)
         best = np.empty((len(state.op), 2), dtype=np.int64)
         excess = float(state.excess[0]) or 1.0

@@ -33,7 +33,7 @@ SCALE = 100.0
 
 
 @dataclass(frozen=True)
-class Window:
+class MomentWindow:
     """What was found out about one moment, until another.
 
     Attributes:
@@ -50,7 +50,7 @@ class Window:
 
 def window(
     net: Net, resident: int, budget: float, first: int, last: int, deadline: float, seed: int = 0
-) -> Window:
+) -> MomentWindow:
     """The least recomputation from the first compute of op ``first`` to that of op ``last``.
 
     Args:
@@ -63,9 +63,9 @@ def window(
     unit = float(net.cost.sum() or 1.0) / SCALE
     program = WindowProgram.of(net, unit, needed, needed & ~fixed, fixed, float(free_bytes))
     if program is None:
-        return Window(first, last, np.inf, None)
+        return MomentWindow(first, last, np.inf, None)
     cost, x = program.solved(deadline, seed)
-    return Window(first, last, cost, None if x is None else program.kept(x))
+    return MomentWindow(first, last, cost, None if x is None else program.kept(x))
 
 
 def demand(net: Net, first: int, last: int) -> tuple[BoolArray, BoolArray]:

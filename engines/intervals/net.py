@@ -66,7 +66,7 @@ class Net(NamedTuple):
         )
 
 
-class State(NamedTuple):
+class IntervalState(NamedTuple):
     """A schedule: the computes of each op, and the memory while each runs.
 
     Compute number i, below the number of ops, is the first one of op i. A compute in stage s runs
@@ -108,7 +108,7 @@ class State(NamedTuple):
     excess: IntArray
 
 
-def start(net: Net, resident: int) -> State:
+def start(net: Net, resident: int) -> IntervalState:
     """Every op once.
 
     Args:
@@ -118,7 +118,7 @@ def start(net: Net, resident: int) -> State:
     capacity = ROOM * n + 4096
     leaves = 1 << max(0, n - 1).bit_length()
     number = np.arange(capacity)
-    state = State(
+    state = IntervalState(
         number.copy(),
         np.where(number < n, number, -1),
         np.zeros(capacity, dtype=np.int64),
@@ -156,7 +156,7 @@ def _profile(net: Net) -> IntArray:
     return np.cumsum(change)[:n] + net.workspace
 
 
-def follow(net: Net, state: State, recomputed: IntArray) -> None:
+def follow(net: Net, state: IntervalState, recomputed: IntArray) -> None:
     """Make an empty schedule recompute what a plan does.
 
     Args:
@@ -167,7 +167,7 @@ def follow(net: Net, state: State, recomputed: IntArray) -> None:
     prune(net, state)
 
 
-def plan_of(graph: Graph, state: State) -> Plan:
+def plan_of(graph: Graph, state: IntervalState) -> Plan:
     """The schedule as a plan."""
     codes = graph.tables.op_first[needed(graph)[sequence(state)]]
     return Plan.of_computes(graph, codes)

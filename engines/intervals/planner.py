@@ -21,13 +21,13 @@ from rematbench.engines.intervals.edits import resume
 from rematbench.engines.intervals.improve import LARGE, RESTART, Improver
 from rematbench.engines.intervals.memory import peak, profile
 from rematbench.engines.intervals.moments import (
-    Window,
+    MomentWindow,
     best_chain,
     crowded_moments,
     window,
 )
 from rematbench.engines.intervals.net import (
-    State,
+    IntervalState,
     start,
 )
 from rematbench.engines.intervals.segments import segmentations
@@ -86,7 +86,7 @@ class IntervalSearch(Improver):
         super().__init__(problem, budget, started, gap)
         self.progress.bound = self.least
         self.bound_by = TRIVIAL
-        self.window: Window | None = None
+        self.window: MomentWindow | None = None
         self.by_blocks = len(self.net.cost) > LARGE
         self._closed = False
 
@@ -169,7 +169,7 @@ class IntervalSearch(Improver):
         if found and found[0].cost > self.window.cost and not self.by_blocks:
             self.window = found[0]
 
-    def _solved(self, first: int, last: int, deadline: float, share: float = 1.0) -> Window:
+    def _solved(self, first: int, last: int, deadline: float, share: float = 1.0) -> MomentWindow:
         """A window, with a share of the bytes that are not resident."""
         budget = self.resident + share * (self.budget - self.resident)
         seed = self.problem.seed
@@ -177,7 +177,7 @@ class IntervalSearch(Improver):
 
     def prove_by_blocks(self, fullest: int) -> None:
         """A bound: those of the blocks before a moment, added up."""
-        self.window = Window(fullest, len(self.net.cost), 0.0, None)
+        self.window = MomentWindow(fullest, len(self.net.cost), 0.0, None)
         kinds, count = len(self.blocks.kinds), len(self.blocks.kind_of)
         bound = self.blocks.bound(self.free_bytes(fullest))
         self.proven(bound, f"blocks' bounds added up: {count} blocks of {kinds} kinds")
@@ -189,7 +189,7 @@ class IntervalSearch(Improver):
             self.progress.raise_bound(bound)
             self.bound_by = how
 
-    def first(self, empty: State) -> Iterator[None]:
+    def first(self, empty: IntervalState) -> Iterator[None]:
         """Schedules that keep what the bound's program keeps; else of annealing, or greedy drops.
 
         The program does not know what recomputing needs near its moment: it is asked for less
@@ -243,7 +243,7 @@ class IntervalSearch(Improver):
             self._keeps(fails, mend=True)
             yield
 
-    def _cut(self, empty: State) -> Iterator[None]:
+    def _cut(self, empty: IntervalState) -> Iterator[None]:
         """Schedules of segments; the leanest is annealed where none fits."""
         moment, leanest = int(np.argmax(profile(empty))), empty
         for kept in segmentations(self.net, moment):
@@ -279,7 +279,7 @@ class IntervalSearch(Improver):
         assert self.window is not None
         return Blocks.of(self.net, self.window.first)
 
-    def _kept(self, share: float) -> State | None:
+    def _kept(self, share: float) -> IntervalState | None:
         """A schedule that keeps at the best moment what a share of the budget has room for."""
         assert self.window is not None
         moment = self.window.first

@@ -27,7 +27,7 @@ from rematbench.engines.plans.stages import FloatArray
 from rematbench.graphs.ir import IntArray, Rows
 
 
-class Kept(NamedTuple):
+class WindowSolution(NamedTuple):
     """What a window's program says.
 
     Attributes:
@@ -104,7 +104,9 @@ class Windows:
         )
         return float(self.budget - self.implementations.graph.resident_bytes - least)
 
-    def solve(self, first: int, last: int, deadline: float, share: float = 1.0) -> Kept | None:
+    def solve(
+        self, first: int, last: int, deadline: float, share: float = 1.0
+    ) -> WindowSolution | None:
         """The program from the first compute of op ``first`` on; None if time is up.
 
         Args:
@@ -135,7 +137,7 @@ class Windows:
         )
         program = WindowProgram.of(net, unit, wanted, needed & ~fixed, fixed, free_bytes)
         if program is None:
-            return Kept(inf, self._choice({}, np.empty(0)))
+            return WindowSolution(inf, self._choice({}, np.empty(0)))
         chosen: dict[int, int] = {}
         for op, readers in reads.items():
             chosen |= self._chosen(program, op, readers, op == first)
@@ -143,7 +145,9 @@ class Windows:
         cost, x = program.solved(deadline, self.seed)
         if x is None and cost < inf:
             return None
-        return Kept(cost, self._choice({}, np.empty(0)) if x is None else self._choice(chosen, x))
+        return WindowSolution(
+            cost, self._choice({}, np.empty(0)) if x is None else self._choice(chosen, x)
+        )
 
     def _reads(self, op: int, first: int) -> dict[int, list[int]]:
         """Per value of before the moment, the implementations of first computes that read it."""

@@ -52,7 +52,7 @@ _running: list[Thread] = []
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SolverRun:
     """What one run of HiGHS made of a program, in the program's unit.
 
     Attributes:
@@ -124,7 +124,7 @@ class Solver:
         self._incumbents.append((seconds, out.objective_function_value, proven))
         self._best = np.array(out.mip_solution, dtype=np.float64)
 
-    def run(self, deadline: float, idle: Idle | None = None) -> Outcome | None:
+    def run(self, deadline: float, idle: Idle | None = None) -> SolverRun | None:
         """What it comes to; a second run goes on from the first.
 
         If it does not stop in time it is left behind, to end by itself; the outcome is what it had
@@ -162,13 +162,13 @@ class Solver:
             if self._is_integral or not is_late or self._deadline - planning_seconds() < MOMENT:
                 return
 
-    def _found_so_far(self) -> Outcome | None:
+    def _found_so_far(self) -> SolverRun | None:
         if self._best is None:
             return None
         incumbents, self._incumbents = self._incumbents, []
         seconds, objective, bound = incumbents[-1]
         bound = -inf if bound is None else bound
-        return Outcome("time_limit", self._best, objective, bound, 0, seconds, incumbents)
+        return SolverRun("time_limit", self._best, objective, bound, 0, seconds, incumbents)
 
     def proven(self) -> float:
         """A bound of the linear program that holds whatever HiGHS's tolerances are.
@@ -248,7 +248,7 @@ class Solver:
         self._highs.changeColsBounds(len(columns), columns, np.zeros(len(columns)), upper)
         self._least[numbers], self._most[numbers] = 0.0, upper
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SolverRun:
         highs, is_mip = self._highs, self._is_integral
         status, info = _STATUS.get(highs.getModelStatus(), "failed"), highs.getInfo()
         feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
@@ -260,7 +260,7 @@ class Solver:
             bound = float(info.mip_dual_bound) if is_mip else self.proven()
             bound = bound if isfinite(bound) else -inf
         incumbents, self._incumbents, self._best = self._incumbents, [], None
-        return Outcome(
+        return SolverRun(
             status,
             np.array(highs.getSolution().col_value) if feasible else None,
             objective,

@@ -16,7 +16,7 @@ import numpy as np
 
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.lp.program import LinearProgram, SparseRows
-from rematbench.engines.lp.solver import Idle, Outcome, Solver
+from rematbench.engines.lp.solver import Idle, Solver, SolverRun
 from rematbench.engines.plans.stages import FloatArray
 from rematbench.engines.stages.cuts import Layout, close, violated
 from rematbench.engines.stages.kernels import liveness
@@ -203,7 +203,7 @@ class Relaxation:
             return
         self._solver.limit_rows(self._memory_rows, self._memory_upper)
 
-    def linear(self, deadline: float, idle: Idle, paths: bool = False) -> Iterator[Outcome]:
+    def linear(self, deadline: float, idle: Idle, paths: bool = False) -> Iterator[SolverRun]:
         """Solve the linear relaxation, adding rows until it violates none.
 
         Args:
@@ -235,7 +235,7 @@ class Relaxation:
         gap: float,
         best: Callable[[], Schedule[Space] | None] = lambda: None,
         enough: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[SolverRun]:
         """Solve the mixed-integer program in the same way.
 
         Args:
@@ -255,7 +255,7 @@ class Relaxation:
         idle: Idle,
         paths: bool = False,
         best: Callable[[], Schedule[Space] | None] = lambda: None,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[SolverRun]:
         bounds: list[float] = []
         while not self._solver.left_behind:
             start = best()

@@ -22,7 +22,7 @@ from rematbench.engines.intervals.improve import Improver
 from rematbench.engines.intervals.memory import profile
 from rematbench.engines.intervals.net import start
 from rematbench.engines.intervals.planner import IntervalSearch
-from rematbench.engines.lp.solver import Outcome
+from rematbench.engines.lp.solver import SolverRun
 from rematbench.engines.stages.local_search import give_back, repair, search
 from rematbench.engines.stages.relaxation import Groups, Relaxation, merged_stages
 from rematbench.engines.stages.space import Schedule, Space
@@ -414,7 +414,7 @@ class StageSearch:
             found = give_back(found, self.budget, random, deadline)
         yield found
 
-    def _learned(self, program: Relaxation, outcome: Outcome) -> float:
+    def _learned(self, program: Relaxation, outcome: SolverRun) -> float:
         """The bound of a run of the solver, whose facts go into the row."""
         self._programs["solver_runs"] += 1
         if program.size["nonzeros"] > self._largest.get("nonzeros", -1):

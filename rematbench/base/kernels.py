@@ -2,7 +2,8 @@
 
 Numba's own cache looks at the file of the compiled function alone, so that it would go on with a
 callee, or a constant, of another file as it was. Here each kernel is kept in a folder named by the
-code of its module and of all that this imports of ours.
+code of its module and of all that this imports of ours; and by the named tuples of its folder,
+which others may hand over: numba finds a tuple's class by its name, whatever fields it has by now.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _prune(root: Path, module: str) -> None:
 
 
 def digest(module: str, file: str) -> str:
-    """A hash of what a module and all that it imports of ours execute.
+    """A hash of what a module, its folder's named tuples and all that these import of ours execute.
 
     Args:
         module: its full name; others of its top-level package are ours, and so is what is not
@@ -81,7 +82,7 @@ def digest(module: str, file: str) -> str:
     """
     hashes = code_hashes()
     found: dict[str, str] = {}
-    waiting = [(module, file)]
+    waiting = [(module, file), *_tuples_beside(module, file)]
     while waiting:
         name, path = waiting.pop()
         code = hashes.of(path)
@@ -97,6 +98,15 @@ def digest(module: str, file: str) -> str:
                 waiting.append((imported, place))
     hashes.save()
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16]
+
+
+def _tuples_beside(module: str, file: str) -> Iterator[tuple[str, str]]:
+    """The modules of the same folder that define named tuples, with their paths."""
+    package = module.rpartition(".")[0]
+    for place in sorted(Path(file).parent.glob("*.py")):
+        with contextlib.suppress(OSError):
+            if "typing.NamedTuple" in code_hashes().of(place).imports:
+                yield f"{package}.{place.stem}".lstrip("."), str(place)
 
 
 @cache

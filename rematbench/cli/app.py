@@ -18,7 +18,7 @@ from rematbench.base.checks import flag
 from rematbench.base.errors import RematbenchError
 from rematbench.base.start import INTERRUPTED, catch_interrupts
 from rematbench.cli.command_line import read_command_line
-from rematbench.cli.hydra_task import Config, JobTask, Task
+from rematbench.cli.hydra_task import CommandTask, Config, JobTask
 from rematbench.cli.mistakes import MISTAKES, explain
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
@@ -46,7 +46,7 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
         RematbenchError: the configuration, model or graph file is bad.
     """
     settings = with_known_plans(settings, folder)
-    kept = cache.Kept(settings)
+    kept = cache.CachePlace(settings)
     with alone_in(folder):
         row = None if force else kept.recall(folder)
         if row is None:
@@ -61,7 +61,7 @@ def run_job(settings: Settings, folder: Path, force: bool = False) -> Row:
     return row
 
 
-def command(name: str, config: str, task: Task) -> None:
+def command(name: str, config: str, task: CommandTask) -> None:
     """Run a command. Exits 2 for a bad configuration, with one line that says what.
 
     Args:
@@ -124,7 +124,7 @@ def recall(config: Config, settings: Settings, folder: Path) -> Row | None:
     if flag("force", config["force"]):
         return None
     with alone_in(folder):
-        return cache.Kept(with_known_plans(settings, folder)).recall(folder)
+        return cache.CachePlace(with_known_plans(settings, folder)).recall(folder)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
-class Task:
+class CommandTask:
     """Hydra's task of a command that makes no row.
 
     Hydra hands on neither results nor, without words of its own, exceptions: they stay here.
@@ -68,7 +68,7 @@ class Task:
         return None
 
 
-class JobTask(Task):
+class JobTask(CommandTask):
     """Hydra's task of a command whose jobs are rows.
 
     Args:

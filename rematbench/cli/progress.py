@@ -20,7 +20,7 @@ _SWEEP = "REMATBENCH_SWEEP"
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """How far a sweep is.
 
     Attributes:
@@ -62,7 +62,9 @@ def start(folder: Path, jobs: int) -> None:
     _append(path, f"sweep,{sweep},{jobs}\n")
 
 
-def advance(folder: Path, job: str, status: str, cached: bool, began: float) -> Progress | None:
+def advance(
+    folder: Path, job: str, status: str, cached: bool, began: float
+) -> SweepProgress | None:
     """A job has finished.
 
     Args:
@@ -92,7 +94,7 @@ def _append(path: Path, line: str) -> None:
         os.close(handle)
 
 
-def read(folder: Path) -> Progress:
+def read(folder: Path) -> SweepProgress:
     """How far this process's sweep is, now; others may share its folder."""
     lines = (folder / NAME).read_text(encoding="utf-8").splitlines()[1:]
     cells = [line.split(",") for line in lines]
@@ -106,4 +108,4 @@ def read(folder: Path) -> Progress:
     ran = [float(began) for _, _, cached, began, *_ in jobs.values() if cached == "0"]
     total = int(cells[begins[own]][2]) if own in begins else 0
     left = (time() - min(ran)) / len(ran) * (total - len(jobs)) if ran else None
-    return Progress(len(jobs), total, left)
+    return SweepProgress(len(jobs), total, left)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rematbench.base.checks import whole
 from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command
-from rematbench.cli.hydra_task import Config, Task
+from rematbench.cli.hydra_task import CommandTask, Config
 from rematbench.cli.terminal import working
 from rematbench.jobs.settings import LARGEST_SEED, TORCH_KINDS
 from rematbench.worker.worker import the_worker
@@ -47,7 +47,7 @@ def _work(config: Config) -> None:
 
 def main() -> None:
     """The command. Exits 2 for a bad configuration, with one line that says what."""
-    command("rematbench-record", "record", Task(_work))
+    command("rematbench-record", "record", CommandTask(_work))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from rematbench.base.checks import flag, whole
 from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command
 from rematbench.cli.fit import with_strategy
-from rematbench.cli.hydra_task import Config, Task
+from rematbench.cli.hydra_task import CommandTask, Config
 from rematbench.costmodel.device import device_name, require, use_numerics
 from rematbench.graphs.budget import parse_budget
 from rematbench.graphs.files import write_json
@@ -37,7 +37,7 @@ from rematbench.strategies import registry
 from rematbench.strategies.cards import Turn
 from rematbench.suite.environment import environment, warnings
 from rematbench.suite.measure import measure_together
-from rematbench.suite.plan import Entry, Model, Planners, Prepared, prepare
+from rematbench.suite.plan import PlannedRow, Planners, Prepared, SuiteModel, prepare
 from rematbench.suite.summary import headlines, summarise, table
 
 EXPERIMENT = "suite"
@@ -59,7 +59,7 @@ class Suite:
         cuda_graphs: replay each plan as a CUDA graph, too.
     """
 
-    models: tuple[Model, ...]
+    models: tuple[SuiteModel, ...]
     folder: Path
     device: str
     seconds: float
@@ -108,7 +108,7 @@ def _by_their_cards(*turns: Turn) -> list[str]:
 
 def _model(
     config: Mapping[str, Any], cases: Mapping[str, Any], given: list[str], folder: Path
-) -> Model:
+) -> SuiteModel:
     """A model of the suite, with its rows to be: strategies x budgets, checkpoint-all first."""
     own = [f"{key}={config[key]}" for key in ("seed", "time_limit")]
     own += ["costmodel=profiled", f"cache={'null' if config['cache'] is None else config['cache']}"]
@@ -124,16 +124,16 @@ def _model(
 
     only = cases.get("only") or {}
 
-    def entries(strategies: list[str], budgets: list[float]) -> Iterator[Entry]:
+    def entries(strategies: list[str], budgets: list[float]) -> Iterator[PlannedRow]:
         for strategy in strategies:
             for budget in budgets if place.name in only.get(strategy, [place.name]) else ():
                 job = replace(with_strategy(base, strategy), budget=parse_budget(budget))
-                yield Entry(job, place / f"{strategy}-{budget:g}")
+                yield PlannedRow(job, place / f"{strategy}-{budget:g}")
 
-    first = Entry(base, place / base.strategy)
+    first = PlannedRow(base, place / base.strategy)
     together = (first, *entries(cases["strategies"], cases["budgets"]))
     alone = cases.get("alone_budgets") or cases["budgets"]
-    return Model(base, place, together, tuple(entries(cases["alone"], alone)))
+    return SuiteModel(base, place, together, tuple(entries(cases["alone"], alone)))
 
 
 def run(suite: Suite) -> list[Row]:
@@ -164,13 +164,13 @@ def run(suite: Suite) -> list[Row]:
     return publish(suite)
 
 
-def _prepared(model: Model, planners: Planners, deadline: float) -> Prepared | None:
+def _prepared(model: SuiteModel, planners: Planners, deadline: float) -> Prepared | None:
     console().print(f"{model.folder.name}: capture and profile")
     _use_numerics(model)
     return prepare(model, planners, deadline)
 
 
-def _use_numerics(model: Model) -> None:
+def _use_numerics(model: SuiteModel) -> None:
     """A model's own: others are captured, or measured, between."""
     if model.base.device == "cuda":
         use_numerics(**model.base.numerics)
@@ -182,7 +182,7 @@ def _measure(suite: Suite, prepared: Prepared, deadline: float) -> None:
     publish(suite)
 
 
-def _unfinished(suite: Suite) -> Iterator[Model]:
+def _unfinished(suite: Suite) -> Iterator[SuiteModel]:
     """Models with the rows that they still lack; checkpoint-all is always measured again."""
     for model in suite.models:
         entries = [entry for entry in model.entries if not entry.finished]
@@ -210,7 +210,7 @@ def _work(config: Config) -> None:
 
 def main() -> None:
     """The ``rematbench-suite`` command."""
-    command("rematbench-suite", "suite", Task(_work))
+    command("rematbench-suite", "suite", CommandTask(_work))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from rematbench.jobs.task import Task
 from rematbench.rows.memory_parts import memory_parts
 from rematbench.rows.row import Columns, Outcome, Row, joined
 from rematbench.rows.shown import announce
-from rematbench.suite.plan import Entry, Prepared
+from rematbench.suite.plan import PlannedRow, Prepared
 from rematbench.validator import Judgement, Program, generate
 from rematbench.validator.replay import replayed_seconds
 from rematbench.validator.timing import Ratio, Timing
@@ -37,9 +37,9 @@ class Distinct:
 
     program: Program
     judged: tuple[Judgement, PeakReading]
-    rows: dict[Entry, Row] = field(default_factory=dict)
+    rows: dict[PlannedRow, Row] = field(default_factory=dict)
 
-    def keep(self, entry: Entry, *parts: Columns) -> None:
+    def keep(self, entry: PlannedRow, *parts: Columns) -> None:
         """Write an entry's row, with more columns."""
         self.rows[entry] = entry.keep(joined(self.rows[entry], *parts))
 
@@ -76,7 +76,7 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
     _time(prepared, list(found.values()), deadline, cuda_graphs)
 
 
-def _by_name(row: Row, entry: Entry, task: Task) -> Columns:
+def _by_name(row: Row, entry: PlannedRow, task: Task) -> Columns:
     """The parts of the peak by name: the planner's process knew the graph's file alone."""
     captured = task.captured
     if captured is None or "memory" not in row["extra"]:
@@ -87,7 +87,7 @@ def _by_name(row: Row, entry: Entry, task: Task) -> Columns:
 
 
 def _judge(
-    prepared: Prepared, entry: Entry, row: Row, found: dict[tuple[int, bytes], Distinct]
+    prepared: Prepared, entry: PlannedRow, row: Row, found: dict[tuple[int, bytes], Distinct]
 ) -> Columns:
     """Run a plan once for its gradients and once for its peak, or say what goes wrong."""
     captured = prepared.tasks[entry].captured

@@ -32,7 +32,7 @@ from rematbench.worker.worker import Worker
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class PlannedRow:
     """A row to be; equal to itself alone.
 
     Attributes:
@@ -78,7 +78,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Model:
+class SuiteModel:
     """A model of the suite.
 
     Attributes:
@@ -90,8 +90,8 @@ class Model:
 
     base: Settings
     folder: Path
-    entries: tuple[Entry, ...]
-    alone: tuple[Entry, ...]
+    entries: tuple[PlannedRow, ...]
+    alone: tuple[PlannedRow, ...]
 
 
 @dataclass
@@ -106,13 +106,13 @@ class Prepared:
             ran out of memory: then the simulated one.
     """
 
-    model: Model
+    model: SuiteModel
     validator: Validator
-    tasks: dict[Entry, Task]
-    planned: dict[Entry, Future[Row]]
+    tasks: dict[PlannedRow, Task]
+    planned: dict[PlannedRow, Future[Row]]
     peak_bytes: int | None
 
-    def settings(self, entry: Entry) -> Settings:
+    def settings(self, entry: PlannedRow) -> Settings:
         """An entry's job, with what its budget is of."""
         return replace(entry.settings, measured_peak=self.peak_bytes)
 
@@ -162,7 +162,7 @@ class Planners:
             self._idle.put(worker)
 
 
-def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | None:
+def prepare(model: SuiteModel, planners: Planners, deadline: float) -> Prepared | None:
     """Capture and profile a model, set its planners to work, run what plans alone.
 
     Returns:
@@ -187,7 +187,7 @@ def prepare(model: Model, planners: Planners, deadline: float) -> Prepared | Non
     return prepared
 
 
-def _on_device(model: Model) -> Prepared:
+def _on_device(model: SuiteModel) -> Prepared:
     captured = load(model.base).captured
     assert captured is not None
     validator = validator_of(captured, model.base.device, model.base.seed)
@@ -206,7 +206,9 @@ def _peak(validator: Validator, captured: Captured) -> int | None:
     return None
 
 
-def _start_or_say(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
+def _start_or_say(
+    prepared: Prepared, entry: PlannedRow, planners: Planners, deadline: float
+) -> None:
     """What goes wrong with one strategy (its implementations, say) is in its row."""
     try:
         _start(prepared, entry, planners, deadline)
@@ -214,7 +216,7 @@ def _start_or_say(prepared: Prepared, entry: Entry, planners: Planners, deadline
         announce(entry.keep(joined(first_row(prepared.settings(entry)), failure(error))))
 
 
-def _alone(prepared: Prepared, entry: Entry) -> Row:
+def _alone(prepared: Prepared, entry: PlannedRow) -> Row:
     """Plan and measure in this process, with the model in hand."""
     settings = prepared.settings(entry)
     try:
@@ -227,7 +229,7 @@ def _alone(prepared: Prepared, entry: Entry) -> Row:
     return entry.keep(row)
 
 
-def _start(prepared: Prepared, entry: Entry, planners: Planners, deadline: float) -> None:
+def _start(prepared: Prepared, entry: PlannedRow, planners: Planners, deadline: float) -> None:
     task = load(prepared.settings(entry))
     path = prepared.model.folder / f"{task.graph.hash}.graph.json.gz"
     if not path.exists():

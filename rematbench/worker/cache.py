@@ -28,7 +28,7 @@ _FORMAT = "rematbench-job"
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachePlace:
     """A job's place in the cache.
 
     Args:

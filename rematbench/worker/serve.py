@@ -35,7 +35,7 @@ Message = dict[str, Any]
 Say = Callable[[str], None]
 
 
-class Asked(KeyboardInterrupt):
+class StopAsked(KeyboardInterrupt):
     """The user wants to stop. (A plain KeyboardInterrupt is the model's own.)"""
 
 
@@ -111,7 +111,7 @@ def done(request: Mapping[str, Any], say: Say) -> Message:
 
         settings, folder = Settings.read(request["settings"]), Path(request["folder"])
         return {"row": run(settings, folder, say, request.get("stopped"))}
-    except Asked:
+    except StopAsked:
         raise
     except RematbenchError as error:
         return {"bad": one_line(error)}
@@ -213,7 +213,7 @@ def _leave_with(parent: int) -> None:
 
 
 def _asked(number: int, frame: FrameType | None) -> None:
-    raise Asked
+    raise StopAsked
 
 
 def main() -> None:
@@ -230,7 +230,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever else prints goes to the log
     try:
         serve(requests, answers)
-    except Asked:
+    except StopAsked:
         os._exit(130)  # without waiting for a solver's thread
     except BrokenPipeError:
         pass

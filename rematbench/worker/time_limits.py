@@ -22,7 +22,7 @@ WARM_UP = "warm up"
 """How the phase is called in which kernels compile, once on a machine."""
 
 
-class Ended(Exception):
+class WorkerEnd(Exception):
     """The worker has died, or was stopped: status, reason and extras of the row.
 
     Attributes:
@@ -70,7 +70,7 @@ class Limits:
         return cls(late + GRACE, inf, job, settings.job_memory_limit)
 
 
-class Watch:
+class WatchedJob:
     """A worker at one job, and its limits.
 
     Attributes:
@@ -99,7 +99,7 @@ class Watch:
         """Where messages come one after the other, it is looked at between them."""
         return monotonic() - self._looked >= PATROL
 
-    def end(self, resident: int) -> Ended | None:
+    def end(self, resident: int) -> WorkerEnd | None:
         """Why it has to be stopped now, or None.
 
         Args:
@@ -109,14 +109,14 @@ class Watch:
         limits = self._limits
         if limits.memory is not None and resident > limits.memory:
             reason = f"the job held more than job_memory_limit={limits.memory} bytes"
-            return Ended("out_of_memory", reason, is_too_large=True)
+            return WorkerEnd("out_of_memory", reason, is_too_large=True)
         if self._planning is not None:
             seconds = self._looked - self._planning[0]
             busy = process_memory.cpu_seconds(self._pid) - self._planning[1]
             if seconds > limits.plan or busy > limits.busy:
                 reason = "the planner ran on past its time limit and was stopped without a plan"
-                return Ended("time_limit", reason, (seconds, busy))
+                return WorkerEnd("time_limit", reason, (seconds, busy))
         if self._warming is None and self._looked - self._began > limits.job:
             reason = f"the job ran longer than job_time_limit={limits.job:g} s"
-            return Ended("time_limit", reason, job_limit=limits.job)
+            return WorkerEnd("time_limit", reason, job_limit=limits.job)
         return None

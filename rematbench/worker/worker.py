@@ -27,7 +27,7 @@ from rematbench.rows.row import Row, joined, write_row
 from rematbench.worker.manifest import Loaded
 from rematbench.worker.postmortem import Witness
 from rematbench.worker.serve import ASK, PATROL
-from rematbench.worker.time_limits import Ended, Limits, Watch
+from rematbench.worker.time_limits import Limits, WatchedJob, WorkerEnd
 
 # Bytes of a dead worker's log that are read for its last words.
 _TAIL = 64 * 1024
@@ -64,14 +64,14 @@ class Worker:
         try:
             try:
                 answer = self._ask(request, settings.threads, limits, say)
-            except Ended as end:
+            except WorkerEnd as end:
                 from rematbench.jobs import handed_over  # takes NumPy along
 
                 if end.planned is None or not handed_over.is_there(folder):
                     raise
                 request["stopped"] = end.planned  # another process makes its row
                 answer = self._ask(request, settings.threads, limits, say)
-        except Ended as end:
+        except WorkerEnd as end:
             row = joined(first_row(settings), end.outcome, {"extra": end.extra})
             write_row(folder / "row.json", row)
             return row
@@ -87,7 +87,7 @@ class Worker:
         """
         try:
             answer = self._ask({"record": dict(config)}, None, Limits(), say)
-        except Ended as end:
+        except WorkerEnd as end:
             raise ExecutionError(str(end)) from None
         return str(answer["message"])
 
@@ -167,7 +167,7 @@ class Worker:
         Raises:
             Ended: it died, or was stopped at a limit.
         """
-        watch = Watch(process.pid, limits)
+        watch = WatchedJob(process.pid, limits)
         while True:
             line = self._next_line(process)
             if line is None or watch.is_due:
@@ -199,7 +199,7 @@ class Worker:
                 raise self._death(process) from None  # its own children may hold the pipe
             return None
 
-    def _ended(self, process: subprocess.Popen[str], end: Ended) -> Message:
+    def _ended(self, process: subprocess.Popen[str], end: WorkerEnd) -> Message:
         """Stop the worker at a limit; what is too large for one that served may fit another."""
         process.kill()
         process.wait()
@@ -217,17 +217,17 @@ class Worker:
             if self._phase.startswith("plan"):
                 process.send_signal(ASK)
                 return self._answer(process, limits, say)
-        except (KeyboardInterrupt, Ended):
+        except (KeyboardInterrupt, WorkerEnd):
             pass
         self.stop()
         raise KeyboardInterrupt
 
-    def _death(self, process: subprocess.Popen[str]) -> Ended:
+    def _death(self, process: subprocess.Popen[str]) -> WorkerEnd:
         code = process.wait()
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL))
         log = self._log.read().decode(errors="replace")
         outcome = self._witness.verdict(code, log, self._phase)
-        return Ended(outcome["status"], outcome["reason"])
+        return WorkerEnd(outcome["status"], outcome["reason"])
 
 
 def _listen(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:

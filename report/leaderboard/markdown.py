@@ -12,7 +12,7 @@ from rematbench.report.leaderboard.held import HELD
 from rematbench.report.leaderboard.measured import survival
 from rematbench.report.leaderboard.names import WITH_OURS, label
 from rematbench.report.leaderboard.paired import paired
-from rematbench.report.leaderboard.shares import FEW, Share, few
+from rematbench.report.leaderboard.shares import FEW, CountOf, few
 from rematbench.report.leaderboard.tables import AT, summary, winners
 from rematbench.rows.row import Row
 
@@ -174,15 +174,15 @@ def _percent(overhead: float, after: str = "") -> str:
     return "–" if pd.isna(overhead) else f"{100 * overhead:+.1f} %{after}"
 
 
-def _counted(value: Share | None) -> str:
+def _counted(value: CountOf | None) -> str:
     return "–" if value is None else str(value)
 
 
-def _of(solved: Share) -> str:
+def _of(solved: CountOf) -> str:
     return f"(of {solved.count})"
 
 
-def _gap(value: float, of: Share) -> str:
+def _gap(value: float, of: CountOf) -> str:
     return "–" if pd.isna(value) else f"{_share(value)} (of {of.count}{few(of.networks)})"
 
 

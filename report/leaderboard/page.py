@@ -23,7 +23,7 @@ from rematbench.report.leaderboard.names import label, labels
 from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.reading import ASK, NothingRead, read
-from rematbench.report.leaderboard.shares import Share, few, plain
+from rematbench.report.leaderboard.shares import CountOf, few, plain
 from rematbench.report.pages.site import templates
 from rematbench.rows.provenance import now
 from rematbench.rows.row import Row
@@ -47,7 +47,7 @@ _KEYS = ("strategy", "problems", "applicable")
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of the page.
 
     Attributes:
@@ -141,14 +141,14 @@ def _write(out: Path, **known: object) -> Path:
     return path
 
 
-def _tables(field: Board) -> Sequence[Table]:
+def _tables(field: Board) -> Sequence[PageTable]:
     return (*_of_strategies(field), *_of_problems(field))
 
 
-def _of_strategies(field: Board) -> Sequence[Table]:
+def _of_strategies(field: Board) -> Sequence[PageTable]:
     summary = tables.summary(field).reset_index()
     return (
-        Table(
+        PageTable(
             "winners",
             "Which strategy should I use?",
             "By kind of network and budget (a fraction of the peak of training that recomputes "
@@ -162,7 +162,7 @@ def _of_strategies(field: Board) -> Sequence[Table]:
             "left out.",
             tables.winners(field)[list(_ANSWER)],
         ),
-        Table(
+        PageTable(
             "strategies",
             "Strategies",
             "Shares of the problems that a strategy applies to. Solved: it has a plan. Best: no "
@@ -174,14 +174,14 @@ def _of_strategies(field: Board) -> Sequence[Table]:
             "planning (of the processor, where rows have them) of what it solved.",
             summary.loc[:, [name for name in summary if not name.endswith("_all")]],
         ),
-        Table(
+        PageTable(
             "strategies_all",
             "Strategies, of all problems",
             "The same shares, where a problem that a strategy does not apply to counts as one that "
             "it does not solve.",
             summary.loc[:, [n for n in summary if n in _KEYS or n.endswith("_all")]],
         ),
-        Table(
+        PageTable(
             "paired",
             f"Beside {label(reference(field))}, on what both solve",
             "How often a strategy's plan is cheaper, equal (within 0.01 %) or dearer; its cost "
@@ -192,29 +192,29 @@ def _of_strategies(field: Board) -> Sequence[Table]:
     )
 
 
-def _of_problems(field: Board) -> Sequence[Table]:
+def _of_problems(field: Board) -> Sequence[PageTable]:
     return (
-        Table(
+        PageTable(
             "budgets",
             "The smallest budget met",
             "Of the fractions asked, per network.",
             tables.smallest_budgets(field).reset_index(),
             field.strategies,
         ),
-        Table(
+        PageTable(
             "overheads",
             "Overheads by kind of network",
             "At the budgets that networks share; of the problems that a strategy solved.",
             tables.overheads(field),
         ),
-        Table(
+        PageTable(
             "gaps",
             "How far from optimal may the best known plan be?",
             "Certified: by the highest bound of any strategy on every plan in program order; in F: "
             "on the plans that compute again in the backward pass alone.",
             tables.gaps(field),
         ),
-        Table(
+        PageTable(
             "gaps_by_budget",
             "The same by budget",
             "As above.",
@@ -223,13 +223,13 @@ def _of_problems(field: Board) -> Sequence[Table]:
     )
 
 
-def _measured(rows: Sequence[Row]) -> Sequence[Table]:
+def _measured(rows: Sequence[Row]) -> Sequence[PageTable]:
     """The comparison with a device, where rows were executed."""
     found = survival(rows)
     if found.empty:
         return ()
     return (
-        Table(
+        PageTable(
             "measured",
             "Does the modelled ranking survive?",
             "Plans that ran with eager training's gradients, equal ones once: the rank correlation "
@@ -257,13 +257,13 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_number(column: pd.Series) -> bool:
-    return is_numeric_dtype(column.dtype) or any(isinstance(each, Share) for each in column)
+    return is_numeric_dtype(column.dtype) or any(isinstance(each, CountOf) for each in column)
 
 
 def _cell(column: str, value: object) -> tuple[str, str | None]:
     if isinstance(value, str):
         return value, None
-    if isinstance(value, Share):
+    if isinstance(value, CountOf):
         return str(value), repr(value.value) if value.of else "Infinity"
     if value is None or pd.isna(value):
         return "–", "Infinity"

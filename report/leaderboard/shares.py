@@ -12,7 +12,7 @@ FEW = 4
 
 
 @dataclass(frozen=True)
-class Share:
+class CountOf:
     """So many of so many.
 
     Attributes:
@@ -40,9 +40,9 @@ class Share:
         return f"{100 * self.value:.0f} % ({self.count} {self.basis})" if self.of else "–"
 
 
-def share(holds: pd.Series, lines: pd.DataFrame) -> Share:
+def share(holds: pd.Series, lines: pd.DataFrame) -> CountOf:
     """On how many of some lines something holds."""
-    return Share(int(holds.sum()), len(lines), int(lines["network"].nunique()))
+    return CountOf(int(holds.sum()), len(lines), int(lines["network"].nunique()))
 
 
 def few(networks: int) -> str:
@@ -56,7 +56,7 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """A table for programs: each share as a number, with ``_count`` and ``_of`` beside it."""
     columns = {}
     for name in frame:
-        shares = [each for each in frame[name] if isinstance(each, Share)]
+        shares = [each for each in frame[name] if isinstance(each, CountOf)]
         if not shares:
             columns[name] = frame[name]
             continue

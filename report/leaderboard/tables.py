@@ -10,7 +10,7 @@ import pandas as pd
 
 from rematbench.report.leaderboard.board import TIE, Board
 from rematbench.report.leaderboard.held import HELD
-from rematbench.report.leaderboard.shares import Share, share
+from rematbench.report.leaderboard.shares import CountOf, share
 
 AT = (0.7, 0.5, 0.35)
 """Budgets at which overheads are compared, as fractions of checkpoint-all's peak."""
@@ -49,7 +49,8 @@ def summary(board: Board) -> pd.DataFrame:
     """A line per strategy: where it has a plan, how good, how soon.
 
     Returns:
-        ``problems`` asked, ``applicable`` (of them it could be asked); shares (:class:`.Share`) of
+        ``problems`` asked, ``applicable`` (of them it could be asked); shares (:class:`.CountOf`)
+        of
         those: ``solved``, ``best`` (no plan is cheaper), ``alone`` (every other is dearer),
         ``within_1`` and ``within_5`` (per cent of the best cost), ``within_1_at_1`` and so on
         (within 1 per cent after 1, 10 and 60 seconds, of those of which it is known: of none, where
@@ -81,7 +82,7 @@ def summary(board: Board) -> pd.DataFrame:
     return pd.DataFrame(lines).set_index("strategy").loc[board.strategies]
 
 
-def _shares(mine: pd.DataFrame, alone: pd.Series, ending: str) -> dict[str, Share | None]:
+def _shares(mine: pd.DataFrame, alone: pd.Series, ending: str) -> dict[str, CountOf | None]:
     """Of the problems of some lines of one strategy."""
     found = {
         "solved": share(np.isfinite(mine["cost"]), mine),
@@ -136,8 +137,8 @@ def overheads(board: Board) -> pd.DataFrame:
     """By family, fraction of :data:`AT` and strategy.
 
     Returns:
-        ``problems``, ``solved`` (:class:`.Share` of those that the strategy applies to), ``median``
-        and ``worst`` overhead of the solved ones.
+        ``problems``, ``solved`` (:class:`.CountOf` of those that the strategy applies to),
+        ``median`` and ``worst`` overhead of the solved ones.
     """
     near = board.entries[board.entries["fraction"].isin(AT)]
     lines = []
@@ -222,7 +223,7 @@ def gaps(board: Board) -> pd.DataFrame:
     """By family: how far the best known plans may be from optimal.
 
     Returns:
-        ``problems``, ``proven`` (:class:`.Share` whose best plan is optimal), ``bounded`` (share
+        ``problems``, ``proven`` (:class:`.CountOf` whose best plan is optimal), ``bounded`` (share
         with any bound), ``median`` and ``worst`` gap of those; the last three from any plan and,
         ``_in_F``, from those that compute again in the backward pass alone.
     """

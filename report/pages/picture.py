@@ -40,7 +40,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ScheduleImages:
     """R and S of a plan, cells in stages (down) by ops (across), as images.
 
     Ops and stages count the computed ops in the order of their first computation, so that stage
@@ -86,7 +86,7 @@ class Painter:
         self._blocks = block_of_ops(graph, blocks)
         self._inks = {b.name: _BLOCKS[i % len(_BLOCKS)] for i, b in enumerate(blocks)}
 
-    def schedule(self, plan: Plan) -> Schedule:
+    def schedule(self, plan: Plan) -> ScheduleImages:
         """R and S of a plan that the simulator accepts.
 
         Raises:
@@ -96,7 +96,7 @@ class Painter:
         stages, loss = len(cells.column), self.graph.loss_index
         at = None if loss is None else cells.column.get(loss)
         images = _draw_computed(cells, stages), _draw_kept(cells, stages)
-        return Schedule(stages, at, *images, self._bands(list(cells.column)))
+        return ScheduleImages(stages, at, *images, self._bands(list(cells.column)))
 
     def _bands(self, ops: list[int]) -> tuple[Band, ...]:
         """Runs of ops of one block; ops without a block do not end one."""

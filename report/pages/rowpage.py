@@ -16,9 +16,9 @@ from markupsafe import Markup
 from rematbench.base.errors import GraphError, PlanError, RematbenchError
 from rematbench.graphs.files import read_graph, read_plan, write_bytes
 from rematbench.graphs.simulate import simulate
-from rematbench.report.collect import Problem, Record
+from rematbench.report.collect import Record, Skipped
 from rematbench.report.pages.compact import source
-from rematbench.report.pages.picture import COLOURS, Painter, Schedule, data_uri
+from rematbench.report.pages.picture import COLOURS, Painter, ScheduleImages, data_uri
 from rematbench.report.pages.timeline import HEIGHT, WIDTH, Timeline, read_timeline
 from rematbench.rows.row import COLUMNS, Row, cells
 
@@ -43,7 +43,7 @@ _EVENT_COLOURS = {
 
 
 @dataclass(frozen=True)
-class Line:
+class LimitLine:
     """A horizontal line of the timeline."""
 
     name: str
@@ -85,7 +85,7 @@ class RowPages:
 
     def __init__(self, out: Path, templates: Environment) -> None:
         self.written: list[str] = []
-        self.problems: list[Problem] = []
+        self.problems: list[Skipped] = []
         self._out = out
         self._template = templates.get_template("row.html")
         self._painters: dict[str, Painter] = {}  # by digest: the rows of a sweep share a few
@@ -100,7 +100,7 @@ class RowPages:
             if (folder / PLAN).exists():
                 picture, files = self._draw_plan(record, folder)
         except _Stale as error:
-            self.problems.append(Problem(folder, str(error)))
+            self.problems.append(Skipped(folder, str(error)))
             return
         except RematbenchError as error:
             faults.append(f"no schedule picture: {error}")
@@ -109,7 +109,7 @@ class RowPages:
                 timeline = read_timeline(folder / TRACE, [level[-1] for level in levels])
         except RematbenchError as error:
             faults.append(f"no timeline: {error}")
-        self.problems += [Problem(folder, fault) for fault in faults]
+        self.problems += [Skipped(folder, fault) for fault in faults]
         if picture is None and timeline is None:
             return
         page = self._template.render(
@@ -124,7 +124,7 @@ class RowPages:
         _write(self._out / f"{record.id}.html", page.encode(errors="backslashreplace"))
         self.written.append(record.id)
 
-    def _draw_plan(self, record: Record, folder: Path) -> tuple[Schedule, Files]:
+    def _draw_plan(self, record: Record, folder: Path) -> tuple[ScheduleImages, Files]:
         """The picture of ``plan.json``, once the simulator has accepted the plan as the row's.
 
         Raises:
@@ -192,10 +192,10 @@ def _levels(row: Row) -> list[tuple[str, str, str, float]]:
     ]
 
 
-def _drawn(levels: list[tuple[str, str, str, float]], timeline: Timeline | None) -> list[Line]:
+def _drawn(levels: list[tuple[str, str, str, float]], timeline: Timeline | None) -> list[LimitLine]:
     if timeline is None or timeline.kind != "bytes":
         return []
-    return [Line(*level, timeline.height_of(level[-1])) for level in levels]
+    return [LimitLine(*level, timeline.height_of(level[-1])) for level in levels]
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def _parts(row: Row) -> list[Part]:
     return [Part(name, inks[name], count / total, count) for name, count in ordered if count]
 
 
-def _pictures(picture: Schedule | None) -> dict[str, Any] | None:
+def _pictures(picture: ScheduleImages | None) -> dict[str, Any] | None:
     if picture is None:
         return None
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rematbench.graphs.files import write_bytes
-from rematbench.report.collect import Collected, Problem, Record
+from rematbench.report.collect import Collected, Record, Skipped
 from rematbench.report.pages.compact import dump, page_data
 from rematbench.report.pages.rowpage import RowPages, filters, has_files
 from rematbench.rows.provenance import now
@@ -29,7 +29,7 @@ class Written:
 
     index: Path
     row_pages: int
-    problems: tuple[Problem, ...]
+    problems: tuple[Skipped, ...]
 
 
 def write_pages(collected: Collected, out: Path) -> Written:
@@ -62,7 +62,7 @@ def write_pages(collected: Collected, out: Path) -> Written:
     return Written(out / "index.html", len(ids), problems)
 
 
-def _write_row_pages(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
+def _write_row_pages(records: Sequence[Record], out: Path) -> tuple[list[str], list[Skipped]]:
     """The rows' own pages, on all cores where they are many: ids, and what could not be drawn."""
     records = [record for record in records if has_files(record)]
     shares = [records[i : i + _SHARE] for i in range(0, len(records), _SHARE)]
@@ -81,7 +81,7 @@ def write_row_page(record: Record, out: Path) -> Path:
     return out / f"{record.id}.html"
 
 
-def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[Problem]]:
+def _write_share(records: Sequence[Record], out: Path) -> tuple[list[str], list[Skipped]]:
     pages = RowPages(out, templates())
     for record in records:
         pages.write(record)

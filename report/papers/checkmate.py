@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.papers.checkmate_ratios import draw_ratios
 from rematbench.report.style import colour, marker, order, shown
 from rematbench.report.tables import latest
@@ -249,23 +249,23 @@ def feasible(data: pd.DataFrame) -> str:
     return "; ".join(text)
 
 
-def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
+def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[ClaimLine, ...]:
     full = data["checkpoint_all_GB"].iloc[0]
     lines = [
-        Comparison(
+        ClaimLine(
             "the ILP (checkmate_ilp) lies on or below every curve",
             "'clearly faster execution plans' (section 6.3)",
             lowest(data, _ILP),
             "a V100 roofline in place of profiled times; HiGHS with a short limit in place of "
             "Gurobi and an hour",
         ),
-        Comparison(
+        ClaimLine(
             f"{shown(_OURS)} lies on or below every curve",
             "not there",
             lowest(data, _OURS),
             "a search of ours, not the paper's method",
         ),
-        Comparison("budgets met", "not printed", feasible(data), "budgets of this sweep"),
+        ClaimLine("budgets met", "not printed", feasible(data), "budgets of this sweep"),
     ]
     if beyond := sorted({*data["strategy"]} - {*LINE_UP}):
         cheaper = [
@@ -274,7 +274,7 @@ def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
             if each in set(data["strategy"])
         ]
         lines.append(
-            Comparison(
+            ClaimLine(
                 f"strategies that the paper did not have: {', '.join(map(shown, beyond))}",
                 "not there",
                 f"cheaper {', '.join(cheaper)}" if cheaper else "no row of the ILP",
@@ -283,7 +283,7 @@ def _tradeoff_notes(data: pd.DataFrame, printed: str) -> tuple[Comparison, ...]:
         )
     if printed:
         lines[:0] = [
-            Comparison(
+            ClaimLine(
                 "memory without rematerialization",
                 "23 GB (section 6.3)",
                 f"{full:.1f} GB (simulated)",
@@ -304,16 +304,16 @@ _PAPER_FIG5C = {"linearized_greedy": "1.20x", "linearized_sqrt": "1.38x"}
 
 def _versus(
     data: pd.DataFrame, strategy: str, paper: str, at: float, text: str, why: str
-) -> Comparison:
+) -> ClaimLine:
     near = data[(data["budget_GB"] - at).abs() < 1e-6]
     costs = near[near["status"] == "ok"].set_index("strategy")["slowdown"]
     claim = f"{strategy} / ILP at {text}"
     if strategy not in costs.index:
-        return Comparison(claim, paper, f"no plan of {strategy} there", why)
+        return ClaimLine(claim, paper, f"no plan of {strategy} there", why)
     ours = [
         f"{costs[strategy] / costs[each]:.2f}x over {shown(each)}, at {costs[each]:.3f} (modelled)"
         if each in costs.index
         else f"no plan of {shown(each)} there"
         for each in (_ILP, _OURS)
     ]
-    return Comparison(claim, paper, "; ".join(ours), why)
+    return ClaimLine(claim, paper, "; ".join(ours), why)

@@ -9,7 +9,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.style import colour
 from rematbench.rows.row import Row
 
@@ -64,14 +64,14 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
     return Drawing(_TITLE, data, figure, tuple(_notes(data[data["length"] == _LENGTH])))
 
 
-def _notes(data: pd.DataFrame) -> list[Comparison]:
+def _notes(data: pd.DataFrame) -> list[ClaimLine]:
     """Of the paper's chain."""
     lines = []
     for each in data.itertuples():
         form = str(each.form)
         if not pd.isna(each.gap):
             lines.append(
-                Comparison(
+                ClaimLine(
                     f"8 layers, {form}: integrality gap",
                     f"{_GAPS[form]:g}",
                     f"{each.gap:.4g}",
@@ -81,7 +81,7 @@ def _notes(data: pd.DataFrame) -> list[Comparison]:
         if not pd.isna(each.seconds):
             solved = each.proven >= 1 - _PROVEN
             lines.append(
-                Comparison(
+                ClaimLine(
                     f"8 layers, {form}: time until the optimum is proven",
                     _SOLVE_TIMES[form],
                     f"{each.seconds:.2g} s"

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from rematbench.graphs.files import read_graph
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.papers.checkmate_ratios import paper_name
 from rematbench.report.style import colour, order, shown
 from rematbench.report.tables import latest, table_picture
@@ -94,10 +94,10 @@ def _timeline_picture(data: pd.DataFrame) -> Figure:
     return figure
 
 
-def _timeline_notes(rows: dict[str, Row], failed: dict[str, str]) -> tuple[Comparison, ...]:
+def _timeline_notes(rows: dict[str, Row], failed: dict[str, str]) -> tuple[ClaimLine, ...]:
     full = known(rows["checkpoint_all"]["peak_bytes"]) / _GB
     return tuple(
-        Comparison(
+        ClaimLine(
             "memory of a 32-layer network, everything kept and rematerialized"
             f" by {shown(strategy)}",
             "30 GB, less 21 GB (section 1)" if strategy == _ILP else "not there",
@@ -172,7 +172,7 @@ def _draw_architectures(rows: Sequence[Row]) -> Drawing | None:
     axes.tick_params(axis="x", labelsize=6.5)
     axes.legend(fontsize=8)
     share = data["activations_GB"] / (data["activations_GB"] + data["fixed_GB"])
-    note = Comparison(
+    note = ClaimLine(
         "activations far outweigh parameters",
         "figure 3 (no numbers printed)",
         f"activations are {share.min():.0%} ({data['model'][share.idxmin()]}) to "
@@ -240,7 +240,7 @@ def _draw_batches(rows: Sequence[Row]) -> Drawing | None:
     return Drawing(title, data, figure, tuple(_batch_notes(data)))
 
 
-def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
+def _batch_notes(data: pd.DataFrame) -> list[ClaimLine]:
     return [
         _batch_note(str(model), mine, strategy)
         for model, mine in data.groupby("model")
@@ -249,7 +249,7 @@ def _batch_notes(data: pd.DataFrame) -> list[Comparison]:
     ]
 
 
-def _batch_note(model: str, mine: pd.DataFrame, strategy: str) -> Comparison:
+def _batch_note(model: str, mine: pd.DataFrame, strategy: str) -> ClaimLine:
     """Of the paper's program, or of our search, which the paper does not have."""
     found = mine.set_index("strategy")["max_batch"]
     network = paper_name(model)
@@ -262,7 +262,7 @@ def _batch_note(model: str, mine: pd.DataFrame, strategy: str) -> Comparison:
         ratios.append(f"{found[strategy] / others.max():.2f}x over {others.idxmax()}")
     printed = f"{paper}; " if paper else ""
     kept = "PyTorch's values" if network == model else "Keras' layers"
-    return Comparison(
+    return ClaimLine(
         f"{model}: largest batch of {shown(strategy)}",
         printed + _PAPER_RATIO.get(network, "not printed") if strategy == _ILP else "not there",
         "; ".join(ratios) + " (simulated)",
@@ -313,5 +313,5 @@ def _draw_traits(rows: Sequence[Row]) -> Drawing:
     for line in data.itertuples():
         paper, ours = _PAPER_TABLE1[line.strategy], tuple(getattr(line, each) for each in _TRAITS)
         why = "agrees" if paper == ours else "see docs/decisions.md"
-        notes.append(Comparison(line.strategy, ", ".join(paper), ", ".join(ours), why))
+        notes.append(ClaimLine(line.strategy, ", ".join(paper), ", ".join(ours), why))
     return Drawing(title, data, table_picture(shown, title), tuple(notes))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.style import shown
 from rematbench.report.tables import geometric_mean, table_picture
 from rematbench.rows.row import Row
@@ -129,7 +129,7 @@ def _ratio_cells(each: dict[Hashable, Any], ending: str) -> dict[str, str]:
     return cells
 
 
-def _ratio_notes(data: pd.DataFrame) -> list[Comparison]:
+def _ratio_notes(data: pd.DataFrame) -> list[ClaimLine]:
     lines = []
     for each in data.to_dict("records"):
         if pd.isna(each["ratio_paper"]):
@@ -139,7 +139,7 @@ def _ratio_notes(data: pd.DataFrame) -> list[Comparison]:
             why = "near the best at loose budgets only; epsilon and threshold are searched"
         ours = [_label(each, "", "the ILP"), _label(each, "_anytime", shown(_OURS))]
         claim = f"{each['model']}, {each['strategy']}"
-        lines.append(Comparison(claim, f"{each['ratio_paper']:.2f}x", "; ".join(ours), why))
+        lines.append(ClaimLine(claim, f"{each['ratio_paper']:.2f}x", "; ".join(ours), why))
     return lines
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.style import colour, shown
 from rematbench.rows.row import Row, known
 
@@ -98,10 +98,10 @@ def _draw_rounding(rows: Sequence[Row]) -> Drawing | None:
     return Drawing(title, data, figure, tuple(notes))
 
 
-def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
+def _without_plan(rows: Sequence[Row]) -> list[ClaimLine]:
     """Roundings, or the ILP, without a plan within the budget: nothing of them is drawn."""
     lines = [
-        Comparison(
+        ClaimLine(
             f"{row['model']}: a rounding without a plan at {known(row['budget_bytes']) / _GB:g} GB",
             "not printed",
             str(row["reason"]),
@@ -113,7 +113,7 @@ def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
         if row["strategy"] == "checkmate_rounding" and row["status"] != "ok"
     ]
     lines += [
-        Comparison(
+        ClaimLine(
             f"{row['model']}: the ILP (checkmate_ilp)", "solved", str(row["reason"]),
             "HiGHS and a short limit in place of Gurobi and an hour",
         )
@@ -123,7 +123,7 @@ def _without_plan(rows: Sequence[Row]) -> list[Comparison]:
     return list(dict.fromkeys(lines))  # one reason for both roundings is told once
 
 
-def _rounding_notes(data: pd.DataFrame, budget: float) -> list[Comparison]:
+def _rounding_notes(data: pd.DataFrame, budget: float) -> list[ClaimLine]:
     lines = []
     for model, mine in data.groupby("model"):
         fits = mine[mine["memory_GB"] <= budget]
@@ -134,7 +134,7 @@ def _rounding_notes(data: pd.DataFrame, budget: float) -> list[Comparison]:
                 best = f"cheapest {points['cost_ms'].min():.1f} ms" if len(points) else "none fits"
                 text.append(f"{kind}: {best}, {len(points)} of {len(all_of)} within the budget")
         lines.append(
-            Comparison(
+            ClaimLine(
                 f"{model}: deterministic rounding is cheaper than randomized",
                 "'consistently lower cost' (appendix D)",
                 "; ".join(text),

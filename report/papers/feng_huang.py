@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.tables import table_picture
 from rematbench.rows.row import Row, cells, details, known
 
@@ -147,9 +147,9 @@ def _at_batch(line: dict[str, Any]) -> str:
     return f" (batch {printed.batch})" if printed and other else ""
 
 
-def _notes(data: pd.DataFrame) -> list[Comparison]:
+def _notes(data: pd.DataFrame) -> list[ClaimLine]:
     return [
-        Comparison(
+        ClaimLine(
             f"{each['model']}: memory cut off, extra time",
             f"{_percent(each['cut_paper'])}, {_percent(each['overhead_paper'])}" + _at_batch(each),
             f"{each['cut']:.0%} (simulated), {each['overhead']:.0%} (modelled); by the paper's "
@@ -218,6 +218,6 @@ def _draw_kinds(rows: Sequence[Row]) -> Drawing | None:
         ours = ", ".join(f"{each.graph}: {each.status}" for each in mine.itertuples())
         paper = ", ".join(mine["paper"])
         why = "a plan says that it applies; optimality in the paper's objective is a test of ours"
-        notes.append(Comparison(str(strategy), paper, ours, why))
+        notes.append(ClaimLine(str(strategy), paper, ours, why))
     title = "Table 1: which approach applies to which graph"
     return Drawing(title, data, table_picture(pd.DataFrame(lines), title), tuple(notes))

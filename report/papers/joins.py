@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.plan import Compute
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.papers.joins_tables import draw_memory, draw_weights
 from rematbench.report.style import colour
 from rematbench.report.tables import latest
@@ -111,7 +111,7 @@ def _draw_memory_tradeoff(rows: Sequence[Row]) -> Drawing | None:
     return Drawing(title, data, figure, tuple(_tradeoff_notes(data)))
 
 
-def _tradeoff_notes(data: pd.DataFrame) -> list[Comparison]:
+def _tradeoff_notes(data: pd.DataFrame) -> list[ClaimLine]:
     half, near = [], []
     for (model, each), mine in data.groupby(["model", "L"]):
         enough = mine[mine["share"] >= 0.5]
@@ -124,13 +124,13 @@ def _tradeoff_notes(data: pd.DataFrame) -> list[Comparison]:
         if len(two):
             near.append(f"{model} L={each}: {two['ratio'].iloc[0]:.3f}")
     return [
-        Comparison(
+        ClaimLine(
             "half the memory",
             "about 25 % longer (section 6)",
             "; ".join(half),
             "the first slot count at or above half",
         ),
-        Comparison(
+        ClaimLine(
             "makespan at c_min + 2",
             "'less than doubled'",
             "; ".join(near),
@@ -152,7 +152,7 @@ def _draw_lengths(rows: Sequence[Row]) -> Drawing | None:
     if len(at_11):
         worst = at_11.loc[at_11["ratio"].idxmax()]
         ours = f"{worst['ratio']:.3f} at most ({worst['model']}, L = {worst['L']})"
-    note = Comparison(
+    note = ClaimLine(
         "c = 11: ratio to the smallest makespan",
         "'consistently remains below 2'",
         ours,
@@ -208,7 +208,7 @@ def _draw_chain(rows: Sequence[Row]) -> Drawing | None:
     _legend(figure, panels[0])
     last = data[(data["slots"] == slots[0]) & (data["length"] == data["length"].max())]
     text = "; ".join(f"{each.reading}: {each.ratio:.2f}" for each in last.itertuples())
-    note = Comparison(
+    note = ClaimLine(
         f"EQUIV-CHAIN / optimum, c = {slots[0]}, length {data['length'].max()}",
         "grows steadily with length / slots (no number printed)",
         text,
@@ -228,7 +228,7 @@ def _draw_toy(records: Sequence[Record]) -> Drawing | None:
         lengths, slots = row["extra"]["lengths"], details(row)["slots"]
         shown = f"l = ({', '.join(map(str, lengths))}), c = {slots}"
         data = toy_table(read_plan(folder / "plan.json").statements)
-        note = Comparison(
+        note = ClaimLine(
             f"makespan for {shown}",
             "75 (its printed first decision, (9, 3); l = (4, 10, 12), c = 9)",
             f"{details(row)['makespan']:g} (Theorem 3)",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.tables import latest, table_picture
 from rematbench.rows.row import Row, known
 
@@ -70,7 +70,7 @@ def draw_weights(rows: Sequence[Row]) -> Drawing | None:
         }
     )
     notes = tuple(
-        Comparison(
+        ClaimLine(
             each.model,
             f"{each.weights_paper_MB:.2f} MB",
             f"{each.weights_MB:.2f} MB; four copies {each.weights_4_copies_MB:.2f} MB",
@@ -96,7 +96,7 @@ def draw_memory(rows: Sequence[Row]) -> Drawing | None:
             line[f"{each.model}\npaper"] = paper
         lines.append(line)
     notes = tuple(
-        Comparison(
+        ClaimLine(
             f"{each.model}, {each.size} px",
             f"{each.peak_paper_MB:.0f} MB",
             f"{each.peak_4_copies_MB:.0f} MB with four copies of the weights, "

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.style import hex_colour, marker, shown
 from rematbench.report.tables import latest
 from rematbench.rows.row import Row, known
@@ -167,13 +167,13 @@ def _draw_comparison(data: pd.DataFrame) -> Drawing | None:
     blind = data[data["system"].isin(["checkmate_d", "checkmate_o"]) & data["memory"].notna()]
     over = blind[blind["memory"] > blind["budget"] * (1 + 1e-9)]
     notes = (
-        Comparison(
+        ClaimLine(
             "plans of MONeT's problem lie below Checkmate-D's and Checkmate-O's",
             "yes (section 5)",
             _below(data),
             WHY,
         ),
-        Comparison(
+        ClaimLine(
             "workspace-blind schedules over their budget",
             "'Checkmate does not consider workspace cost and overestimates its savings'",
             f"{len(over)} of {len(blind)} (simulated)",
@@ -207,7 +207,7 @@ def _draw_ablation(data: pd.DataFrame) -> Drawing | None:
     return Drawing(title, data, _panels(data, systems), (ranked(data), published(data)))
 
 
-def published(data: pd.DataFrame) -> Comparison:
+def published(data: pd.DataFrame) -> ClaimLine:
     """What the program as published has at the budgets of a figure, in its time limit."""
     asked = data[data["system"] == "monet"]
     met = asked.dropna(subset="overhead")
@@ -217,7 +217,7 @@ def published(data: pd.DataFrame) -> Comparison:
             f"{called(each.model)} {each.overhead:+.1%} at {each.memory:.2f}"
             for each in met.itertuples()
         )
-    return Comparison(
+    return ClaimLine(
         "monet, the program as published",
         "a plan at each of its points, in up to a day",
         text if len(asked) else "no row of monet",
@@ -230,7 +230,7 @@ def _of_the_ablation() -> tuple[str, ...]:
     return tuple(joint if each == "full" else f"{joint} {each}" for each in _ABLATION)
 
 
-def ranked(data: pd.DataFrame) -> Comparison:
+def ranked(data: pd.DataFrame) -> ClaimLine:
     """Is full the cheapest, and noop the dearest, at every budget that all were asked for?
 
     No plan counts as a cost without limit.
@@ -242,7 +242,7 @@ def ranked(data: pd.DataFrame) -> Comparison:
     good = (table["anytime_joint"] <= table.min(axis=1) * near) & (
         table["anytime_joint noop"] * near >= table.max(axis=1)
     )
-    return Comparison(
+    return ClaimLine(
         "full <= each ablation <= none, of anytime_joint (ours)",
         "yes (Figures 4 and 6)",
         f"at {int(good.sum())} of {len(good)} budgets (modelled cost; no plan counts as dearest)",
@@ -256,7 +256,7 @@ def _draw_volume(data: pd.DataFrame) -> Drawing | None:
     if data["memory"].dropna().empty:
         return None
     notes = [
-        Comparison(
+        ClaimLine(
             f"3D-UNet, batch 22: least memory of {shown(each)}",
             "0.54 at 8.86 % overhead (appendix J)" if each == "monet" else "not there",
             _leanest(data[data["system"] == each]),
@@ -290,7 +290,7 @@ def _draw_bars(data: pd.DataFrame) -> Drawing | None:
         return None
     models = networks(data)
     figure, without = _bars(data, models, systems)
-    note = Comparison(
+    note = ClaimLine(
         "variants without a plan",
         "not printed",
         ", ".join(without) or "none",

@@ -15,7 +15,7 @@ from rematbench.graphs.files import read_graph, read_plan
 from rematbench.graphs.kinds import Kind, kinds_of
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.papers.monet import INKS, called, system
 from rematbench.report.style import shown
 
@@ -90,7 +90,7 @@ def _draw_case(records: Sequence[Record]) -> Drawing | None:
     data = case_table({name: folders[name] for name in there})
     peaks = {name: data[f"{name} memory_GB"].max() for name in there}
     notes = tuple(
-        Comparison(
+        ClaimLine(
             f"{network}, batch {batch}: peak of PyTorch and of the plan of {shown(name)}",
             "14.7 GB and 8 GB (ResNet-50, batch 184)" if name == "monet" else "not there",
             f"{peaks['checkpoint_all']:.1f} GB and {peaks[name]:.1f} GB (simulated)"
@@ -180,7 +180,7 @@ def _draw_algorithms(records: Sequence[Record]) -> Drawing | None:
     axes.legend(fontsize=7, title=None, loc="center left", bbox_to_anchor=(1, 0.5))
     order = data.sort_values("workspace_MB")["cost"].to_list()
     falls = sum(later < earlier for earlier, later in itertools.pairwise(order))
-    note = Comparison(
+    note = ClaimLine(
         "more workspace is not always faster",
         "'not always inversely proportional' (appendix I)",
         f"{falls} of {len(order) - 1} steps to more workspace are faster",

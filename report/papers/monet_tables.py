@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.papers.monet import WHY, called, networks, of, system, tradeoffs
 from rematbench.report.style import shown
 from rematbench.report.tables import latest, table_picture
@@ -85,7 +85,7 @@ def _draw_memory(data: pd.DataFrame) -> Drawing | None:
     return Drawing(title, table, table_picture(named, title), tuple(notes))
 
 
-def _memory_note(each: dict[Hashable, Any]) -> Comparison:
+def _memory_note(each: dict[Hashable, Any]) -> ClaimLine:
     printed = _TABLE_1.get(each["model"])
     ratios = [
         f"{above} / {shown(below)}: "
@@ -97,7 +97,7 @@ def _memory_note(each: dict[Hashable, Any]) -> Comparison:
         )
         for over, under in ((each[above.split()[-1]], each[below]),)
     ]
-    return Comparison(
+    return ClaimLine(
         f"{called(each['model'])}: memory at 10 % overhead, Checkmate-O / MONeT",
         printed.ratio if printed else "not in the table",
         "; ".join(ratios),
@@ -156,9 +156,9 @@ def _leanest(each: dict[Hashable, Any], name: str) -> str:
     return "no plan" if pd.isna(memory) else f"{memory:.2f} at {overhead:+.1%}"
 
 
-def _gist_note(each: dict[Hashable, Any]) -> Comparison:
+def _gist_note(each: dict[Hashable, Any]) -> ClaimLine:
     text = [f"{shown(name)}: {_leanest(each, name)}" for name in _LEANEST]
-    return Comparison(
+    return ClaimLine(
         called(each["model"]),
         "Gist {} at {} %, MONeT {} at {} %".format(*_TABLE_3[each["model"]])
         if each["model"] in _TABLE_3
@@ -234,7 +234,7 @@ def _draw_seconds(name: str, rows: Sequence[Row]) -> Drawing | None:
     reached = data.groupby("system")["seconds"].count()
     asked = data.groupby("system").size()
     notes = tuple(
-        Comparison(
+        ClaimLine(
             f"{shown(each)}: budgets at which {percent} % was reached",
             _PRINTED[percent].get(each, "not there"),
             f"{reached[each]} of {asked[each]} within the time limit",
@@ -337,7 +337,7 @@ def _draw_sizes(rows: Sequence[Row]) -> Drawing | None:
     if data.empty:
         return None
     notes = tuple(
-        Comparison(
+        ClaimLine(
             f"{called(each.model)}, {each.form}" + (f" ({each.locals})" if each.locals else ""),
             *_beside(each),
             "Checkmate's program of our whole training graph"

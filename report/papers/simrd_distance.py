@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.tables import table_picture
 from rematbench.rows.row import Row, known
 
@@ -73,7 +73,7 @@ def draw(name: str, records: Sequence[Record]) -> Drawing | None:
         }
     )
     notes = tuple(
-        Comparison(
+        ClaimLine(
             f"{each.log} at {each.ratio:g}",
             "not known to it",
             f"DTR {_percent(each.dtr)}, best plan {_percent(each.best)}, "

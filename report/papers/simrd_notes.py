@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from rematbench.report.figures import Comparison
+from rematbench.report.figures import ClaimLine
 
 _LOGS = (
     "logs that we record come from a CPU, with our models and batches, the paper's from a Titan V; "
@@ -15,7 +15,7 @@ _LOGS = (
 )
 
 
-def chain_notes(data: pd.DataFrame, kind: str) -> tuple[Comparison, ...]:
+def chain_notes(data: pd.DataFrame, kind: str) -> tuple[ClaimLine, ...]:
     """Figures 2 and 3: how the additional computations grow."""
     banish = data[data["dealloc"] == "banish"]
     full, lru = (_tail(banish[banish["strategy"] == name]) for name in ("full", "lru"))
@@ -29,7 +29,7 @@ def chain_notes(data: pd.DataFrame, kind: str) -> tuple[Comparison, ...]:
             ("DTR-Full, B = ceil(log2 n)", "'appears to grow like n log n'", full, _full_log),
             ("LRU, B = ceil(log2 n)", "'appears to grow like n log n'", lru, _lru),
         )
-    return tuple(Comparison(claim, paper, *ours(tail)) for claim, paper, tail, ours in claims)
+    return tuple(ClaimLine(claim, paper, *ours(tail)) for claim, paper, tail, ours in claims)
 
 
 def _tail(curve: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +73,7 @@ def _lru(tail: pd.DataFrame) -> tuple[str, str]:
     )
 
 
-def notes(name: str, data: pd.DataFrame) -> tuple[Comparison, ...]:
+def notes(name: str, data: pd.DataFrame) -> tuple[ClaimLine, ...]:
     """The lines of a figure on logs."""
     return _NOTES.get(name, _ablation)(data)
 
@@ -96,7 +96,7 @@ def _label(met: dict[str, tuple[float, float]]) -> str:
     )
 
 
-def _heuristics(data: pd.DataFrame) -> tuple[Comparison, ...]:
+def _heuristics(data: pd.DataFrame) -> tuple[ClaimLine, ...]:
     classes, lru = smallest(data, "eqclass"), smallest(data, "lru")
     densenet = {m: v for m, v in classes.items() if m.startswith("densenet")}
     fine = data[(data["status"] == "ok") & (data["curve"] == "lru") & (data["memory_ratio"] <= 0.7)]
@@ -104,19 +104,19 @@ def _heuristics(data: pd.DataFrame) -> tuple[Comparison, ...]:
     ratios = sorted(set(data["memory_ratio"]), reverse=True)
     seventy = "; ".join(f"{r.model} {r.slowdown - 1:+.1%}" for r in cheap.itertuples())
     return (
-        Comparison(
+        ClaimLine(
             "DenseNet-BC, DTR-EqClass: smallest memory",
             "20.0 % of memory at 22.7 % overhead (section 5.3)",
             _label(densenet) if densenet else "no DenseNet among the logs",
             _LOGS,
         ),
-        Comparison(
+        ClaimLine(
             "LRU saves up to 30 % 'with very little overhead'",
             "ratio 0.7 (figure 4)",
             f"at 0.7: {seventy or 'no plan'}; smallest ratios: {_label(lru)}",
             _LOGS,
         ),
-        Comparison(
+        ClaimLine(
             "smallest ratio of each model, DTR-EqClass",
             "not printed",
             _label(classes),
@@ -125,18 +125,18 @@ def _heuristics(data: pd.DataFrame) -> tuple[Comparison, ...]:
     )
 
 
-def _eviction(data: pd.DataFrame) -> tuple[Comparison, ...]:
+def _eviction(data: pd.DataFrame) -> tuple[ClaimLine, ...]:
     eager, banish = smallest(data, "eager"), smallest(data, "banish")
     unet = {m: v for m, v in eager.items() if m.startswith("unet")}
     unet_banish = {m: v for m, v in banish.items() if m.startswith("unet")}
     return (
-        Comparison(
+        ClaimLine(
             "U-Net: banishing saves 10 %, eager eviction 50 %",
             "smallest ratios 0.9 and 0.5 (section 5.4)",
             f"banishing: {_label(unet_banish)}; eager: {_label(unet)}",
             _LOGS,
         ),
-        Comparison(
+        ClaimLine(
             "banishing saves less than eager eviction on most models",
             "figure 5",
             f"banishing: {_label(banish)}; eager: {_label(eager)}",
@@ -145,7 +145,7 @@ def _eviction(data: pd.DataFrame) -> tuple[Comparison, ...]:
     )
 
 
-def _accesses(data: pd.DataFrame) -> tuple[Comparison, ...]:
+def _accesses(data: pd.DataFrame) -> tuple[ClaimLine, ...]:
     fine = data[data["status"] == "ok"]
     wide = fine.pivot_table(
         index=["model", "memory_ratio"], columns="curve", values="storage_accesses"
@@ -159,7 +159,7 @@ def _accesses(data: pd.DataFrame) -> tuple[Comparison, ...]:
                 ratio = float(np.exp(np.log(pair[more] / pair[less]).mean()))
                 text.append(f"{more} / {less}: {ratio:.1f} (geometric mean of {len(pair)})")
     return (
-        Comparison(
+        ClaimLine(
             "accesses of Full, EqClass and Local lie an order of magnitude apart",
             "'generally separated by at least an order of magnitude' (section 5.5)",
             "; ".join(text) or "no pair to compare",
@@ -168,13 +168,13 @@ def _accesses(data: pd.DataFrame) -> tuple[Comparison, ...]:
     )
 
 
-def _ablation(data: pd.DataFrame) -> tuple[Comparison, ...]:
+def _ablation(data: pd.DataFrame) -> tuple[ClaimLine, ...]:
     ours = {
         curve: _label(smallest(data, curve))
         for curve in ("s=yes, m=yes", "s=yes, m=no", "s=no, m=yes", "s=no, m=no")
     }
     return (
-        Comparison(
+        ClaimLine(
             "cost and size alone do better than cost and staleness on static models, worse on "
             "dynamic ones",
             "section 5.3 (no numbers printed)",
@@ -184,7 +184,7 @@ def _ablation(data: pd.DataFrame) -> tuple[Comparison, ...]:
     )
 
 
-_NOTES: dict[str, Callable[[pd.DataFrame], tuple[Comparison, ...]]] = {
+_NOTES: dict[str, Callable[[pd.DataFrame], tuple[ClaimLine, ...]]] = {
     "simrd_fig4": _heuristics,
     "simrd_fig5": _eviction,
     "simrd_fig6": _accesses,

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from rematbench.report.collect import Record
-from rematbench.report.figures import Comparison, Drawing
+from rematbench.report.figures import ClaimLine, Drawing
 from rematbench.report.style import hex_colour
 from rematbench.rows.row import Row, details
 
@@ -114,7 +114,7 @@ def gaps(data: pd.DataFrame) -> list[int]:
     return [after - before for before, after in pairwise(layers)]
 
 
-def _notes(row: Row, data: pd.DataFrame) -> tuple[Comparison, ...]:
+def _notes(row: Row, data: pd.DataFrame) -> tuple[ClaimLine, ...]:
     shape = {
         "full": "'an intricate recursive substructure', checkpoints 'more evenly' spaced",
         "lru": "'more completely filled, boxy regions', checkpoints less evenly spaced",
@@ -123,7 +123,7 @@ def _notes(row: Row, data: pd.DataFrame) -> tuple[Comparison, ...]:
     heuristic = extra["heuristic"]
     text = f"{len(apart)} checkpoints, {np.mean(apart):.1f} +- {np.std(apart):.1f} layers apart, "
     return (
-        Comparison(
+        ClaimLine(
             f"trace of {heuristic}",
             f"{shape[heuristic]} (section 5.2)" if heuristic in shape else "not drawn",
             f"{text if apart else ''}up to {max(apart, default=0)}, when the backward pass begins; "

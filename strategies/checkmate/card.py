@@ -8,7 +8,7 @@ from rematbench.base.meanings import Means
 from rematbench.strategies.cards import CHECKMATE, MONET, Card
 
 
-class Rounding(TypedDict, total=False):
+class RoundingFacts(TypedDict, total=False):
     """checkmate_rounding."""
 
     epsilon: Annotated[float, Means("share of the budget that the relaxation leaves free", "ratio")]
@@ -58,7 +58,7 @@ CARDS = (
         turn="first",
         place=16,
         colour="#801014",
-        facts=Rounding,
+        facts=RoundingFacts,
     ),
     Card(
         name="checkmate_d",

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, Stopped
 from rematbench.engines.anytime import Progress
-from rematbench.engines.lp.solver import SOLVER, Outcome
+from rematbench.engines.lp.solver import SOLVER, SolverRun
 from rematbench.engines.plans.stages import needed
 from rematbench.engines.stages.space import Schedule, Space, check
 from rematbench.graphs.plan import Plan, program_order
@@ -190,7 +190,7 @@ class _Run:
                 if planning_seconds() > until or self.progress.closed():
                     return
 
-    def _take(self, outcome: Outcome, is_bound: bool) -> int:
+    def _take(self, outcome: SolverRun, is_bound: bool) -> int:
         """See what HiGHS has found; its peak in bytes, 0 without a solution."""
         self._nodes += outcome.nodes
         self._runs += 1

@@ -15,14 +15,14 @@ PAPER = Paper(
 )
 
 
-class Sqrt(TypedDict, total=False):
+class SqrtFacts(TypedDict, total=False):
     """chen_sqrt, ap_sqrt, linearized_sqrt."""
 
     candidates: Annotated[int, Means("ops where a segment may end")]
     segment_length: Annotated[int, Means("candidates from one checkpoint to the next")]
 
 
-class Greedy(TypedDict, total=False):
+class GreedyFacts(TypedDict, total=False):
     """chen_greedy, ap_greedy, linearized_greedy."""
 
     candidates: Annotated[int, Means("ops where a segment may end")]
@@ -39,7 +39,7 @@ CARDS = (
         page="chen.md",
         golden="the paper's algorithm",
         place=1,
-        facts=Sqrt,
+        facts=SqrtFacts,
     ),
     Card(
         name="ap_sqrt",
@@ -49,7 +49,7 @@ CARDS = (
         page="chen.md",
         golden="Checkmate's text",
         place=2,
-        facts=Sqrt,
+        facts=SqrtFacts,
     ),
     Card(
         name="linearized_sqrt",
@@ -59,7 +59,7 @@ CARDS = (
         page="chen.md",
         golden="Checkmate's text",
         place=3,
-        facts=Sqrt,
+        facts=SqrtFacts,
     ),
     Card(
         name="chen_greedy",
@@ -71,7 +71,7 @@ CARDS = (
         golden="the paper's algorithm",
         knobs="`segment_bytes`, swept unless given; `most` values of it",
         place=4,
-        facts=Greedy,
+        facts=GreedyFacts,
     ),
     Card(
         name="ap_greedy",
@@ -82,7 +82,7 @@ CARDS = (
         golden="Checkmate's text",
         knobs="`segment_bytes`, swept unless given; `most` values of it",
         place=5,
-        facts=Greedy,
+        facts=GreedyFacts,
     ),
     Card(
         name="linearized_greedy",
@@ -93,6 +93,6 @@ CARDS = (
         golden="Checkmate's text",
         knobs="`segment_bytes`, swept unless given; `most` values of it",
         place=6,
-        facts=Greedy,
+        facts=GreedyFacts,
     ),
 )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from rematbench.base.clock import planning_seconds
 from rematbench.engines.eviction.compiled import CompiledStream
-from rematbench.engines.eviction.reference import Machine, NothingLeft, OutOfTime
+from rematbench.engines.eviction.reference import NothingLeft, ReferenceMachine, TimeOver
 from rematbench.engines.eviction.reference_costs import StorageState
 from rematbench.engines.eviction.rules import Rules
 from rematbench.streams.ids import StreamOp
@@ -23,7 +23,7 @@ _UNLIMITED = 2**62
 
 
 @dataclass(eq=False)
-class Block:
+class MemoryPiece:
     """A piece of memory.
 
     Attributes:
@@ -47,10 +47,10 @@ class Arena:
     """
 
     def __init__(self, size: int) -> None:
-        self.blocks = [Block(0, size)]
+        self.blocks = [MemoryPiece(0, size)]
         self.free = size
 
-    def place(self, size: int, high: bool, owner: StorageState | None) -> Block | None:
+    def place(self, size: int, high: bool, owner: StorageState | None) -> MemoryPiece | None:
         """A block in the first hole from one end that is large enough; None if there is none.
 
         Args:
@@ -62,7 +62,7 @@ class Arena:
             if not hole.free or hole.size < size:
                 continue
             start = hole.start + hole.size - size if high else hole.start
-            block = Block(start, size, owner, free=False)
+            block = MemoryPiece(start, size, owner, free=False)
             hole.size -= size
             if not high:
                 hole.start += size
@@ -73,7 +73,7 @@ class Arena:
             return block
         return None
 
-    def release(self, block: Block) -> None:
+    def release(self, block: MemoryPiece) -> None:
         """Make a hole of a block."""
         block.free, block.owner = True, None
         self.free += block.size
@@ -86,7 +86,7 @@ class Arena:
 
 
 @dataclass
-class AddressMachine(Machine):
+class AddressMachine(ReferenceMachine):
     """A machine whose storages lie in an :class:`Arena` of as many bytes as the budget.
 
     Attributes:
@@ -108,8 +108,8 @@ class AddressMachine(Machine):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.arena = Arena(_UNLIMITED if isinf(self.budget) else int(self.budget))
-        self.homes: dict[StorageState, Block] = {}
-        self.meanwhile: list[Block] = []
+        self.homes: dict[StorageState, MemoryPiece] = {}
+        self.meanwhile: list[MemoryPiece] = []
         self.seen_cost, self.seen_bytes = 0, 0
 
     def make_room(self, op: StreamOp, need: int) -> None:
@@ -136,7 +136,7 @@ class AddressMachine(Machine):
         self.seen_bytes += need
         return op.name is None or op.cost * self.seen_bytes > self.seen_cost * need
 
-    def block(self, size: int, high: bool, owner: StorageState | None) -> Block:
+    def block(self, size: int, high: bool, owner: StorageState | None) -> MemoryPiece:
         """A block, after evictions if need be."""
         self.wanted = size
         found = self.arena.place(size, high, owner)
@@ -144,7 +144,7 @@ class AddressMachine(Machine):
             self.idle_shares.append(self.arena.free / int(self.budget))
         while found is None:
             if planning_seconds() > self.deadline:
-                raise OutOfTime
+                raise TimeOver
             if not self.pool:
                 raise NothingLeft
             going = self.cheapest_run(size) if self.policy == "window" else [self.choose()]

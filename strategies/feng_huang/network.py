@@ -47,7 +47,7 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
-class _Forward:
+class _ForwardNetwork:
     """Forward ops that the loss depends on: per op its residents, its reads, counted outputs."""
 
     residents: dict[int, set[int]]
@@ -106,9 +106,9 @@ def _with_sink(edges: _Edges, values: _Values) -> tuple[_Edges, _Values]:
     return edges + [(sink, len(values)) for sink in sinks], [*values, ()]
 
 
-def _forward(graph: Graph) -> _Forward:
+def _forward(graph: Graph) -> _ForwardNetwork:
     tables = graph.tables
-    forward = _Forward({}, {}, {})
+    forward = _ForwardNetwork({}, {}, {})
     for op in forward_ops(graph).tolist():
         reads, written = tables.inputs[op], tables.writes[op]
         forward.residents[op] = set(reads[tables.resident[reads]].tolist())
@@ -118,7 +118,7 @@ def _forward(graph: Graph) -> _Forward:
     return forward
 
 
-def _constants(graph: Graph, forward: _Forward) -> set[int]:
+def _constants(graph: Graph, forward: _ForwardNetwork) -> set[int]:
     writer = graph.tables.writer
     readers: dict[int, list[int]] = {op: [] for op in forward.reads}
     for op, reads in forward.reads.items():
@@ -140,7 +140,7 @@ def _constants(graph: Graph, forward: _Forward) -> set[int]:
     return constants
 
 
-def _side_outputs(graph: Graph, forward: _Forward) -> set[int]:
+def _side_outputs(graph: Graph, forward: _ForwardNetwork) -> set[int]:
     size = graph.tables.value_bytes
     read = set().union(*forward.reads.values())
     return {

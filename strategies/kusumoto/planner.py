@@ -85,7 +85,7 @@ class Kusumoto:
             )
         net = _network(graph)
         name, family = self._family(net)
-        search = _Search(problem, net, family, self.objective)
+        search = _LowerSetSearch(problem, net, family, self.objective)
         found, plan, _, curve = cheapest_within(problem, search.candidates())
         chosen = search.found[found]
         facts = {
@@ -127,7 +127,7 @@ def _network(graph: Graph) -> Dag:
     return Dag(tuple(size), tuple(graph.ops[op].cost for op in ops), tuple(before), tuple(after))
 
 
-class _Search:
+class _LowerSetSearch:
     """Plans for a row of planning budgets, and for some more where they begin to fit.
 
     The simulator counts what the formula does not (residents' gradients, workspaces), and frees

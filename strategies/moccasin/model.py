@@ -34,7 +34,7 @@ _STEPS = 40
 
 
 @dataclass(frozen=True)
-class Compute:
+class OpCompute:
     """One of an op's computes.
 
     Attributes:
@@ -46,7 +46,7 @@ class Compute:
     present: Column
 
 
-class Model:
+class IntervalProgram:
     """The program of one instance.
 
     Args:
@@ -67,17 +67,17 @@ class Model:
         self._reads()
         self._objective(to_fit)
 
-    def moment(self, op: int, compute: Compute) -> Expression:
+    def moment(self, op: int, compute: OpCompute) -> Expression:
         """When an op is computed."""
         return self._count * compute.stage + op
 
-    def _computes(self, op: int) -> list[Compute]:
+    def _computes(self, op: int) -> list[OpCompute]:
         program, last = self.program, self._count - 1
-        found = [Compute(op, 1)]
+        found = [OpCompute(op, 1)]
         if op == last or not self.instance.writes[op]:
             return found  # nothing comes after it, or nothing of it takes memory
         for _ in range(1, self.instance.computes):
-            again = Compute(program.new_int_var(op + 1, last, ""), program.new_bool_var(""))
+            again = OpCompute(program.new_int_var(op + 1, last, ""), program.new_bool_var(""))
             if len(found) > 1:
                 program.add_implication(again.present, found[-1].present)
                 later = program.add(again.stage > found[-1].stage)
@@ -117,7 +117,7 @@ class Model:
         self._spans.append(span)
         self._demands.append(size)
 
-    def _keep(self, computes: list[Compute], ends: list[cp_model.IntVar]) -> None:
+    def _keep(self, computes: list[OpCompute], ends: list[cp_model.IntVar]) -> None:
         """One copy of a value stays to the end, which by the order of copies is the last."""
         chosen = [self.program.new_bool_var("") for _ in computes]
         self.program.add_exactly_one(chosen)

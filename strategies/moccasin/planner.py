@@ -84,7 +84,7 @@ class Moccasin:
             )
         _require()
         scaled = instance_of(graph, problem.budget, trace.peak_bytes, self.computes)
-        search = _Search(problem, scaled, started, max(self.gap, _SAME))
+        search = _SolverSearch(problem, scaled, started, max(self.gap, _SAME))
         search.progress.see(trace.peak_bytes)
         threads = self.threads or available_threads()
         with search.progress.interruptible():
@@ -96,7 +96,7 @@ class Moccasin:
         return search.solution(self.computes)
 
 
-class _Search:
+class _SolverSearch:
     """What the solver's process has said so far."""
 
     def __init__(self, problem: Problem, scaled: Scaled, started: float, gap: float) -> None:

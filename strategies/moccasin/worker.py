@@ -18,7 +18,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from rematbench.strategies.moccasin.instance import Instance, peak_of
-from rematbench.strategies.moccasin.model import Model
+from rematbench.strategies.moccasin.model import IntervalProgram
 
 _lock = threading.Lock()
 
@@ -49,7 +49,7 @@ def solve(
         known = _fitted(instance, until, threads, seed)
     if known is None:
         return
-    second = Model(instance, to_fit=False)
+    second = IntervalProgram(instance, to_fit=False)
     second.hint(known)
     solver = _solver(until, threads, seed)
     solver.parameters.relative_gap_limit = gap
@@ -62,7 +62,7 @@ def solve(
 
 def _completed(instance: Instance, start: list[int], until: float) -> dict[int, int] | None:
     """All columns of the solution with these computes."""
-    model = Model(instance, to_fit=False)
+    model = IntervalProgram(instance, to_fit=False)
     if not model.fix(start):
         return None
     solver = _solver(until, 1, 0)
@@ -73,7 +73,7 @@ def _completed(instance: Instance, start: list[int], until: float) -> dict[int, 
 
 def _fitted(instance: Instance, until: float, threads: int, seed: int) -> dict[int, int] | None:
     """All columns of a solution of the first phase; None where none is within the budget."""
-    first = Model(instance, to_fit=True)
+    first = IntervalProgram(instance, to_fit=True)
     first.hint_once()
     solver = _solver(until, threads, seed)
     status = solver.solve(first.program, _Incumbents(first, fits=False))
@@ -91,7 +91,7 @@ def _fitted(instance: Instance, until: float, threads: int, seed: int) -> dict[i
 class _Incumbents(cp_model.CpSolverSolutionCallback):
     """Says each solution."""
 
-    def __init__(self, model: Model, fits: bool) -> None:
+    def __init__(self, model: IntervalProgram, fits: bool) -> None:
         super().__init__()
         self._model, self._fits = model, fits
 

@@ -90,7 +90,7 @@ class Monet:
         fits = budget is None or simulate(graph, order).peak_bytes <= budget
         if budget is None or (fits and not self.presolve):
             return Solution(order)
-        run = _Run(self, problem, budget, started)
+        run = _ProgramRun(self, problem, budget, started)
         try:
             factor, plan, _, curve = cheapest_within(problem, run.candidates())
         except Infeasible as error:
@@ -104,7 +104,7 @@ class Monet:
         )
 
 
-class _Run:
+class _ProgramRun:
     """The program for one budget after another, until a plan fits.
 
     Attributes:

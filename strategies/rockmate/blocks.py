@@ -19,7 +19,7 @@ REST = "the rest"
 
 
 @dataclass(frozen=True)
-class Block:
+class Stage:
     """A stage.
 
     Attributes:
@@ -83,7 +83,7 @@ def shape_of(graph: Graph) -> tuple[object, ...]:
     return ops, sizes, numbers(graph.outputs)
 
 
-def block_of(parts: Segments, stage: int) -> Block:
+def block_of(parts: Segments, stage: int) -> Stage:
     """A stage of a chain, with a backward pass.
 
     Args:
@@ -111,7 +111,7 @@ def block_of(parts: Segments, stage: int) -> Block:
         parts.graph.cost_unit,
     )
     beside = sum(int(size[v]) for v in coming - set(returned))
-    return Block(stage, graph, tuple(ops), sum(int(size[v]) for v in returned), beside)
+    return Stage(stage, graph, tuple(ops), sum(int(size[v]) for v in returned), beside)
 
 
 class _Maker:

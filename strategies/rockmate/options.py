@@ -18,7 +18,7 @@ from rematbench.graphs.plan import Plan, program_order, with_frees
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem
 from rematbench.strategies.registry import quick_planners
-from rematbench.strategies.rockmate.blocks import Block
+from rematbench.strategies.rockmate.blocks import Stage
 
 # Nothing that takes longer is worth it in a block.
 _SECONDS = 10.0
@@ -28,7 +28,7 @@ Engine = Literal["program", "search"]
 
 
 @dataclass(frozen=True)
-class Option:
+class RunOption:
     """One way to run a block; bytes as the chain program counts them.
 
     Attributes:
@@ -45,7 +45,7 @@ class Option:
     back_peak: int
     time: float
 
-    def beside(self, size: int) -> Option:
+    def beside(self, size: int) -> RunOption:
         """The same with ``size`` bytes of other backward values."""
         return replace(self, back_peak=self.back_peak + size)
 
@@ -73,7 +73,7 @@ class Effort:
     engine: Engine = "program"
 
 
-def options_of(block: Block, effort: Effort, deadline: float) -> tuple[list[Option], bool]:
+def options_of(block: Stage, effort: Effort, deadline: float) -> tuple[list[RunOption], bool]:
     """Ways to run a block, the best of each budget; the first keeps everything.
 
     And did every program come to its end?
@@ -98,20 +98,20 @@ def options_of(block: Block, effort: Effort, deadline: float) -> tuple[list[Opti
     return undominated(found), ended
 
 
-def undominated(options: Sequence[Option]) -> list[Option]:
+def undominated(options: Sequence[RunOption]) -> list[RunOption]:
     """Those than which none is better in every figure."""
-    best: list[Option] = []
+    best: list[RunOption] = []
     for option in options:
         if not any(_covers(other, option) for other in best):
             best = [other for other in best if not _covers(option, other)] + [option]
     return best
 
 
-def _covers(one: Option, other: Option) -> bool:
+def _covers(one: RunOption, other: RunOption) -> bool:
     return all(a <= b for a, b in zip(one.figures, other.figures, strict=True))
 
 
-def _budgets(block: Block, everything: Option, effort: Effort) -> Iterator[tuple[int, int]]:
+def _budgets(block: Stage, everything: RunOption, effort: Effort) -> Iterator[tuple[int, int]]:
     """(what may stay, peak), from everything to the output alone and the least peak."""
     floor = block.graph.floor_bytes()
     highest = max(everything.forward_peak, everything.back_peak, floor)
@@ -131,7 +131,7 @@ def _budgets(block: Block, everything: Option, effort: Effort) -> Iterator[tuple
 
 
 def _planned(
-    block: Block, staying: int, budget: int, effort: Effort, deadline: float
+    block: Stage, staying: int, budget: int, effort: Effort, deadline: float
 ) -> Plan | None:
     graph = block.limited(staying, budget)
     now = planning_seconds()
@@ -162,7 +162,7 @@ def _solved(space: Space, budget: int, effort: Effort, deadline: float) -> Plan 
     return None if schedule is None or schedule.peak > budget else schedule.plan
 
 
-def _possible(block: Block, plan: Plan) -> bool:
+def _possible(block: Stage, plan: Plan) -> bool:
     """Does what follows the block run only once?  Costs next to nothing in the block's graph."""
     if block.is_last:
         return True
@@ -171,7 +171,7 @@ def _possible(block: Block, plan: Plan) -> bool:
     return int(np.count_nonzero(ops == block.graph.loss_index)) == 1
 
 
-def measured(block: Block, plan: Plan) -> Option:
+def measured(block: Stage, plan: Plan) -> RunOption:
     """What a plan of a block comes to."""
     graph = block.graph
     codes = plan.codes(graph)  # of the limited graph, perhaps, whose ops have the same numbers
@@ -183,12 +183,12 @@ def measured(block: Block, plan: Plan) -> Option:
     if block.is_last:
         everything = tuple(ops[runs].tolist())
         peak = int(during[runs].max(initial=0))
-        return Option((), everything, 0, 0, peak, trace.cost)
+        return RunOption((), everything, 0, 0, peak, trace.cost)
     turn = int(np.flatnonzero(ops == graph.loss_index)[0])
     before, after = runs.copy(), runs.copy()
     before[turn:] = False
     after[: turn + 1] = False
-    return Option(
+    return RunOption(
         tuple(ops[before].tolist()),
         tuple(ops[after].tolist()),
         int(during[turn]) - block.returned_bytes,

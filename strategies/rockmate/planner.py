@@ -8,15 +8,15 @@ from typing import Any, ClassVar, get_args
 
 from rematbench.base.checks import check_choice, check_count, check_share
 from rematbench.base.clock import OutOfTime, planning_seconds
-from rematbench.engines.chain.segments import Segments, Writer, segments_of
+from rematbench.engines.chain.segments import ComputeList, Segments, segments_of
 from rematbench.engines.chain.selection import LONG, Scheduled, schedules
 from rematbench.engines.chain.table import Table, build
 from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.plan import Plan
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
-from rematbench.strategies.rockmate.blocks import Block, block_of
-from rematbench.strategies.rockmate.options import Effort, Engine, Option, options_of
+from rematbench.strategies.rockmate.blocks import Stage, block_of
+from rematbench.strategies.rockmate.options import Effort, Engine, RunOption, options_of
 from rematbench.strategies.rockmate.table import Choices
 
 # Of the time limit, for the blocks' programs.
@@ -26,7 +26,7 @@ _SHARE = 0.8
 _FIRST = 0.5
 
 
-_Known = Sequence[tuple[Block | None, Sequence[Option]]]
+_Known = Sequence[tuple[Stage | None, Sequence[RunOption]]]
 """Per stage, its block and the block's options."""
 _Tried = tuple[_Known, Scheduled]
 
@@ -131,7 +131,7 @@ class Rockmate:
                 alike.setdefault(block.shape, []).append(stage)
         effort = Effort(self.staying, self.peaks, self.gap, problem.seed, self.engine)
         left = sum(len(block.ops) for block in blocks if block is not None)
-        found: list[Sequence[Option]] = [() for _ in blocks]
+        found: list[Sequence[RunOption]] = [() for _ in blocks]
         all_ended = True
         for number, stages in enumerate(alike.values()):
             block = blocks[stages[0]]
@@ -150,7 +150,7 @@ class Rockmate:
 
 
 def _plan(parts: Segments, known: _Known, chosen: Scheduled) -> Plan:
-    writer = Writer(parts)
+    writer = ComputeList(parts)
     for kind, stage, number in chosen.table.schedule(chosen.memory):
         block, options = known[stage]
         if number < 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rematbench.engines.chain.chain import Chain
 from rematbench.engines.chain.program import StageOptions
-from rematbench.strategies.rockmate.options import Option
+from rematbench.strategies.rockmate.options import RunOption
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Choices:
     options: StageOptions
 
     @classmethod
-    def of(cls, chain: Chain, options: Sequence[Sequence[Option]]) -> Choices:
+    def of(cls, chain: Chain, options: Sequence[Sequence[RunOption]]) -> Choices:
         """Options per stage."""
         flat = [option for each in options for option in each]
         first = np.cumsum([0, *map(len, options)]).astype(np.int64)

@@ -58,7 +58,7 @@ class SacIlp:
         peak = simulate(graph, order).peak_bytes
         if problem.budget is None or peak <= problem.budget:
             return Solution(order, details={"discarded": {}})
-        search = _Search(problem, tree, problem.budget, self.release)
+        search = _PolicySearch(problem, tree, problem.budget, self.release)
         try:
             found, plan, _, curve = cheapest_within(problem, search.candidates())
         except Infeasible as error:
@@ -73,7 +73,7 @@ class SacIlp:
         return Solution(plan, solver=_version(), details=facts)
 
 
-class _Search:
+class _PolicySearch:
     """The program's choices for several budgets."""
 
     def __init__(self, problem: Problem, tree: ModuleTree, budget: int, release: str) -> None:
@@ -108,7 +108,7 @@ class _Search:
         return plan_with_regions(self.graph, region, saved, self.release == "late")
 
 
-def _without_plan(search: _Search, error: Infeasible, budget: int, peak: int) -> Infeasible:
+def _without_plan(search: _PolicySearch, error: Infeasible, budget: int, peak: int) -> Infeasible:
     if search.found:
         return error
     if planning_seconds() > search.deadline:

@@ -31,6 +31,20 @@ from callee_of_a_kernel import scaled
 def twice(x):
     return 2 * scaled(x)
 """
+TUPLE = """
+from typing import NamedTuple
+
+class {}(NamedTuple):
+    {}: float
+    {}: float
+"""
+READER = """
+from rematbench.base.kernels import kernel
+
+@kernel
+def first(pair):
+    return pair.a
+"""
 NAMES = ("factor_of_a_kernel", "callee_of_a_kernel", "caller_of_a_kernel")
 
 
@@ -76,6 +90,32 @@ def test_a_changed_callee_or_constant_in_another_file_is_compiled_anew(fresh) ->
     assert sum(back.twice.stats.cache_hits.values()) == 1
 
 
+@pytest.mark.parametrize("name", ["Pair", "Renamed"])
+def test_a_tuple_that_others_hand_over_is_compiled_anew(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's file does not import the tuple's, and does not change."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "user_of_a_tuple.py").write_text(READER)
+
+    def first(name: str, *fields: str) -> float:
+        (tmp_path / "tuple_of_a_kernel.py").write_text(TUPLE.format(name, *fields))
+        for each in ("tuple_of_a_kernel", "user_of_a_tuple"):
+            sys.modules.pop(each, None)
+        forget()
+        importlib.invalidate_caches()
+        pair = getattr(importlib.import_module("tuple_of_a_kernel"), name)(1.0, 2.0)
+        return importlib.import_module("user_of_a_tuple").first(pair)
+
+    try:
+        assert first("Pair", "a", "b") == 1.0
+        assert first(name, "b", "a") == 2.0
+    finally:
+        forget()
+
+
 def test_old_versions_do_not_pile_up(fresh, tmp_path: Path) -> None:
     for factor in range(8):
         fresh(factor)
@@ -112,7 +152,16 @@ def test_where_nothing_else_can_be_written_a_temporary_folder_serves(
 
 
 def test_every_kernel_of_ours_is_kept_this_way() -> None:
-    rooms = ("graphs", "strategies", "streams", "tracing", "costmodel", "validator", "training")
+    rooms = (
+        "graphs",
+        "engines",
+        "strategies",
+        "streams",
+        "tracing",
+        "costmodel",
+        "validator",
+        "training",
+    )
     files = [file for room in rooms for file in (HOUSE / room).rglob("*.py")]
     assert len(files) > 50
     own = [f for f in files if "cache=True" in f.read_text()]

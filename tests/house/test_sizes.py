@@ -108,3 +108,13 @@ def f(x):
     function = ast.parse(text).body[0]
     assert isinstance(function, ast.FunctionDef)
     assert complexity(function) == 12
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    """``Facts`` is in each strategy's card, where it is the same thing of another strategy."""
+    places: dict[str, list[str]] = {}
+    for file, text in sources().items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and node.name != "Facts":
+                places.setdefault(node.name, []).append(file)
+    assert not {name: files for name, files in places.items() if len(files) > 1}

@@ -15,7 +15,7 @@ from rematbench.graphs.planning import BoundOf, Solution
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.columns import of_bound, of_measurement, of_planning
 from rematbench.rows.row import Row, joined, make_row
-from rematbench.validator import Measurement, Verdict
+from rematbench.validator import GradientVerdict, Measurement
 
 OURS, THEIRS = "rematbench.strategies.chen.ApSqrt", "somebody.planner.Theirs"
 
@@ -29,7 +29,11 @@ def bound_row(graph: Graph, plan: Plan, bound: float, of: BoundOf, target: str =
 def measured_row(peak: int, requested: int | None, costmodel: str, accounting: str = "full") -> Row:
     """The row of a plan that peaks at 90 bytes, of a budget of 100, once it is measured."""
     unknown = {field.name: None for field in fields(Measurement)}
-    known = {"measured_peak_bytes": peak, "requested_bytes": requested, "verdict": Verdict.EXACT}
+    known = {
+        "measured_peak_bytes": peak,
+        "requested_bytes": requested,
+        "verdict": GradientVerdict.EXACT,
+    }
     measurement = Measurement(**(unknown | known))
     settings = SimpleNamespace(accounting=accounting, costmodel=costmodel)
     return joined(make_row(status="ok"), of_measurement(measurement, settings, 90, 100))

@@ -248,7 +248,7 @@ def test_warming_up_is_no_part_of_a_jobs_time(monkeypatch: pytest.MonkeyPatch) -
     """Kernels compile once on a machine, and may take longer than a job."""
     now = 0.0
     monkeypatch.setattr(time_limits, "monotonic", lambda: now)
-    watch = time_limits.Watch(os.getpid(), time_limits.Limits(job=60.0))
+    watch = time_limits.WatchedJob(os.getpid(), time_limits.Limits(job=60.0))
     watch.enter("warm up: kernels compile once")
     now = 100.0
     assert watch.end(0) is None

@@ -28,7 +28,7 @@ from rematbench.rows.row import Row, find_rows, make_row
 from rematbench.strategies import registry
 from rematbench.suite import environment, measure, plan
 from rematbench.suite.environment import warnings
-from rematbench.suite.plan import Model, Planners
+from rematbench.suite.plan import Planners, SuiteModel
 from rematbench.suite.summary import THEIRS, headlines, summarise, table
 
 NETWORK = """
@@ -198,7 +198,7 @@ def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, text = [0.0], []
 
-    def prepare(model: Model, planners: object, deadline: float) -> object:
+    def prepare(model: SuiteModel, planners: object, deadline: float) -> object:
         clock[0] += 5
         text.append(("prepare", clock[0]))
         return SimpleNamespace(model=model)

@@ -15,8 +15,9 @@ from rematbench.base.errors import ConfigError
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.plan import program_order
-from rematbench.report import figures, monet, monet_tables
+from rematbench.report import figures
 from rematbench.report.collect import Record
+from rematbench.report.papers import monet, monet_tables
 from rematbench.report.papers.monet import ranked, tradeoffs
 from rematbench.report.papers.monet_cases import algorithm_table, case_table
 from rematbench.report.papers.monet_tables import (

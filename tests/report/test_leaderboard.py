@@ -26,7 +26,7 @@ from rematbench.report.leaderboard.paired import paired
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, with_table
 from rematbench.report.leaderboard.reading import PROVENANCE
-from rematbench.report.leaderboard.shares import Share
+from rematbench.report.leaderboard.shares import CountOf
 from rematbench.rows.row import Row, known
 
 HOUSE = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_tables(field: Board) -> None:
     summary = tables.summary(field)
     assert summary.index[0] == "anytime"
     found = summary.loc["anytime", ["solved", "best", "alone"]].tolist()
-    assert found == [Share(3, 4, 2), Share(3, 4, 2), Share(2, 4, 2)]
+    assert found == [CountOf(3, 4, 2), CountOf(3, 4, 2), CountOf(2, 4, 2)]
     assert str(found[0]) == "75 % (3 of 4, on 2 networks)"
     found = summary.loc["dtr", ["solved", "best", "alone"]].tolist()
     assert [each.count for each in found] == [2, 1, 0]
@@ -73,10 +73,10 @@ def test_tables(field: Board) -> None:
     assert np.isnan(budgets.loc["unet", "dtr"])
     overheads = tables.overheads(field).set_index(["family", "fraction", "strategy"])
     assert overheads.loc[("CNN", 0.5, "dtr"), "median"] == pytest.approx(0.3)
-    assert overheads.loc[("U-shaped", 0.5, "dtr"), "solved"] == Share(0, 1, 1)
+    assert overheads.loc[("U-shaped", 0.5, "dtr"), "solved"] == CountOf(0, 1, 1)
     gaps = tables.gaps(field).set_index("family")
-    assert gaps.loc["CNN", "proven"] == Share(1, 2, 1)
-    assert gaps.loc["U-shaped", "bounded"] == Share(0, 2, 1)
+    assert gaps.loc["CNN", "proven"] == CountOf(1, 2, 1)
+    assert gaps.loc["U-shaped", "bounded"] == CountOf(0, 2, 1)
 
 
 def test_who_wins_where(field: Board) -> None:
@@ -496,10 +496,10 @@ def test_where_nobody_has_a_plan_nobody_is_close_to_the_best() -> None:
 
 def test_who_is_not_asked_does_not_fail() -> None:
     summary = tables.summary(board(GOES_ON))
-    assert summary.loc["chains", ["problems", "applicable"]].tolist() == [1, Share(0, 1, 1)]
+    assert summary.loc["chains", ["problems", "applicable"]].tolist() == [1, CountOf(0, 1, 1)]
     assert str(summary.loc["chains", "solved"]) == "–"
     assert str(summary.loc["chains", "solved_all"]) == "0 % (0 of 1, on 1 network)"
-    assert summary.loc["broken", "solved"] == Share(0, 1, 1)
+    assert summary.loc["broken", "solved"] == CountOf(0, 1, 1)
 
 
 def many(strategy: str, *costs: float | None) -> list[Row]:
@@ -544,7 +544,7 @@ def test_gaps_by_budget() -> None:
     rows = [entry("a", at, "one", 100.0, bound=b, bound_of="any") for at, b in bounds.items()]
     found = tables.gaps_by_budget(board(rows)).set_index("budget")
     assert list(found.index) == ["0.85 and more", "below 0.3"]
-    assert found["proven"].tolist() == [Share(1, 1, 1), Share(0, 1, 1)]
+    assert found["proven"].tolist() == [CountOf(1, 1, 1), CountOf(0, 1, 1)]
     assert found.loc["below 0.3", "median"] == pytest.approx(0.2)
 
 
@@ -639,7 +639,7 @@ def test_who_chooses_other_ops_has_no_share_and_its_place_by_its_plans() -> None
     others += [entry("unet", 0.7, "anytime_joint", 90.0), entry("unet", 0.7, "a_few", 150.0)]
     field = board([*ROWS, *others])
     line = tables.summary(field).loc["anytime_joint"]
-    assert line["solved"] == Share(3, 3, 2)
+    assert line["solved"] == CountOf(3, 3, 2)
     assert all(line[key] is None for key in tables.QUALITY)
     # Three best plans; one each, and two plans; none, and three plans; none, and one.
     assert field.strategies == ["anytime", "ap_sqrt", "dtr", "anytime_joint", "a_few"]

@@ -17,7 +17,7 @@ from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Strategy
-from rematbench.strategies.coop.addresses import AddressMachine, Arena, Block, machine_for
+from rematbench.strategies.coop.addresses import AddressMachine, Arena, MemoryPiece, machine_for
 from rematbench.strategies.coop.planner import Coop
 from rematbench.streams.convert import stream_of_graph
 from rematbench.streams.log import read_log
@@ -30,7 +30,7 @@ def layout(arena: Arena) -> list[tuple[int, int, bool]]:
     return [(b.start, b.size, b.free) for b in arena.blocks]
 
 
-def placed(arena: Arena, size: int, high: bool = False) -> Block:
+def placed(arena: Arena, size: int, high: bool = False) -> MemoryPiece:
     block = arena.place(size, high, None)
     assert block is not None
     return block

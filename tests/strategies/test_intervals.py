@@ -23,8 +23,8 @@ from rematbench.engines.intervals.memory import most_between, peak, profile, wat
 from rematbench.engines.intervals.moments import best_chain, window
 from rematbench.engines.intervals.moves import scratch, undo
 from rematbench.engines.intervals.net import (
+    IntervalState,
     Net,
-    State,
     follow,
     plan_of,
     start,
@@ -56,7 +56,7 @@ def cheapest(plans: list[tuple[float, int]], budget: int) -> float:
     return min((cost for cost, highest in plans if highest <= budget), default=inf)
 
 
-def same_as_simulated(graph: Graph, net: Net, state: State) -> None:
+def same_as_simulated(graph: Graph, net: Net, state: IntervalState) -> None:
     """Peak, cost, profile and excess are those of the plan."""
     trace = simulate(graph, plan_of(graph, state))
     assert peak(state) == trace.peak_bytes
@@ -79,7 +79,7 @@ def same_as_simulated(graph: Graph, net: Net, state: State) -> None:
     assert most_between(state, low, high) == max(inside)
 
 
-def stage_of(state: State, stage: int) -> list[int]:
+def stage_of(state: IntervalState, stage: int) -> list[int]:
     """The computes of a stage, in order."""
     found, at = [], int(state.head[stage])
     while at >= 0:
@@ -191,7 +191,7 @@ def test_annealing_finds_the_optimum_of_small_graphs(seed: int, most_writes: int
         assert cost == pytest.approx(cheapest(plans, budget))
 
 
-def softened(state: State, net: Net, budget: int) -> State | None:
+def softened(state: IntervalState, net: Net, budget: int) -> IntervalState | None:
     """The best schedule of some annealing, by number, not by time."""
     watch(state, budget)
     best = np.zeros((len(state.op), 2), dtype=np.int64)

@@ -20,10 +20,10 @@ from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.base import Problem
 from rematbench.strategies.chain_dp import build as build_chain, segments_of
 from rematbench.strategies.rockmate import Rockmate, planner
-from rematbench.strategies.rockmate.blocks import Block, block_of
+from rematbench.strategies.rockmate.blocks import Stage, block_of
 from rematbench.strategies.rockmate.options import (
     Effort,
-    Option,
+    RunOption,
     measured,
     options_of,
     undominated,
@@ -60,7 +60,7 @@ def keep_all(graph: Graph) -> tuple[Choices, object]:
     chain = segments_of(graph, 50).chain
     options = [
         [] if s == len(chain) - 1 else [
-            Option((), (), int(chain.kept[s]), int(chain.kept_peak[s]), int(chain.back_peak[s]),
+            RunOption((), (), int(chain.kept[s]), int(chain.kept_peak[s]), int(chain.back_peak[s]),
                    float(chain.kept_time[s] + chain.back_time[s]))
         ]
         for s in range(len(chain))
@@ -112,7 +112,7 @@ def test_the_table_is_the_recurrence_and_schedules_are_as_long(seed: int) -> Non
     _, chain = keep_all(network(3, seed))
     options = [
         [
-            Option((), (), *random.integers(0, 30, 3).tolist(), float(random.integers(5, 60)))
+            RunOption((), (), *random.integers(0, 30, 3).tolist(), float(random.integers(5, 60)))
             for _ in range(int(random.integers(0, 4)))
         ]
         for _ in range(len(chain))  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_the_table_is_the_recurrence_and_schedules_are_as_long(seed: int) -> Non
             assert spent(choices, table.schedule(memory), options) == pytest.approx(found)
 
 
-def spent(choices: Choices, schedule: object, options: list[list[Option]]) -> float:
+def spent(choices: Choices, schedule: object, options: list[list[RunOption]]) -> float:
     total, chain = 0.0, choices.chain
     for kind, stage, number in schedule:  # type: ignore[attr-defined]
         if kind == "plain":
@@ -255,7 +255,9 @@ def test_later_rounds_never_make_a_plan_dearer(monkeypatch: pytest.MonkeyPatch) 
     """Blocks that find nothing more in longer rounds: the first round's plan is the answer."""
     seen: list[object] = []
 
-    def worse_and_worse(block: Block, effort: Effort, deadline: float) -> tuple[list[Option], bool]:
+    def worse_and_worse(
+        block: Stage, effort: Effort, deadline: float
+    ) -> tuple[list[RunOption], bool]:
         again = seen.count(block.shape)
         seen.append(block.shape)
         found, _ = options_of(block, effort, deadline)
@@ -271,7 +273,7 @@ def test_later_rounds_never_make_a_plan_dearer(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_time_that_ends_without_a_plan_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(block: Block, effort: Effort, deadline: float) -> tuple[list[Option], bool]:
+    def late(block: Stage, effort: Effort, deadline: float) -> tuple[list[RunOption], bool]:
         return options_of(block, effort, deadline)[0], False
 
     monkeypatch.setattr(planner, "options_of", late)

@@ -18,7 +18,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.tracing.captured import Captured, TorchCall
 from rematbench.tracing.trace import FRONTS, capture
 from rematbench.tracing.workload import Workload
-from rematbench.validator import Verdict
+from rematbench.validator import GradientVerdict
 from rematbench.validator.timing import Timing
 
 BOTH = [front for front in FRONTS if front != "auto"]
@@ -116,7 +116,7 @@ def test_the_bits_of_eager_training(
     captured = capture(workload(make, *shape), front=front)
     for plan in (program_order(captured.graph), recompute_everything(captured.graph)):
         found = validator.measure(captured, plan, device="cpu", repeats=1)
-        assert (found.verdict, found.reason) == (Verdict.EXACT, None)
+        assert (found.verdict, found.reason) == (GradientVerdict.EXACT, None)
 
 
 @pytest.mark.parametrize("loss", [F.multi_margin_loss, F.multilabel_margin_loss])
@@ -131,7 +131,7 @@ def test_margin_losses(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
     )
     captured = capture(made)
     found = validator.measure(captured, program_order(captured.graph), device="cpu", repeats=1)
-    assert (found.verdict, found.reason) == (Verdict.EXACT, None)
+    assert (found.verdict, found.reason) == (GradientVerdict.EXACT, None)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -140,7 +140,7 @@ def test_an_lstm_is_eager_trainings_but_for_rounding(layers: int) -> None:
     captured = capture(workload(lambda: Recurrent(layers), 4, 5, 8))
     for plan in (program_order(captured.graph), recompute_everything(captured.graph)):
         found = validator.measure(captured, plan, device="cpu", repeats=1)
-        assert (found.verdict, found.reason) == (Verdict.ROUNDING, None)
+        assert (found.verdict, found.reason) == (GradientVerdict.ROUNDING, None)
         assert found.rounding is not None
         assert found.rounding.float64_reference == "eager"
         assert found.rounding.float64_error is not None
@@ -165,7 +165,7 @@ def test_a_trace_of_another_step_is_wrong_even_by_little() -> None:
     captured = capture(workload(lambda: Recurrent(1), 4, 5, 8))
     wrong = scaled_outputs(captured)
     found = validator.Validator(wrong, "cpu", seed=0).measure(program_order(wrong.graph), Timing(1))
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is GradientVerdict.WRONG
     assert "differs from eager training" in (found.reason or "")
 
 
@@ -173,7 +173,7 @@ def test_a_plan_with_other_bits_than_the_trace_is_wrong() -> None:
     captured = capture(workload(lambda: Recurrent(1), 4, 5, 8))
     checker = validator.Validator(captured, "cpu", seed=0)
     wrong = validator.generate(scaled_outputs(captured), program_order(captured.graph))
-    assert checker.check(wrong).verdict is Verdict.WRONG
+    assert checker.check(wrong).verdict is GradientVerdict.WRONG
 
 
 def speech(batched: bool, as_tensors: bool, reduction: str, forgiving: bool) -> Workload:
@@ -209,7 +209,7 @@ def test_ctc_losses(
     captured = capture(speech(batched, as_tensors, reduction, forgiving), front=front)
     for plan in (program_order(captured.graph), recompute_everything(captured.graph)):
         found = validator.measure(captured, plan, device="cpu", repeats=1)
-        assert (found.verdict, found.reason) == (Verdict.EXACT, None)
+        assert (found.verdict, found.reason) == (GradientVerdict.EXACT, None)
 
 
 def seeding(model: nn.Module, x: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ def test_a_dropout_that_is_not_replayed_is_caught(small: Captured) -> None:
     checker = validator.Validator(small, "cpu", seed=0)
     program = validator.generate(forgetful, recompute_everything(small.graph))
     judgement = checker.check(program)
-    assert judgement.verdict is validator.Verdict.WRONG
+    assert judgement.verdict is validator.GradientVerdict.WRONG
     assert "differs from eager training" in judgement.reason
 
 
@@ -165,7 +165,7 @@ def test_states_of_draws_that_another_op_repeats_are_counted(tmp_path: Path) -> 
     last = captured.graph.tables.op_first[1:] - 1  # of each op's implementations
     plan = Plan.of_computes(captured.graph, last)
     measured = validator.measure(captured, plan, device="cpu", repeats=1)
-    assert (measured.verdict, measured.reason) == (validator.Verdict.EXACT, None)
+    assert (measured.verdict, measured.reason) == (validator.GradientVerdict.EXACT, None)
     counted = simulate(counting, plan)
     assert counted.peak_bytes - simulate(profiled, plan).peak_bytes == 2 * state
     assert counted.peak_bytes == measured.measured_peak_bytes

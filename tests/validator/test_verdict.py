@@ -20,7 +20,7 @@ from rematbench.tracing.alternatives import cudnn, with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
-from rematbench.validator import StepResult, Validator, Verdict, compare
+from rematbench.validator import GradientVerdict, StepResult, Validator, compare
 from rematbench.validator.alone import compare_alone
 
 
@@ -111,13 +111,13 @@ def test_a_wrong_implementation_is_wrong(
     op = op_with(network, implementation, starts)
     kinds = kinds_of(implementation)
     true = judged(checker, network, {op.name: implementation})
-    expected = Verdict.LOSSY if Kind.LOSSY in kinds else Verdict.ROUNDING
+    expected = GradientVerdict.LOSSY if Kind.LOSSY in kinds else GradientVerdict.ROUNDING
     exact = network.traits[op.name, implementation].tolerance == 0
-    assert (true.verdict, true.reason) == (Verdict.EXACT if exact else expected, None)
+    assert (true.verdict, true.reason) == (GradientVerdict.EXACT if exact else expected, None)
     wrong = judged(
         checker, spoilt(network, op.name, implementation, change), {op.name: implementation}
     )
-    assert wrong.verdict is Verdict.WRONG
+    assert wrong.verdict is GradientVerdict.WRONG
     if exact:
         assert "differs from eager training" in wrong.reason
     else:
@@ -132,7 +132,7 @@ def test_a_wrong_exact_implementation_beside_an_inexact_one(
     one = op_with(network, "conv:chunk2", "convolution_").name
     two = op_with(network, "statistics", "_native_batch_norm_legit_functional").name
     implementations = {one: "conv:chunk2", two: "statistics"}
-    assert judged(checker, network, implementations).verdict is Verdict.ROUNDING
+    assert judged(checker, network, implementations).verdict is GradientVerdict.ROUNDING
     wrong = judged(checker, spoilt(network, two, "statistics", change), implementations)
     assert f"{two} statistics alone: " in wrong.reason
 
@@ -150,7 +150,7 @@ def test_a_wrong_encoder(
     )
     assert judged(checker, network, {op.name: implementation}).reason is None
     wrong = judged(checker, spoilt(network, encoder, "default", change), {op.name: implementation})
-    assert wrong.verdict is Verdict.WRONG
+    assert wrong.verdict is GradientVerdict.WRONG
 
 
 def test_what_rounds_too_much_is_seen_alone(network: Captured, checker: Validator) -> None:
@@ -186,7 +186,7 @@ def test_true_implementations_of_a_residual_network(network: Captured, checker: 
         if inexact:
             implementations[op.name] = inexact[number % len(inexact)]
     found = judged(checker, network, implementations)
-    assert (found.verdict, found.reason) == (Verdict.ROUNDING, None)
+    assert (found.verdict, found.reason) == (GradientVerdict.ROUNDING, None)
     assert found.rounding.float64_reference == "eager"
     assert found.rounding.float64_error < 1e-10
     assert found.rounding.alone_count == len(implementations)
@@ -205,7 +205,7 @@ def test_without_double_precision_the_row_says_so(
         return x
 
     found = judged(checker, spoilt(network, op, "conv:chunk2", single_only), {op: "conv:chunk2"})
-    assert (found.verdict, found.reason) == (Verdict.ROUNDING, None)
+    assert (found.verdict, found.reason) == (GradientVerdict.ROUNDING, None)
     assert found.rounding.float64_error is None
     assert found.rounding.float64_reason == "NotImplementedError: not for double"
     monkeypatch.setattr(rematbench.validator.rounding, "free_memory", lambda device: 1000)
@@ -214,7 +214,7 @@ def test_without_double_precision_the_row_says_so(
     assert found.rounding.float64_error is None
     assert "1000 are free" in found.rounding.float64_reason
     wrong = judged(checker, spoilt(network, op, "conv:chunk2", larger), {op: "conv:chunk2"})
-    assert wrong.verdict is Verdict.WRONG
+    assert wrong.verdict is GradientVerdict.WRONG
 
 
 class Standardised(nn.Module):
@@ -238,7 +238,10 @@ def test_a_model_that_depends_on_its_precision() -> None:
     checker = Validator(captured, "cpu", 0)
     op = op_with(captured, "conv:chunk2", "convolution").name
     found = judged(checker, captured, {op: "conv:chunk2"})
-    assert (found.verdict, found.rounding.float64_reference) == (Verdict.ROUNDING, "captured")
+    assert (found.verdict, found.rounding.float64_reference) == (
+        GradientVerdict.ROUNDING,
+        "captured",
+    )
     wrong = judged(checker, spoilt(captured, op, "conv:chunk2", larger), {op: "conv:chunk2"})
     assert "in float64" in wrong.reason
     kept = {name: t.dtype for name, t in workload.module.state_dict().items()}
@@ -278,7 +281,7 @@ def test_a_loss_that_overflows_in_an_inexact_plan() -> None:
     checker = Validator(captured, "cpu", 0)
     op = op_with(captured, "conv:chunk2", "convolution").name
     found = judged(checker, captured, {op: "conv:chunk2"})
-    assert (found.verdict, found.reason) == (Verdict.ROUNDING, None)
+    assert (found.verdict, found.reason) == (GradientVerdict.ROUNDING, None)
     assert found.rounding.float64_error < 1e-10
 
 
@@ -294,7 +297,7 @@ def test_nan_in_one_alone_is_wrong(
 ) -> None:
     op = op_with(network, implementation, "convolution_backward_").name
     found = judged(checker, spoilt(network, op, implementation, with_nan), {op: implementation})
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is GradientVerdict.WRONG
     assert "gradient of" in found.reason
     assert "entries are NaN or infinite in only one of them" in found.reason
     assert (found.comparison.max_error, found.comparison.bitwise) == (None, False)
@@ -370,7 +373,7 @@ def test_every_precision(dtype: torch.dtype) -> None:
     }
     lossy = any(Kind.LOSSY in kinds_of(implementation) for implementation in inexact.values())
     judgement = judged(checker, captured, inexact)
-    assert judgement.verdict is (Verdict.LOSSY if lossy else Verdict.ROUNDING)
+    assert judgement.verdict is (GradientVerdict.LOSSY if lossy else GradientVerdict.ROUNDING)
     assert judgement.rounding.float64_error < 1e-10
 
 
@@ -383,7 +386,7 @@ def test_what_has_no_double_precision_is_replaced_and_said(
         network, traits={**network.traits, (op, "conv:chunk2"): traits}, code={**network.code}
     )
     found = judged(checker, given, {op: "conv:chunk2"})
-    assert found.verdict is Verdict.ROUNDING
+    assert found.verdict is GradientVerdict.ROUNDING
     assert f"{op} conv:chunk2 has no float64; PyTorch's own ran" in found.rounding.float64_reason
     x, w = torch.randn(2, 3, 5, 5).double(), torch.randn(4, 3, 3, 3).double()
     own = cudnn.convolve(x, w, None, ([1, 1], [1, 1], [1, 1]), [2, 4, 5, 5], 0)

@@ -18,7 +18,7 @@ from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
-from rematbench.validator import Validator, Verdict
+from rematbench.validator import GradientVerdict, Validator
 
 CONVOLUTION = ("channels_last", "chunk2", "im2col", "im2col_image", "fft")
 NAMES = {
@@ -105,11 +105,15 @@ def test_a_true_one_passes_and_a_wrong_one_does_not(
     op = next(iter(implementations))
     inexact = any(captured.traits[chosen].tolerance for chosen in implementations.items())
     true = judged(checker, captured, implementations)
-    rounded = Verdict.LOSSY if Kind.LOSSY in kinds_of(implementation) else Verdict.ROUNDING
-    assert (true.verdict, true.reason) == (rounded if inexact else Verdict.EXACT, None)
+    rounded = (
+        GradientVerdict.LOSSY
+        if Kind.LOSSY in kinds_of(implementation)
+        else GradientVerdict.ROUNDING
+    )
+    assert (true.verdict, true.reason) == (rounded if inexact else GradientVerdict.EXACT, None)
     changes: tuple[Change, ...] = (negative, missing_term, larger)
     for change in changes:
         wrong = judged(checker, spoilt(captured, op, implementation, change), implementations)
-        assert wrong.verdict is Verdict.WRONG, change.__name__
+        assert wrong.verdict is GradientVerdict.WRONG, change.__name__
         where = f"{op} {implementation} alone: " if inexact else "differs from eager training"
         assert where in (wrong.reason or "")

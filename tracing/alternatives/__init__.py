@@ -69,7 +69,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.tracing.alternatives import convolution_rules, cudnn, norm_rules, pointwise_rules
 from rematbench.tracing.alternatives.concatenation_rules import parts_of
 from rematbench.tracing.alternatives.encoding_rules import encodings_of
-from rematbench.tracing.alternatives.scene import Declined, Extra, Offer, Rule, Scene, entries
+from rematbench.tracing.alternatives.scene import Declined, Offer, OptionalOp, Rule, Scene, entries
 from rematbench.tracing.captured import Captured, TorchCall, call_reads
 
 __all__ = ["ImplementationTraits", "Kind", "Refusal", "kinds_of", "with_alternatives"]
@@ -111,7 +111,7 @@ class _Builder:
     def __init__(self, scene: Scene, kinds: frozenset[Kind]) -> None:
         self.scene, self.captured, self.kinds = scene, scene.captured, kinds
         self.offers: dict[str, dict[str, Offer]] = {}
-        self.extras: dict[str, Extra] = {}
+        self.extras: dict[str, OptionalOp] = {}
         self.refused: list[Refusal] = []
         # An op that needs more than checkpoint-all's peak is of no use to any plan.
         graph = scene.captured.graph
@@ -129,8 +129,8 @@ class _Builder:
         for name, item in (*encodings_of(self.scene), *parts_of(self.scene)):
             self._take(name, item)
 
-    def _take(self, op: str, found: Offer | Extra | Declined) -> None:
-        if isinstance(found, Extra):
+    def _take(self, op: str, found: Offer | OptionalOp | Declined) -> None:
+        if isinstance(found, OptionalOp):
             self.extras.setdefault(found.name, found)
             return
         if not kinds_of(found.name) <= self.kinds:
@@ -151,7 +151,7 @@ class _Builder:
         new = {name: spec for extra in extras for name, spec in extra.outs.items()}
         value_of = {**self.captured.value_of, **{name: name for name in new}}
         sizes = [Value(name, spec.dtype.itemsize * entries(spec)) for name, spec in new.items()]
-        after: dict[str, list[Extra]] = {}
+        after: dict[str, list[OptionalOp]] = {}
         for extra in extras:
             after.setdefault(extra.after, []).append(extra)
         ops: list[Op] = []
@@ -174,7 +174,7 @@ class _Builder:
             refused=tuple(self.refused),
         )
 
-    def _needed(self) -> list[Extra]:
+    def _needed(self) -> list[OptionalOp]:
         """Optional ops that some offer reads, in the order in which they were found."""
         wanted = {
             ref
@@ -209,7 +209,7 @@ class _Builder:
         )
         return replace(op, implementations=(*op.implementations, *others))
 
-    def _traits(self, extras: list[Extra]) -> dict[tuple[str, str], ImplementationTraits]:
+    def _traits(self, extras: list[OptionalOp]) -> dict[tuple[str, str], ImplementationTraits]:
         found = {
             (op, name): offer.traits
             for op, offers in self.offers.items()
@@ -218,7 +218,7 @@ class _Builder:
         return found | {(extra.name, "default"): extra.traits for extra in extras}
 
 
-def _optional(extra: Extra, after: Phase, value_of: Mapping[str, str]) -> Op:
+def _optional(extra: OptionalOp, after: Phase, value_of: Mapping[str, str]) -> Op:
     reads = tuple(sorted({value_of[ref] for ref in call_reads(extra.call)}))
     implementation = Implementation("default", reads, 1.0, extra.workspace_bytes)
     phase = Phase.BACKWARD if after is Phase.BACKWARD else Phase.FORWARD

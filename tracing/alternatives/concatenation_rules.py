@@ -19,8 +19,8 @@ from rematbench.graphs.ir import Op, Phase
 from rematbench.tracing.alternatives import bits
 from rematbench.tracing.alternatives.scene import (
     Declined,
-    Extra,
     Offer,
+    OptionalOp,
     Scene,
     entries,
     images,
@@ -36,7 +36,7 @@ WAIT = 8
 """Ops over which a part must wait to be worth a copy."""
 
 
-def parts_of(scene: Scene) -> Iterator[tuple[str, Offer | Extra | Declined]]:
+def parts_of(scene: Scene) -> Iterator[tuple[str, Offer | OptionalOp | Declined]]:
     """(name of the op that it is for, what is offered), all sums of the backward pass."""
     graph = scene.captured.graph
     for number, op in enumerate(graph.ops):
@@ -68,7 +68,7 @@ def _copied_after(scene: Scene, op: Op, name: str) -> str | None:
     return before.name
 
 
-def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | Extra | Declined]:
+def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | OptionalOp | Declined]:
     """The copy, the sum that reads it, and the sum into it."""
     call, spec = scene.root(op.name), scene.spec(term.name)
     out = out_of(call)
@@ -79,7 +79,7 @@ def _copied(scene: Scene, op: Op, term: Ref, after: str) -> Iterator[Offer | Ext
         return
     options = {"memory_format": torch.contiguous_format}
     clone = TorchCall(aten.clone.default, (term,), options, (name,), False)
-    yield Extra(name, after, clone, {name: copy})
+    yield OptionalOp(name, after, clone, {name: copy})
     one, two = (Ref(name) if argument == term else argument for argument in call.args)
     yield Offer("parts:copy", replace(call, args=(one, two)))
     into = (one, two, alpha) if one == Ref(name) else (two, one)

@@ -13,9 +13,9 @@ from rematbench.tracing.alternatives import encodings
 from rematbench.tracing.alternatives.bits import mask_bytes
 from rematbench.tracing.alternatives.scene import (
     Declined,
-    Extra,
     Found,
     Offer,
+    OptionalOp,
     Scene,
     contiguous,
     entries,
@@ -46,7 +46,7 @@ _PLACES = {
 }
 
 
-def encodings_of(scene: Scene) -> Iterator[tuple[str, Offer | Extra | Declined]]:
+def encodings_of(scene: Scene) -> Iterator[tuple[str, Offer | OptionalOp | Declined]]:
     """(name of the op that it is for, what is offered), all values of the step."""
     for value, readers in scene.readers.items():
         if not _worthwhile(scene, value):
@@ -107,7 +107,7 @@ def _parts(scene: Scene, value: str, encoding: str) -> dict[str, TensorSpec]:
     return values | columns | {f"{value}_csr_starts": plain((rows,), torch.int32)}
 
 
-def _encode(scene: Scene, value: str) -> Iterator[Extra]:
+def _encode(scene: Scene, value: str) -> Iterator[OptionalOp]:
     """The encodings of a value, each made once its last reader of the forward pass is done."""
     before = (op for op in scene.readers[value] if op.phase is Phase.FORWARD)
     *_, after = scene.writer[value], *before
@@ -126,7 +126,7 @@ def _encode(scene: Scene, value: str) -> Iterator[Extra]:
         )
         workspace = {"fp16": 0, "bitmap": size, "csr": 24 * min(size, 1 << 18)}[encoding]
         traits = ImplementationTraits(density=density)
-        yield Extra(f"{value}_{encoding}", after.name, call, parts, workspace, traits)
+        yield OptionalOp(f"{value}_{encoding}", after.name, call, parts, workspace, traits)
 
 
 def _offers(scene: Scene, op: Op, value: str) -> Found:

@@ -12,9 +12,9 @@ from rematbench.graphs.kinds import ImplementationTraits
 from rematbench.tracing.alternatives import bits, pools, smooth
 from rematbench.tracing.alternatives.scene import (
     Declined,
-    Extra,
     Found,
     Offer,
+    OptionalOp,
     Rule,
     Scene,
     contiguous,
@@ -36,11 +36,11 @@ SMOOTH_TOLERANCE = 5e-4
 
 def mask_op(
     scene: Scene, tensor: str, what: str, after: Op, target: Callable[..., Any], *args: Any
-) -> tuple[Extra, Ref]:
+) -> tuple[OptionalOp, Ref]:
     """The optional op that packs one bit per entry of ``tensor``, and its result."""
     name = f"{tensor}_{what}"
     size = bits.mask_bytes(entries(scene.spec(tensor)))
-    extra = Extra(
+    extra = OptionalOp(
         name,
         after.name,
         one_out(name, target, Ref(tensor), *args),
@@ -60,7 +60,7 @@ def _layout(scene: Scene, call: TorchCall) -> str | None:
 def _by_mask(
     scene: Scene,
     call: TorchCall,
-    packed: tuple[Extra, Ref],
+    packed: tuple[OptionalOp, Ref],
     target: Callable[..., Any],
     *options: Any,
 ) -> Found:
@@ -204,7 +204,7 @@ def max_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
     if made is None:
         return
     spec = scene.spec(indices.name)
-    offsets = pools.Window(*window).entries
+    offsets = pools.PoolGeometry(*window).entries
     share = -(-entries(spec) // 8)
     for bits_each in (8, 4):
         name = f"intermediate:offsets{bits_each}"
@@ -214,7 +214,7 @@ def max_pool_backward(scene: Scene, op: Op, call: TorchCall) -> Found:
         packed = bits_each == 4
         value = f"{indices.name}_offsets{bits_each}"
         stored = (-(-entries(spec) // 2),) if packed else spec.shape
-        yield Extra(
+        yield OptionalOp(
             value,
             made[0].name,
             one_out(value, pools.encode, indices, shape[-1], window, packed),

@@ -26,7 +26,7 @@ def _pair(numbers: list[int], default: int | Pair) -> Pair:
     return (numbers[0], numbers[-1])
 
 
-class Window:
+class PoolGeometry:
     """The geometry of a 2-d pool, from its own arguments."""
 
     def __init__(
@@ -57,7 +57,7 @@ def _images(tensor: Tensor) -> Iterator[slice]:
 
 def encode(indices: Tensor, width: int, geometry: Geometry, packed: bool) -> Tensor:
     """Window offsets of max-pool indices, one byte each, or two to a byte if ``packed``."""
-    window = Window(*geometry)
+    window = PoolGeometry(*geometry)
     rows = window.corner(0, indices.shape[-2], indices.device)[:, None]
     columns = window.corner(1, indices.shape[-1], indices.device)
     offsets = torch.empty(indices.shape, dtype=torch.uint8, device=indices.device)
@@ -77,7 +77,7 @@ def encode(indices: Tensor, width: int, geometry: Geometry, packed: bool) -> Ten
     return halves
 
 
-def _decode(offsets: Tensor, window: Window, height: int, width: int) -> Tensor:
+def _decode(offsets: Tensor, window: PoolGeometry, height: int, width: int) -> Tensor:
     """Indices into a plane of ``height`` by ``width``; nonsense is clamped into it."""
     row = offsets.div(window.kernel[1], rounding_mode="floor").long()
     column = offsets - row * window.kernel[1]
@@ -104,7 +104,7 @@ def backward_from_offsets(
     packed: bool,
 ) -> Tensor:
     """Max-pool's gradient from window offsets; the indices are rebuilt a few images at a time."""
-    window = Window(*geometry)
+    window = PoolGeometry(*geometry)
     result = torch.empty(shape, dtype=grad.dtype, device=grad.device)
     each = grad[0].numel() if grad.shape[0] else 0
     for part in _images(grad):

@@ -39,7 +39,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class OptionalOp:
     """An optional op that makes a mask or an encoding.
 
     Attributes:
@@ -65,7 +65,7 @@ class Declined:
     reason: str
 
 
-Found = Iterator[Offer | Extra | Declined]
+Found = Iterator[Offer | OptionalOp | Declined]
 Rule = Callable[["Scene", Op, TorchCall], Found]
 
 

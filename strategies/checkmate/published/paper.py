@@ -106,13 +106,13 @@ def problem_9(nodes: Nodes, budget: int, partitioned: bool = True) -> pyo.Concre
     Returns:
         A model with binaries R[t, i], S[t, i], FREE[t, i, k] and memory U[t, k].
     """
-    builder = _Builder(nodes, partitioned)
+    builder = _PaperProgram(nodes, partitioned)
     builder.schedule()
     builder.memory(SCALE / budget)
     return builder.model
 
 
-class _Builder:
+class _PaperProgram:
     """Variables and constraints of (9), in the order of the paper."""
 
     def __init__(self, nodes: Nodes, partitioned: bool) -> None:

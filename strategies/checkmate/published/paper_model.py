@@ -17,7 +17,7 @@ from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, RematbenchError, Stopped
 from rematbench.engines.lp.program import LinearProgram
-from rematbench.engines.lp.solver import SOLVER, Outcome, Solver, presolved
+from rematbench.engines.lp.solver import SOLVER, Solver, SolverRun, presolved
 from rematbench.engines.plans.stages import FloatArray, plan_from_stages
 from rematbench.engines.stages.space import check
 from rematbench.graphs.ir import Graph
@@ -87,7 +87,7 @@ class PaperModel:
             self._relaxation.limit_rows(rows, limits[1])
         self._budget = budget
 
-    def relax(self, *, time_limit: float = inf, threads: int = 1, seed: int = 0) -> Outcome:
+    def relax(self, *, time_limit: float = inf, threads: int = 1, seed: int = 0) -> SolverRun:
         """Solve the linear relaxation, with costs in the graph's unit.
 
         Raises:
@@ -100,7 +100,7 @@ class PaperModel:
 
     def solve(
         self, *, time_limit: float = inf, threads: int = 1, mip_gap: float = 1e-4, seed: int = 0
-    ) -> Outcome:
+    ) -> SolverRun:
         """Solve the model, up to a relative gap, with costs in the graph's unit.
 
         Raises:
@@ -111,7 +111,7 @@ class PaperModel:
         solver.stop_when(mip_gap)
         return self._run(solver, time_limit)
 
-    def _run(self, solver: Solver, time_limit: float) -> Outcome:
+    def _run(self, solver: Solver, time_limit: float) -> SolverRun:
         outcome = solver.run(planning_seconds() + time_limit, lambda: False)
         if outcome is None:
             raise Stopped(self._too_slow(time_limit))

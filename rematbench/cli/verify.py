@@ -55,15 +55,9 @@ def verify(
     if trace.copies is not None:
         # Other keys than mypy can see: all of them are of TwoMemories.
         row["extra"].update(facts_of_copies(trace.copies))  # type: ignore[typeddict-item]
-    status, reason = "ok", None
-    if host is not None and trace.host_peak_bytes > host:
-        reason = f"the plan peaks at {trace.host_peak_bytes} bytes on the host, over host={host}"
-        status = "infeasible"
-    if plan.budget_bytes is not None and trace.peak_bytes > plan.budget_bytes:
-        reason = f"the plan peaks at {trace.peak_bytes} bytes, over its budget"
-        status = "infeasible"
+    reason = _excess(plan, trace, host)
     return row | {
-        "status": status,
+        "status": "ok" if reason is None else "infeasible",
         "reason": reason,
         "cost": trace.cost,
         "overhead": trace.cost / base.cost - 1 if base.cost else None,
@@ -71,6 +65,15 @@ def verify(
         "checkpoints": trace.checkpoints,
         "peak_bytes": trace.peak_bytes,
     }
+
+
+def _excess(plan: Plan, trace: Trace, host: int | None) -> str | None:
+    """Which limit a plan does not keep to."""
+    if plan.budget_bytes is not None and trace.peak_bytes > plan.budget_bytes:
+        return f"the plan peaks at {trace.peak_bytes} bytes, over its budget"
+    if host is not None and trace.host_peak_bytes > host:
+        return f"the plan peaks at {trace.host_peak_bytes} bytes on the host, over host={host}"
+    return None
 
 
 def _known(graph: Graph, plan: Plan, base: Trace) -> Row:

@@ -120,16 +120,17 @@ def read_words(words: Sequence[str]) -> tuple[LinkChoice, int | None]:
     host: int | None = None
     for word in expanded(words):
         key, equals, text = word.partition("=")
-        value = yaml.safe_load(text) if equals else None
-        if key == "host" and equals:
-            host = None if value is None else parse_bytes("host", value)
-        elif key == "link" and equals:
-            found["name"] = value
-        elif key in ("link.out", "link.in", "link.latency", "link.shared") and equals:
-            found[key.removeprefix("link.")] = _number(value)
+        value = yaml.safe_load(text)
+        if key in _WORDS and equals:
+            found[_WORDS[key]] = _number(value)
+        elif key == "host" and value is not None:
+            host = parse_bytes("host", value)
         else:
             raise ConfigError(f"{word}: unknown; give link=pcie4, link.out=25GB/s or host=64GiB")
     return read_link({"name": "none", **found} if found else None), host
+
+
+_WORDS = {"link": "name"} | {f"link.{key}": key for key in ("out", "in", "latency", "shared")}
 
 
 def _number(value: Any) -> Any:

@@ -26,6 +26,7 @@ class Sequence:
         value, made, begin, end: per gap: its value, where its copy was computed, and the touches
             that it lies between. Gaps are in the order of ``begin``.
         ends: (position, value) of each copy's last touch, where it is freed.
+        levels: bytes on the device during each compute, where no gap is bridged.
     """
 
     graph: Graph
@@ -41,7 +42,9 @@ class Sequence:
     def of(cls, graph: Graph, computes: IntArray) -> Sequence:
         """All gaps of a valid sequence."""
         computes = np.ascontiguousarray(computes, dtype=np.int64)
-        gaps, ends, levels = _touches(computes, graph.tables)
+        found, stops, levels = _touches(computes, graph.tables)
+        gaps = np.array(found, dtype=np.int64).reshape(-1, 4)
+        ends = np.array(stops, dtype=np.int64).reshape(-1, 2)
         gaps = gaps[np.argsort(gaps[:, 2], kind="stable")]
         value, made, begin, end = (np.ascontiguousarray(gaps[:, k]) for k in range(4))
         levels = levels + graph.resident_bytes
@@ -68,12 +71,12 @@ class Sequence:
 
 @kernel
 def _touches(computes, tables):
-    """Rows (value, made, begin, end) of gaps; rows (position, value) of last touches; levels."""
+    """Lists of (value, made, begin, end) of gaps and (position, value) of last touches; levels."""
     count, values = computes.size, tables.value_bytes.size
     made = np.full(values, -1, dtype=np.int64)
     last = np.full(values, -1, dtype=np.int64)
-    gaps = [(0, 0, 0, 0) for _ in range(0)]
-    ends = [(0, 0) for _ in range(0)]
+    gaps = [(0, 0, 0, 0)][:0]
+    ends = [(0, 0)][:0]
     change = np.zeros(count + 1, dtype=np.int64)
     more = np.zeros(count, dtype=np.int64)
     for k in range(count):
@@ -82,27 +85,25 @@ def _touches(computes, tables):
         more[k] = tables.workspace[i]
         for j in range(tables.reads.start[i], tables.reads.start[i + 1]):
             v = tables.reads.items[j]
-            if not tables.resident[v]:
-                if k > last[v] + 1:
-                    gaps.append((v, made[v], last[v], k))
-                last[v] = k
+            if k > last[v] + 1 and not tables.resident[v]:
+                gaps.append((v, made[v], last[v], k))
+            last[v] = k
         for j in range(tables.writes.start[op], tables.writes.start[op + 1]):
             v = tables.writes.items[j]
             if made[v] >= 0:
-                ends.append((last[v], v))
-                change[made[v]] += tables.value_bytes[v]
-                change[last[v] + 1] -= tables.value_bytes[v]
+                _end(v, made, last, change, ends, tables.value_bytes)
             made[v] = last[v] = k
-    for v in range(values):
-        if made[v] >= 0:
+    for v in np.flatnonzero(made >= 0):
+        if tables.is_output[v]:
             change[made[v]] += tables.value_bytes[v]
-            if not tables.is_output[v]:
-                ends.append((last[v], v))
-                change[last[v] + 1] -= tables.value_bytes[v]
-    levels = np.cumsum(change)[:-1] + more
-    rows, stops = np.zeros((len(gaps), 4), dtype=np.int64), np.zeros((len(ends), 2), dtype=np.int64)
-    for n, gap in enumerate(gaps):
-        rows[n, 0], rows[n, 1], rows[n, 2], rows[n, 3] = gap
-    for n, stop in enumerate(ends):
-        stops[n, 0], stops[n, 1] = stop
-    return rows, stops, levels
+        else:
+            _end(v, made, last, change, ends, tables.value_bytes)
+    return gaps, ends, np.cumsum(change)[:-1] + more
+
+
+@kernel
+def _end(v, made, last, change, ends, value_bytes):
+    """A copy's last touch is known."""
+    ends.append((last[v], v))
+    change[made[v]] += value_bytes[v]
+    change[last[v] + 1] -= value_bytes[v]

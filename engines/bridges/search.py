@@ -145,15 +145,22 @@ def _chosen(levels, begin, end, size, weight, budget):
             break
         for k in range(levels.size):
             crowd[k + 1] = crowd[k] + (levels[k] > budget)
-        best, found = 0.0, -1
-        for g in range(begin.size):
-            if begin[g] < worst < end[g] and size[g] > 0 and not bridged[g]:
-                score = weight[g] * (crowd[end[g]] - crowd[begin[g] + 1])
-                if score > best:
-                    best, found = score, g
+        found = _best(worst, crowd, begin, end, size, weight, bridged)
         if found < 0:
             break
         bridged[found] = True
         for k in range(begin[found] + 1, end[found]):
             levels[k] -= size[found]
     return bridged
+
+
+@kernel
+def _best(worst, crowd, begin, end, size, weight, bridged):
+    """The gap over a moment whose bridge relieves most of the crowd; -1: there is none."""
+    best, found = 0.0, -1
+    for g in range(begin.size):
+        if begin[g] < worst < end[g] and size[g] > 0 and not bridged[g]:
+            score = weight[g] * (crowd[end[g]] - crowd[begin[g] + 1])
+            if score > best:
+                best, found = score, g
+    return found

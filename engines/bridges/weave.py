@@ -95,20 +95,9 @@ def _free_places(begin, end, made, size, first, out, fetches, room, costs):
     clock = link = 0.0
     held, offloaded, entered = 0, 0, 0
     for k in range(n):
-        kept = [0 for _ in range(0)]
-        for g in waiting:
-            if fetches[g] <= k or sent[g] <= clock:
-                place[g] = -1 if fetches[g] <= k else k
-                held -= size[g]
-            else:
-                kept.append(g)
-        waiting = kept
+        held -= _let_go(k, clock, waiting, place, sent, fetches, size)
         while held > room[k] and len(waiting) > 0:
-            at = 0
-            for j in range(len(waiting)):
-                if sent[waiting[j]] < sent[waiting[at]]:
-                    at = j
-            g = waiting.pop(at)
+            g = waiting.pop(_earliest(waiting, sent))
             clock = max(clock, sent[g])
             place[g] = k
             held -= size[g]
@@ -124,6 +113,30 @@ def _free_places(begin, end, made, size, first, out, fetches, room, costs):
             held += size[entered]
             entered += 1
     return place
+
+
+@kernel
+def _let_go(k, clock, waiting, place, sent, fetches, size):
+    """Frees before position k what has been sent, or is fetched by then; returns its bytes."""
+    gone, kept = 0, 0
+    for g in waiting:
+        if fetches[g] > k and sent[g] > clock:
+            waiting[kept] = g
+            kept += 1
+        else:
+            place[g] = -1 if fetches[g] <= k else k
+            gone += size[g]
+    del waiting[kept:]
+    return gone
+
+
+@kernel
+def _earliest(waiting, sent):
+    at = 0
+    for j in range(len(waiting)):
+        if sent[waiting[j]] < sent[waiting[at]]:
+            at = j
+    return at
 
 
 def plan_at(
@@ -168,7 +181,7 @@ def _with_drops(codes: IntArray, sizes: IntArray, host: int) -> IntArray | None:
     count = len(sizes)
     kinds, values = np.divmod(~codes, count)
     last = {int(v): p for p, (k, v) in enumerate(zip(kinds, values, strict=True)) if k == FETCH}
-    held, there, found = 0, [], []
+    held, there, found = 0, list[int](), list[int]()
     for position, (code, kind, v) in enumerate(zip(codes, kinds, values, strict=True)):
         if kind == OFFLOAD:
             while held + sizes[v] > host:
@@ -180,5 +193,5 @@ def _with_drops(codes: IntArray, sizes: IntArray, host: int) -> IntArray | None:
                 found.append(~(gone + DROP * count))
             held += sizes[v]
             there.append(int(v))
-        found.append(code)
+        found.append(int(code))
     return np.array(found, dtype=np.int64)

@@ -18,16 +18,16 @@ from rematbench.rows.memory_parts import memory_parts
 from rematbench.rows.provenance import commit, now, versions
 from rematbench.rows.row import Row, format_row, make_row
 
+UNLINKED = LinkChoice()
 
-def verify(
-    graph: Graph, plan: Plan, choice: LinkChoice | None = None, host: int | None = None
-) -> Row:
+
+def verify(graph: Graph, plan: Plan, choice: LinkChoice = UNLINKED, host: int | None = None) -> Row:
     """The row of a plan as simulated; ``failed`` with the reason where it is invalid.
 
     A plan for a forward-only graph may be for the graph itself, or for ``with_backward`` of it.
 
     Args:
-        choice: the link to the host; None: there is none.
+        choice: the link to the host.
         host: the most bytes there, or None.
 
     Raises:
@@ -41,7 +41,6 @@ def verify(
         )
     if any(s.op not in graph.op_index for s in plan.statements if hasattr(s, "op")):
         graph = with_backward(graph)
-    choice = LinkChoice() if choice is None else choice
     link, base = choice.of(graph.cost_unit), simulate(graph, program_order(graph))
     row = _known(graph, plan, base)
     try:

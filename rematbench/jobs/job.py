@@ -174,6 +174,9 @@ def _execute(task: Task, judged: Judged, say: Say) -> Stage[None]:
     settings, captured = task.settings, task.captured
     native, peak, held = judged.solution.native, judged.trace.peak_bytes, task.held_bytes
     assert captured is not None
+    if judged.trace.copies is not None:
+        yield {"reason": "not executed: plans that copy to the host are simulated alone so far"}
+        return
     say("execute")
     yield {"device": device_name(settings.device)}
     free = free_memory(settings.device)

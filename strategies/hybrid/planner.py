@@ -88,20 +88,9 @@ class Hybrid:
         """The search's steps: first plans, recomputation alone, both, moves."""
         problem = search.problem
         can_copy = problem.link.both and not overwrites(problem.graph)
-        if can_copy:
-            search.take(order)
+        for first in _firsts(problem, order) if can_copy else ():
+            search.take(first)
             yield
-        for name in OFFLOADING if can_copy else ():
-            plan = _start(make(name), replace(problem, budget=None, time_limit=5.0))
-            if plan is not None:
-                search.offer(plan)
-                yield
-        if can_copy:
-            for quick in quick_planners():
-                plan = _start(quick, replace(problem, time_limit=problem.time_limit / 40))
-                if plan is not None:
-                    search.take(plan)
-                    yield
         for budget, seconds in _ladder(problem, order, can_copy):
             plan = _start(make("anytime"), replace(problem, budget=budget, time_limit=seconds))
             if plan is None:
@@ -114,6 +103,17 @@ class Hybrid:
         while can_copy:
             search.step()
             yield
+
+
+def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
+    """Checkpoint-all, and the plans of rules and of planners that need no time."""
+    yield order
+    rules = [(make(name), replace(problem, budget=None)) for name in OFFLOADING]
+    quick = [(each, problem) for each in quick_planners()]
+    for strategy, asked in (*rules, *quick):
+        plan = _start(strategy, replace(asked, time_limit=problem.time_limit / 40))
+        if plan is not None:
+            yield plan
 
 
 def _ladder(problem: Problem, order: Plan, can_copy: bool) -> list[tuple[int, float]]:

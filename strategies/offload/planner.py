@@ -14,6 +14,7 @@ from rematbench.engines.bridges.bound import overwrites
 from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.weave import plan_at
 from rematbench.engines.plans.regions import plan_with_regions
+from rematbench.engines.plans.stages import BoolArray
 from rematbench.graphs.blocks import Block, repeated_blocks
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import program_order
@@ -136,7 +137,7 @@ def _blocks(graph: Graph) -> tuple[Block, ...]:
     return found
 
 
-def _regions(graph: Graph, blocks: tuple[Block, ...], saved: np.ndarray) -> Sequence:  # type: ignore[type-arg]
+def _regions(graph: Graph, blocks: tuple[Block, ...], saved: BoolArray) -> Sequence:
     """The computes of checkpointed blocks that save what some ops make."""
     region = np.full(len(graph.ops), -1, dtype=np.int64)
     for number, block in enumerate(blocks):
@@ -145,7 +146,7 @@ def _regions(graph: Graph, blocks: tuple[Block, ...], saved: np.ndarray) -> Sequ
     return Sequence.of(graph, codes[codes >= 0])
 
 
-def _across(sequence: Sequence) -> np.ndarray:  # type: ignore[type-arg]
+def _across(sequence: Sequence) -> BoolArray:
     """Which gaps of forward values lead over the loss."""
     graph = sequence.graph
     ops = graph.tables.op_of[sequence.computes]

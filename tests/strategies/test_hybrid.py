@@ -134,7 +134,8 @@ CHAINS = (
 def test_no_plan_of_a_small_chain_is_faster(sizes, costs, link: Link) -> None:
     graph = chain(sizes, costs)
     peak = simulate(graph, program_order(graph)).peak_bytes
-    for budget in range(graph.floor_bytes(), peak):
+    floor = graph.floor_bytes()
+    for budget in sorted({floor + 1, (floor + peak) // 2, peak - 1}):
         try:
             found = make("hybrid").plan(Problem(graph, budget, 0.5, link=link))
         except Infeasible:

@@ -36,9 +36,9 @@ def cheapest_within(
     stopped = False
     try:
         for knob, plan in candidates:
-            trace = simulate(problem.graph, plan)
+            trace = simulate(problem.graph, plan, problem.link)
             curve.append({"knob": knob, "cost": trace.cost, "peak_bytes": trace.peak_bytes})
-            fits = problem.budget is None or trace.peak_bytes <= problem.budget
+            fits = problem.holds(trace.peak_bytes, trace.host_peak_bytes)
             if fits and (
                 best is None or (trace.cost, trace.peak_bytes) < (best[2].cost, best[2].peak_bytes)
             ):

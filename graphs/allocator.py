@@ -15,7 +15,7 @@ import numpy as np
 
 from rematbench.base.kernels import kernel
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.plan import FETCH, FREE, Plan
 
 _KIB, _MIB = 2**10, 2**20
 ROUNDING = 512
@@ -195,8 +195,7 @@ def _replay_plan(codes, tables):
         block[v] = _allocate(blocks, totals, value_bytes[v])
     for code in codes:
         if code < 0:
-            _release(blocks, totals, block[~code], value_bytes[~code])
-            block[~code] = -1
+            blocks = _move(code, blocks, totals, block, value_bytes)
             continue
         first, end = write_at[op_of[code]], write_at[op_of[code] + 1]
         for k in range(first, end):
@@ -215,3 +214,16 @@ def _replay_plan(codes, tables):
             _release(blocks, totals, block[count + k - first], value_bytes[writes[k]])
             block[count + k - first] = -1
     return block, totals[:4]
+
+
+@kernel
+def _move(code, blocks, totals, block, value_bytes):
+    """A free gives a block back, a fetch takes one; other copies do neither."""
+    kind, v = ~code // value_bytes.size, ~code % value_bytes.size
+    if kind == FREE:
+        _release(blocks, totals, block[v], value_bytes[v])
+        block[v] = -1
+    elif kind == FETCH:
+        blocks = _enlarged(blocks, 4, block)
+        block[v] = _allocate(blocks, totals, value_bytes[v])
+    return blocks

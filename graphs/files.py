@@ -37,9 +37,10 @@ from rematbench.base.json_files import (
 )
 from rematbench.base.limits import BYTES_TOLD, MOST_BYTES, shown
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
-from rematbench.graphs.plan import Compute, Free, Plan, Statement
+from rematbench.graphs.plan import MOVES, Compute, Plan, Statement
 
 GRAPH_FORMAT, PLAN_FORMAT, VERSION = "rematbench-graph", "rematbench-plan", 1
+_MOVES = {kind.__name__.lower(): kind for kind in MOVES}
 _DEFAULT = "default"
 _STATE = "random_state_bytes"
 _MARKS = ("scope", "autograd_node", "random", "target")
@@ -194,15 +195,16 @@ def read_plan(path: str | Path) -> Plan:
 def _statement(form: _Form, position: int, item: Any) -> Statement:
     if isinstance(item, list) and all(isinstance(word, str) for word in item):
         match item:
-            case ["free", value]:
-                return Free(value)
+            case [word, value] if word in _MOVES:
+                return _MOVES[word](value)
             case ["compute", op]:
                 return Compute(op)
             case ["compute", op, implementation]:
                 return Compute(op, implementation)
     raise form.error(
         f'statement {position} is {json.dumps(item)[:80]}; give ["compute", op], '
-        '["compute", op, implementation] or ["free", value]'
+        '["compute", op, implementation], ["free", value], ["offload", value], ["fetch", value] '
+        'or ["drop", value]'
     )
 
 
@@ -220,9 +222,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "strategy": plan.strategy,
         "budget_bytes": plan.budget_bytes,
         "statements": [
-            ["free", s.value]
-            if isinstance(s, Free)
-            else ["compute", s.op, *([s.implementation] if s.implementation else [])]
+            ["compute", s.op, *([s.implementation] if s.implementation else [])]
+            if isinstance(s, Compute)
+            else [type(s).__name__.lower(), s.value]
             for s in plan.statements
         ],
     }

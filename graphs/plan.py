@@ -2,7 +2,9 @@
 
 A plan is a sequence of statements. People and files see names (:class:`Compute`,
 :class:`Free`); planners and the simulator see one integer per statement, its *code*: an
-implementation's number, or ``~v`` to free value ``v``.
+implementation's number, or ``~v`` to free value ``v``. Of V values, ``~(v + V)`` copies v to the
+host (:class:`Offload`), ``~(v + 2 V)`` copies it back (:class:`Fetch`), and ``~(v + 3 V)`` gives up
+the host's copy (:class:`Drop`).
 """
 
 from __future__ import annotations
@@ -33,7 +35,46 @@ class Free:
     value: str
 
 
-Statement = Compute | Free
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Copy a value to the host; it stays on the device until it is freed."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Copy a value back from the host, where its copy stays."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give up the host's copy of a value."""
+
+    value: str
+
+
+Statement = Compute | Free | Offload | Fetch | Drop
+MOVES = (Free, Offload, Fetch, Drop)
+"""The statements on values, in the order of their codes."""
+FREE, OFFLOAD, FETCH, DROP = range(4)
+_MOVE: dict[type, int] = {kind: number for number, kind in enumerate(MOVES)}
+
+
+def move_of(code: int, values: int) -> tuple[int, int]:
+    """What a negative code does (FREE, OFFLOAD, FETCH or DROP), and the value's number.
+
+    Args:
+        values: of the graph.
+    """
+    return divmod(~code, values)
+
+
+def has_copies(graph: Graph, codes: IntArray) -> bool:
+    """Does a plan copy anything to the host or back, or drop what is there?"""
+    return bool(codes.size) and int(codes.min()) < -len(graph.values)
 
 
 class Plan:
@@ -148,8 +189,10 @@ def _decode(graph: Graph, codes: IntArray) -> tuple[Statement, ...]:
         for op in graph.ops
         for i, implementation in enumerate(op.implementations)
     ]
-    frees: list[Statement] = [Free(value.name) for value in graph.values]
-    return tuple(computes[code] if code >= 0 else frees[~code] for code in codes.tolist())
+    moves: list[Statement] = [Free(value.name) for value in graph.values]
+    if has_copies(graph, codes):
+        moves += [kind(value.name) for kind in MOVES[1:] for value in graph.values]
+    return tuple(computes[code] if code >= 0 else moves[~code] for code in codes.tolist())
 
 
 def _encode(graph: Graph, statements: tuple[Statement, ...]) -> IntArray:
@@ -168,15 +211,17 @@ def _encode(graph: Graph, statements: tuple[Statement, ...]) -> IntArray:
             if isinstance(statement, Compute):
                 codes[position] = compute[statement.op, statement.implementation]
             else:
-                codes[position] = ~values[statement.value]
+                kind = _MOVE[type(statement)]
+                codes[position] = ~(values[statement.value] + kind * len(values))
         except KeyError:
             raise InvalidPlan(position, _unknown(graph, statement)) from None
     return codes
 
 
 def _unknown(graph: Graph, statement: Statement) -> str:
-    if isinstance(statement, Free):
-        return f"free of {statement.value!r}, which graph {graph.name!r} does not have"
+    if not isinstance(statement, Compute):
+        word = type(statement).__name__.lower()
+        return f"{word} of {statement.value!r}, which graph {graph.name!r} does not have"
     if statement.op not in graph.op_index:
         return f"compute of {statement.op!r}, which graph {graph.name!r} does not have"
     names = [i.name for i in graph.ops[graph.op_index[statement.op]].implementations]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import plain_number
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 
@@ -34,6 +35,7 @@ class Traits:
         memory_aware: does it know that values differ in size?
         online: does it decide while the step runs?
         budgeted: does it look at the budget?
+        offloads: can its plans copy values to the host and back?
     """
 
     general_graphs: Degree
@@ -41,6 +43,7 @@ class Traits:
     memory_aware: Degree
     online: bool = False
     budgeted: bool = False
+    offloads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Problem:
         warm_starts: plans for this graph, of smaller budgets or of a strategy's ablations, say.
             A strategy that takes them never returns a dearer plan than one of them that fits.
         starts: strategies that plan in no time; a search that finds no plan begins from theirs.
+        link: to the host, for strategies that can offload; the others pay no heed to it.
+        host: the most bytes on the host, or None for no limit.
 
     Raises:
         ConfigError: the budget is neither None nor a whole number (Python's, or NumPy's).
@@ -76,6 +81,8 @@ class Problem:
     hand_over: Callable[[Solution], None] = field(default=lambda solution: None, repr=False)
     warm_starts: tuple[Plan, ...] = ()
     starts: tuple[Strategy, ...] = ()
+    link: Link = NONE
+    host: int | None = None
 
     def __post_init__(self) -> None:
         given = plain_number(self.budget)
@@ -84,6 +91,11 @@ class Problem:
         if given is not None and type(given) is not int:
             raise ConfigError(f"Problem.budget is {self.budget!r}; give whole bytes, or None")
         object.__setattr__(self, "budget", given)
+
+    def holds(self, peak: int, host: int = 0) -> bool:
+        """Do a plan's peaks, in bytes on the device and on the host, keep to the limits?"""
+        fits = self.budget is None or peak <= self.budget
+        return fits and (self.host is None or host <= self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +293,7 @@ def planned(strategy: Strategy, problem: Problem) -> Solution:
     first = strategy.plan(replace(bare, time_limit=problem.time_limit * (1 - AGAIN)))
     if first.plan is None or budget is None:
         return first
-    if not budget < simulate(graph, first.plan).peak_bytes <= budget + states:
+    if not budget < simulate(graph, first.plan, problem.link).peak_bytes <= budget + states:
         return first
     again = strategy.plan(
         replace(bare, budget=max(1, budget - states), time_limit=problem.time_limit * AGAIN)

@@ -8,10 +8,11 @@ import numpy as np
 
 from rematbench.base.errors import InvalidPlan
 from rematbench.base.kernels import kernel
+from rematbench.graphs import copies as two
+from rematbench.graphs.copies import BAD_CODE, DEAD_READ, FREE_DEAD, FREE_RESIDENT, OK, Copies
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan
-
-_OK, _DEAD_READ, _FREE_DEAD, _FREE_RESIDENT, _BAD_CODE = range(5)
+from rematbench.graphs.link import NONE, Link
+from rematbench.graphs.plan import Plan, has_copies
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,15 @@ class Trace:
     Attributes:
         peak_bytes: the largest number of live bytes at any statement: residents, outputs (again,
             where some are already live) and workspace included.
-        cost: sum over the computes, in the graph's cost unit.
+        cost: sum over the computes, in the graph's cost unit; of a plan with copies the makespan,
+            when compute has done its last op and has the outputs.
         recomputations: computes beyond the first of each op.
         checkpoints: non-resident forward values live when the loss op starts (the first compute
             of it); 0 in a graph without one.
         codes: the plan's statement codes.
         bytes_during: live bytes while each statement runs, workspace and duplicates included.
         bytes_after: live bytes after each statement.
+        copies: what it does with the host; None: nothing.
     """
 
     peak_bytes: int
@@ -37,24 +40,39 @@ class Trace:
     codes: IntArray
     bytes_during: IntArray
     bytes_after: IntArray
+    copies: Copies | None = None
+
+    @property
+    def host_peak_bytes(self) -> int:
+        """The most bytes on the host at any statement."""
+        return 0 if self.copies is None else self.copies.host_peak_bytes
 
 
-def simulate(graph: Graph, plan: Plan) -> Trace:
+def simulate(graph: Graph, plan: Plan, link: Link = NONE) -> Trace:
     """Replay ``plan`` on ``graph``.
+
+    Args:
+        link: between device and host; it plays no role for a plan that copies nothing.
 
     Raises:
         InvalidPlan: a read of a value that is not live, a free of a dead or resident value, an
-            output missing at the end, or an unknown name; with the statement's index.
+            output missing at the end, an unknown name, or a copy that cannot be made; with the
+            statement's index.
     """
     codes = plan.codes(graph)
     tables = graph.tables
-    during = np.empty(len(codes), dtype=np.int64)
-    after = np.empty(len(codes), dtype=np.int64)
+    timeline = np.empty((2, len(codes)), dtype=np.int64)
+    during, after = timeline
     live = tables.resident.copy()
-    fault, position, value, cost, computed, checkpoints = _replay(
-        codes, tables, graph.resident_bytes, live, during, after
-    )
-    if fault != _OK:
+    copies: Copies | None = None
+    if has_copies(graph, codes):
+        found = two.replay(graph, codes, link, live, timeline)
+        fault, position, value, cost, computed, checkpoints, copies = found
+    else:
+        fault, position, value, cost, computed, checkpoints = _replay(
+            codes, tables, graph.resident_bytes, live, during, after
+        )
+    if fault != OK:
         raise InvalidPlan(position, _explain(graph, codes, fault, position, value))
     for output in tables.outputs:
         if not live[output]:
@@ -70,7 +88,7 @@ def simulate(graph: Graph, plan: Plan) -> Trace:
         after += states
     peak = max(graph.resident_bytes, int(during.max(initial=0)))
     distinct = np.count_nonzero(np.bincount(tables.op_of[codes[codes >= 0]]))
-    return Trace(peak, cost, computed - int(distinct), checkpoints, codes, during, after)
+    return Trace(peak, cost, computed - int(distinct), checkpoints, codes, during, after, copies)
 
 
 def random_states(graph: Graph, codes: IntArray) -> tuple[IntArray, IntArray]:
@@ -117,12 +135,14 @@ def check_draws(graph: Graph, plan: Plan) -> None:
 
 
 def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: int) -> str:
-    if fault == _BAD_CODE:
+    if fault == BAD_CODE:
         return f"code {codes[position]} is no statement of graph {graph.name!r}"
+    if fault > BAD_CODE:
+        return two.explain(graph, int(codes[position]), fault)
     name = graph.values[value].name
-    if fault == _FREE_DEAD:
+    if fault == FREE_DEAD:
         return f"free of {name!r}, which is not live; drop this statement"
-    if fault == _FREE_RESIDENT:
+    if fault == FREE_RESIDENT:
         return f"free of {name!r}, which is resident and stays; drop this statement"
     tables = graph.tables
     reader = graph.ops[tables.op_of[codes[position]]].label
@@ -144,7 +164,7 @@ def _replay(codes, tables, memory, live, during, after):
         if code < 0:
             v = ~code
             fault = _fault_of_free(v, tables.resident, live)
-            if fault != _OK:
+            if fault != OK:
                 return fault, position, v, cost, computed, checkpoints
             live[v] = False
             during[position] = memory
@@ -152,13 +172,13 @@ def _replay(codes, tables, memory, live, during, after):
             after[position] = memory
             continue
         if code >= op_of.size:
-            return _BAD_CODE, position, 0, cost, computed, checkpoints
+            return BAD_CODE, position, 0, cost, computed, checkpoints
         op = op_of[code]
         if op == tables.loss and checkpoints < 0:
-            checkpoints = _forward_values(tables.writer, tables.forward, live)
+            checkpoints = two.forward_values(tables.writer, tables.forward, live)
         for k in range(reads.start[code], reads.start[code + 1]):
             if not live[reads.items[k]]:
-                return _DEAD_READ, position, reads.items[k], cost, computed, checkpoints
+                return DEAD_READ, position, reads.items[k], cost, computed, checkpoints
         running = memory + tables.workspace[code]
         first = taken.start[code]
         in_place = taken.start[code + 1] > first
@@ -177,22 +197,13 @@ def _replay(codes, tables, memory, live, during, after):
         after[position] = memory
         cost += tables.cost[code]
         computed += 1
-    return _OK, 0, 0, cost, computed, max(checkpoints, 0)
+    return OK, 0, 0, cost, computed, max(checkpoints, 0)
 
 
 @kernel
 def _fault_of_free(v, resident, live):
     if v >= live.size:
-        return _BAD_CODE
+        return BAD_CODE
     if resident[v]:
-        return _FREE_RESIDENT
-    return _OK if live[v] else _FREE_DEAD
-
-
-@kernel
-def _forward_values(writer, forward, live):
-    """How many values of forward ops are live."""
-    count = 0
-    for v in range(live.size):
-        count += live[v] and writer[v] >= 0 and forward[writer[v]]
-    return count
+        return FREE_RESIDENT
+    return OK if live[v] else FREE_DEAD

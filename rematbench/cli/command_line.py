@@ -23,8 +23,9 @@ from hydra.errors import HydraException
 from rematbench.base.errors import ConfigError
 from rematbench.cli.conf_keys import choices_of, conf_text
 from rematbench.conf.published import is_of_library
+from rematbench.jobs.links import expanded
 
-_OF_JOBS = ("model", "strategy", "costmodel", "device")
+_OF_JOBS = ("model", "strategy", "costmodel", "device", "link")
 """Groups whose keys belong to the jobs of a sweep."""
 _SWEEP = ("-m", "--multirun")
 _BETWEEN = re.compile(r"""[\s,()\[\]'"]+""")
@@ -56,7 +57,7 @@ def read_command_line(given: Sequence[str]) -> CommandLine:
         ConfigError: an unknown flag, or a word that is no KEY=VALUE.
     """
     flags, words = _split(given)
-    parser = OverridesParser.create()
+    parser, words = OverridesParser.create(), expanded(words)
     if _of_a_library(words):  # what options there are is the library's to say
         words = [f"++{word}" if word.startswith("model.options.") else word for word in words]
     overrides = [_override(parser, word) for word in words]

@@ -48,7 +48,7 @@ class Help:
     arguments: tuple[tuple[str, str], ...] = ()
 
 
-_JOB = ("model", "strategy", "costmodel", "device")
+_JOB = ("model", "strategy", "costmodel", "device", "link")
 HELPS = {
     "rematbench": Help(
         "Plan one training step within a memory budget, simulate and (device=cpu, cuda) execute "
@@ -135,7 +135,7 @@ HELPS = {
     "rematbench-verify": Help(
         "Replay a plan file in the reference simulator and print its row; exits 1 where the plan "
         "is invalid or above its budget.",
-        ("GRAPH PLAN",),
+        ("GRAPH PLAN [link=pcie4] [host=64GiB]",),
         (
             "runs/a/graph.json.gz runs/a/plan.json",
             "mine.graph.json mine.plan.json",
@@ -145,6 +145,8 @@ HELPS = {
         arguments=(
             ("GRAPH", "*.graph.json or *.graph.json.gz"),
             ("PLAN", "*.plan.json or *.plan.json.gz"),
+            ("link=pcie4", "of a plan for two memories; link.out, link.in, ... as of rematbench"),
+            ("host=64GiB", "the most bytes that it may have on the host"),
         ),
     ),
 }

@@ -29,7 +29,7 @@ from rematbench.rows.row import Row, make_row
 
 MISTAKES = (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError)
 """What Hydra raises where a configuration is wrong."""
-_GROUPS = ("model", "strategy", "costmodel", "device", "experiment", "launch", "cases")
+_GROUPS = ("model", "strategy", "costmodel", "device", "link", "experiment", "launch", "cases")
 _LAUNCHERS = ("joblib", "ray", "slurm")  # extras with a launcher
 
 

@@ -18,6 +18,7 @@ from rematbench.base.errors import (
 )
 from rematbench.base.origin import accuse, one_line, place
 from rematbench.graphs.allocator import replay
+from rematbench.graphs.copies import ENGINES, Copies
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.planning import Solution, Verdict
@@ -51,6 +52,10 @@ def of_task(task: Task) -> Columns:
     }
     if task.stream is not None:
         extra["banishing_peak_bytes"] = base_bytes
+    if task.link.both:
+        extra["link"] = task.settings.link.as_json()
+    if task.settings.host is not None:
+        extra["host_bytes"] = task.settings.host
     return {
         "graph_hash": graph.hash,
         "ops": len(graph.ops),
@@ -115,7 +120,7 @@ def of_verdict(solution: Solution, verdict: Verdict) -> Columns:
 
 def of_plan(task: Task, plan: Plan, solution: Solution, trace: Trace) -> Columns:
     """Of a plan, as simulated."""
-    captured, graph, outcome = task.captured, task.graph, {"status": "ok"}
+    captured, graph = task.captured, task.graph
     known = (None, ()) if captured is None else (captured.kinds, captured.gradient_values)
     extra: dict[str, Any] = {
         **solution.details,
@@ -127,12 +132,10 @@ def of_plan(task: Task, plan: Plan, solution: Solution, trace: Trace) -> Columns
         extra["native"] = solution.native.as_json()
     if task.settings.allocator == "cuda":
         extra |= allocation_facts(graph, plan)
-    if task.budget is not None and trace.peak_bytes > task.budget:
-        reason = f"the plan peaks at {trace.peak_bytes} bytes, the budget is {task.budget} "
-        reason += f"(not proven{_below_once(task)})"
-        outcome = {"status": "infeasible", "reason": reason}
+    if trace.copies is not None:
+        extra |= facts_of_copies(trace.copies)
     return {
-        **outcome,
+        **_kept(task, trace),
         "variant": solution.variant,
         "cost": trace.cost,
         "overhead": ratio(trace.cost, task.base.cost),
@@ -142,6 +145,29 @@ def of_plan(task: Task, plan: Plan, solution: Solution, trace: Trace) -> Columns
         "peak_bytes": trace.peak_bytes,
         "solver": solution.solver,
         "extra": extra,
+    }
+
+
+def _kept(task: Task, trace: Trace) -> Columns:
+    """Does a plan keep to the budget, and to the host's limit?"""
+    limit, host = task.settings.host, trace.host_peak_bytes
+    if task.budget is not None and trace.peak_bytes > task.budget:
+        reason = f"the plan peaks at {trace.peak_bytes} bytes, the budget is {task.budget} "
+        return {"status": "infeasible", "reason": reason + f"(not proven{_below_once(task)})"}
+    if limit is not None and host > limit:
+        reason = f"the plan peaks at {host} bytes on the host, host= allows {limit} (not proven)"
+        return {"status": "infeasible", "reason": reason}
+    return {"status": "ok"}
+
+
+def facts_of_copies(copies: Copies) -> dict[str, Any]:
+    """What a plan does with the host, as the row has it."""
+    return {
+        "host_peak_bytes": copies.host_peak_bytes,
+        "offloaded_bytes": copies.out_bytes,
+        "fetched_bytes": copies.in_bytes,
+        "waiting": dict(zip(ENGINES, copies.waiting, strict=True)),
+        "compute_cost": copies.compute_cost,
     }
 
 

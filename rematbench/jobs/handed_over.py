@@ -16,6 +16,7 @@ from rematbench.base.clock import planning_seconds
 from rematbench.base.json_files import read_json, without_infinities, write_json
 from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Solution
 from rematbench.graphs.simulate import simulate
@@ -33,12 +34,14 @@ class HandedOver:
 
     Args:
         folder: the job's run directory.
+        link: to the host.
 
     Attributes:
         latest: the solution, or None.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, link: Link = NONE) -> None:
+        self._link = link
         self._folder, self._written, self._began = folder, -EVERY, planning_seconds()
         self._plans: list[tuple[float, Plan]] = []
         self.latest: Solution | None = None
@@ -58,7 +61,7 @@ class HandedOver:
 
     def incumbents(self, graph: Graph) -> Incumbents:
         """(seconds, cost, 0 for no bound) of each plan of a planner that keeps no such list."""
-        return [(when, simulate(graph, plan).cost, 0.0) for when, plan in self._plans]
+        return [(when, simulate(graph, plan, self._link).cost, 0.0) for when, plan in self._plans]
 
     def remove(self) -> None:
         """The planner has ended: nothing of this is needed any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -110,7 +110,7 @@ def _solve(task: Task, folder: Path, say: Say) -> Stage[Solution]:
     Raises:
         OutOfTime: it had handed over nothing.
     """
-    settings, kept, stopped = task.settings, HandedOver(folder), False
+    settings, kept, stopped = task.settings, HandedOver(folder, task.link), False
     if isinstance(task.strategy, SupportsWarmUp):
         say("warm up: kernels compile once")
         task.strategy.warm_up()
@@ -118,6 +118,7 @@ def _solve(task: Task, folder: Path, say: Say) -> Stage[Solution]:
     limits = (task.budget, settings.time_limit, settings.seed)
     report = lambda words: say(f"plan: {words}")  # noqa: E731
     problem = Problem(task.graph, *limits, task.captured, task.stream, report, kept.take)
+    problem = replace(problem, link=task.link, host=settings.host)
     began, busy = perf_counter(), cpu_seconds()
     try:
         with stopped_after(settings.time_limit):
@@ -152,7 +153,7 @@ def _plan(
         write_bytes(folder / "trace.csv", events_csv(solution.verdict).encode())
         return None
     made = solution.plan.labelled(settings.strategy, task.budget)
-    trace = simulate(graph, made)
+    trace = simulate(graph, made, task.link)
     check_draws(graph, made)
     found = (
         columns.of_plan(task, made, solution, trace),
@@ -173,6 +174,9 @@ def _execute(task: Task, judged: Judged, say: Say) -> Stage[None]:
     settings, captured = task.settings, task.captured
     native, peak, held = judged.solution.native, judged.trace.peak_bytes, task.held_bytes
     assert captured is not None
+    if judged.trace.copies is not None:
+        yield {"reason": "not executed: plans that copy to the host are simulated alone so far"}
+        return
     say("execute")
     yield {"device": device_name(settings.device)}
     free = free_memory(settings.device)

@@ -20,6 +20,7 @@ from rematbench.conf.published import LIBRARIES, SIZES, sized
 from rematbench.costmodel.machines import MACHINES
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
 from rematbench.jobs.accounting import NAMES as ACCOUNTINGS
+from rematbench.jobs.links import LinkChoice, read_link
 from rematbench.jobs.optimizer import NAMES as OPTIMIZERS, check_optimizer
 from rematbench.rows.extra import Extra
 from rematbench.rows.provenance import hardware, versions
@@ -80,6 +81,8 @@ class Settings:
         master_weights: does it hold them? None: as is usual with it.
         allocator: none, or cuda: whose model replays the plan.
         measured_peak: bytes that a fraction of the budget is of; None: of the simulated peak.
+        link: to the host.
+        host: the most bytes on the host, or None.
         graph_file: the model's graph, which another process has captured and costed; or None.
     """
 
@@ -114,11 +117,16 @@ class Settings:
     timing_seconds: float = 10.0
     measured_peak: int | None = None
     graph_file: str | None = None
+    link: LinkChoice = field(default_factory=LinkChoice)
+    host: int | None = None
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Settings:
         """The settings that :func:`dataclasses.asdict` made a document of."""
-        return cls(**{**document, "budget": Budget(**document["budget"])})
+        given: dict[str, Any] = {"budget": Budget(**document["budget"])}
+        if "link" in document:
+            given["link"] = LinkChoice(**document["link"])
+        return cls(**{**document, **given})
 
     @property
     def captured(self) -> bool:
@@ -181,6 +189,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     options = _group(config, "strategy")
     target = str(options.pop("_target_"))
     _check_options(strategy, target, options)
+    link = read_link(_group(config, "link") if "link" in config else None)
     settings = Settings(
         model=model,
         strategy=strategy,
@@ -188,7 +197,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         options=options,
         budget=parse_budget(config["budget"]),
         time_limit=seconds("time_limit", config["time_limit"]),
-        costmodel=_costs(costs, model["kind"]),
+        costmodel=_costs(costs, model["kind"], device["name"] if link.per_second else "none"),
         preset=one_of("costmodel.preset", costs["preset"], tuple(MACHINES)),
         device=one_of("device", device["name"], DEVICES),
         numerics={key: flag(f"device.{key}", device.get(key, False)) for key in NUMERICS},
@@ -208,6 +217,8 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
         front=one_of("capture.front", _group(config, "capture").get("front", "auto"), FRONTS),
         optimizer=one_of("optimizer", config.get("optimizer") or "none", OPTIMIZERS),
         master_weights=_or_none(flag, "master_weights", config),
+        link=link,
+        host=_or_none(parse_bytes, "host", config),
     )
     _check_together(settings)
     return settings
@@ -281,11 +292,12 @@ def _check_model(model: Mapping[str, Any]) -> None:
     flag("model.backward", model.get("backward", True))
 
 
-def _costs(costs: Mapping[str, Any], kind: str) -> str:
+def _costs(costs: Mapping[str, Any], kind: str, timed_on: str) -> str:
+    """The cost model; by default ``profiled`` where copies take seconds on a given device."""
     name = costs["name"]
-    return (
-        default_costs(kind) if name is None else one_of("costmodel.name", name, costmodel.names())
-    )
+    if name is not None:
+        return one_of("costmodel.name", name, costmodel.names())
+    return "profiled" if timed_on != "none" and kind in TORCH_KINDS else default_costs(kind)
 
 
 def _check_options(strategy: str, target: str, options: Mapping[str, Any]) -> None:

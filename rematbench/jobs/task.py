@@ -11,6 +11,7 @@ from rematbench.base import imports
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import Link
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.planning import Strategy
 from rematbench.graphs.simulate import Trace, simulate
@@ -58,6 +59,15 @@ class Task:
     def budget(self) -> int | None:
         """The allowed peak in bytes; None: no limit."""
         return self.settings.budget.of(self.budget_base[1])
+
+    @cached_property
+    def link(self) -> Link:
+        """Between device and host.
+
+        Raises:
+            ConfigError: it is per second, and costs are no seconds.
+        """
+        return self.settings.link.of(self.graph.cost_unit)
 
     @cached_property
     def once_floor(self) -> int:

@@ -94,6 +94,27 @@ class Job(TypedDict, total=False):
     banishing_peak_bytes: Annotated[int, Means("of a log, played without a limit", "bytes")]
 
 
+class TwoMemories(TypedDict, total=False):
+    """A link to the host (link=)."""
+
+    link: Annotated[
+        dict[str, Any], Means("name; out, in: bytes per cost_unit; latency per copy; shared")
+    ]
+    host_bytes: Annotated[int, Means("the most that host= allows there", "bytes")]
+    host_peak_bytes: Annotated[
+        int, Means("the most on the host at any statement", "bytes", "simulated")
+    ]
+    offloaded_bytes: Annotated[int, Means("copied to the host", "bytes", "simulated")]
+    fetched_bytes: Annotated[int, Means("copied back", "bytes", "simulated")]
+    waiting: Annotated[
+        dict[str, float],
+        Means("how long compute, out and in stood still for another", "cost_unit", "simulated"),
+    ]
+    compute_cost: Annotated[
+        float, Means("of the computes; cost is the makespan", "cost_unit", "simulated")
+    ]
+
+
 class Measured(TypedDict, total=False):
     """Measured."""
 
@@ -224,8 +245,8 @@ class Largest(TypedDict, total=False):
     fit: Annotated[dict[str, Any], Means("memory_bytes, reserve_bytes, tried, code")]
 
 
-class Extra(Asked, Ended, Job, Measured, Knob, Search, Largest, total=False):
+class Extra(Asked, Ended, Job, TwoMemories, Measured, Knob, Search, Largest, total=False):
     """What only some rows have, whatever planned them; in groups."""
 
 
-GROUPS = (Asked, Ended, Job, Measured, Knob, Search, Largest)
+GROUPS = (Asked, Ended, Job, TwoMemories, Measured, Knob, Search, Largest)

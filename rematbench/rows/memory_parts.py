@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import FETCH, FREE, move_of
 from rematbench.graphs.simulate import Trace, random_states
 
 STATE = "optimizer_state"
@@ -63,7 +64,9 @@ def _at_the_peak(graph: Graph, trace: Trace) -> tuple[NDArray[np.int64], int]:
     died = np.full(len(graph.values), -1, dtype=np.int64)
     for position, code in enumerate(codes[:peak].tolist()):
         if code < 0:
-            died[~code] = position
+            move, value = move_of(code, len(graph.values))
+            if move in (FREE, FETCH):
+                (died if move == FREE else born)[value] = position
         else:
             taken = tables.overwritten_by[code]
             died[taken[taken >= 0]] = position
@@ -71,6 +74,8 @@ def _at_the_peak(graph: Graph, trace: Trace) -> tuple[NDArray[np.int64], int]:
     copies = (tables.resident | (born > died)).astype(np.int64)
     code = int(codes[peak])
     if code < 0:
+        move, value = move_of(code, len(graph.values))
+        copies[value] |= move == FETCH
         return copies, 0
     written, taken = tables.writes[int(tables.op_of[code])], tables.overwritten_by[code]
     new = written[taken < 0] if len(taken) else written

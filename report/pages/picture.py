@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rematbench.graphs.blocks import block_of_ops, repeated_blocks
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.plan import FETCH, FREE, Plan, move_of
 
 Image = NDArray[np.uint8]
 LARGEST = 640  # pixels: more stages than these share pixels
@@ -81,7 +81,8 @@ class Painter:
         tables = graph.tables
         self.graph = graph
         self._op_of, self._writer = tables.op_of.tolist(), tables.writer.tolist()
-        self._writes, self._over = tables.writes.lists(), tables.overwritten_by.lists()
+        self._writes, over = tables.writes.lists(), tables.overwritten_by.lists()
+        self._over = [[value for value in row if value >= 0] for row in over]
         blocks = repeated_blocks(graph)
         self._blocks = block_of_ops(graph, blocks)
         self._inks = {b.name: _BLOCKS[i % len(_BLOCKS)] for i, b in enumerate(blocks)}
@@ -122,13 +123,16 @@ class Painter:
 
         for code in codes.tolist():
             if code < 0:
-                die(~code)
+                move, value = move_of(code, len(self.graph.values))
+                if move == FREE:
+                    die(value)
+                elif move == FETCH:
+                    born.setdefault(value, len(cells.column) + begun)
                 continue
             op, stage = self._op_of[code], len(cells.column)
             begun = True
             for value in self._over[code]:
-                if value >= 0:
-                    die(value)
+                die(value)
             if op not in cells.column:
                 cells.column[op] = stage
                 begun = False  # the next stage is about to

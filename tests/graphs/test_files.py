@@ -181,7 +181,7 @@ def test_missing_file(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"statements": [["compute"]]}, "statement 0"),
-        ({"statements": [["free", "a"], ["drop", "a"]]}, "statement 1"),
+        ({"statements": [["free", "a"], ["throw", "a"]]}, "statement 1"),
         ({"statements": [["compute", 3]]}, "statement 0"),
         ({"statements": None}, "give a list"),
         ({"budget_bytes": -1}, "budget_bytes is -1"),

@@ -1,0 +1,166 @@
+"""Keep, recompute or bridge: a search over sequences of computes and the gaps that are bridged.
+
+A sequence says what is recomputed; gaps of it are bridged, the best for the link first, until it
+fits. Sequences begin with plans of recomputing planners at the budget and above: what those need
+too much the host takes. Then orders of gaps are drawn, recomputations are left out in favour of the
+host, and others take a gap's place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rematbench.base.errors import InvalidPlan
+from rematbench.base.kernels import kernel
+from rematbench.engines.anytime import Progress
+from rematbench.engines.bridges.gaps import Sequence
+from rematbench.engines.bridges.weave import woven
+from rematbench.engines.plans.stages import BoolArray, FloatArray
+from rematbench.graphs.ir import IntArray
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.planning import Problem
+from rematbench.graphs.simulate import simulate
+
+SPREAD = 0.7
+"""How far scores of gaps are moved at random, as a share of each."""
+
+
+@dataclass
+class BridgeSearch:
+    """The search.
+
+    Args:
+        problem: with a budget and a link both ways; no default implementation overwrites.
+        progress: takes the plans.
+
+    Attributes:
+        tried: plans that were simulated.
+        best: the computes of the best plan, and the gaps that it bridges.
+    """
+
+    problem: Problem
+    progress: Progress
+    tried: int = 0
+    best: tuple[IntArray, BoolArray] | None = None
+    _random: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng(self.problem.seed)
+
+    def offer(self, plan: Plan | None) -> float:
+        """A plan as simulated: its makespan, infinite where it does not keep to the limits."""
+        if plan is None:
+            return np.inf
+        self.tried += 1
+        try:
+            trace = simulate(self.problem.graph, plan, self.problem.link)
+        except InvalidPlan:
+            return np.inf
+        self.progress.see(trace.peak_bytes)
+        if not self.problem.holds(trace.peak_bytes, trace.host_peak_bytes):
+            return np.inf
+        self.progress.offer(trace.cost, plan)
+        return trace.cost
+
+    def take(self, plan: Plan) -> None:
+        """A start: as it is, and its computes with the host's help."""
+        cost = self.offer(plan)
+        codes = plan.codes(self.problem.graph)
+        computes = codes[codes >= 0]
+        if cost <= self.progress.cost and cost < np.inf:
+            self.best = computes, np.zeros(0, dtype=np.bool_)
+        for spread in (0.0, SPREAD):
+            self._weave(computes, spread)
+
+    def step(self) -> None:
+        """One move from the best plan."""
+        if self.best is None:
+            return
+        computes, bridged = self.best
+        kind = self._random.random()
+        if kind < 0.45:
+            computes = self._without_some(computes)
+        elif kind < 0.75:
+            computes = self._with_one_more(computes, bridged)
+        self._weave(computes, SPREAD * self._random.random())
+
+    def _weave(self, computes: IntArray, spread: float) -> None:
+        problem, link = self.problem, self.problem.link
+        assert problem.budget is not None
+        sequence = Sequence.of(problem.graph, computes)
+        time = 2 * link.latency + sequence.sizes * (1 / link.out + 1 / link.into)
+        noise = 1 + spread * (2 * self._random.random(len(time)) - 1)
+        weight = noise * sequence.sizes / np.maximum(time, 1e-300)
+        bridged = chosen(sequence, weight, problem.budget)
+        before = self.progress.cost
+        plan = woven(sequence, bridged, problem.budget, link, problem.host)
+        if self.offer(plan) <= before:
+            self.best = computes, bridged
+
+    def _without_some(self, computes: IntArray) -> IntArray:
+        """The computes without a few neighbouring recomputations."""
+        ops = self.problem.graph.tables.op_of[computes]
+        again = np.ones(len(ops), dtype=np.bool_)
+        again[np.unique(ops, return_index=True)[1]] = False
+        places = np.flatnonzero(again)
+        if not len(places):
+            return computes
+        many = int(self._random.choice((1, 1, 2, 4, 8, len(places))))
+        first = int(self._random.integers(len(places)))
+        return np.delete(computes, places[first : first + many])
+
+    def _with_one_more(self, computes: IntArray, bridged: BoolArray) -> IntArray:
+        """The computes, and one more at the end of a bridged gap, instead of its fetch."""
+        graph = self.problem.graph
+        sequence = Sequence.of(graph, computes)
+        gaps = np.flatnonzero(bridged) if bridged.any() else np.arange(len(sequence.value))
+        if not len(gaps) or len(bridged) not in (0, len(sequence.value)):
+            return computes
+        gap = int(self._random.choice(gaps))
+        op = int(graph.tables.writer[sequence.value[gap]])
+        return np.insert(computes, int(sequence.end[gap]), graph.tables.op_first[op])
+
+
+def chosen(sequence: Sequence, weight: FloatArray, budget: int) -> BoolArray:
+    """Gaps that are bridged until the sequence fits, as far as gaps can make it.
+
+    Args:
+        weight: per gap; the larger, the rather it is bridged.
+    """
+    no_gap = np.zeros(len(sequence.value), dtype=np.bool_)
+    levels = sequence.levels_with(no_gap)
+    sizes = sequence.sizes
+    return np.asarray(_chosen(levels, sequence.begin, sequence.end, sizes, weight, budget))
+
+
+@kernel
+def _chosen(levels, begin, end, size, weight, budget):
+    bridged = np.zeros(begin.size, dtype=np.bool_)
+    crowd = np.zeros(levels.size + 1, dtype=np.int64)
+    while levels.size > 0:
+        worst = np.argmax(levels)
+        if levels[worst] <= budget:
+            break
+        for k in range(levels.size):
+            crowd[k + 1] = crowd[k] + (levels[k] > budget)
+        found = _best(worst, crowd, begin, end, size, weight, bridged)
+        if found < 0:
+            break
+        bridged[found] = True
+        for k in range(begin[found] + 1, end[found]):
+            levels[k] -= size[found]
+    return bridged
+
+
+@kernel
+def _best(worst, crowd, begin, end, size, weight, bridged):
+    """The gap over a moment whose bridge relieves most of the crowd; -1: there is none."""
+    best, found = 0.0, -1
+    for g in range(begin.size):
+        if begin[g] < worst < end[g] and size[g] > 0 and not bridged[g]:
+            score = weight[g] * (crowd[end[g]] - crowd[begin[g] + 1])
+            if score > best:
+                best, found = score, g
+    return found

@@ -1,0 +1,139 @@
+"""hybrid: our own search for the least makespan where values may wait on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.engines.anytime import Progress
+from rematbench.engines.bridges.bound import makespan_bound, overwrites
+from rematbench.engines.bridges.search import BridgeSearch
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.link import Link
+from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
+from rematbench.strategies.registry import make, quick_planners
+
+SHARE, RUNGS = 0.25, 5
+"""Of the time: for recomputation alone at the budget, and as much for larger ones, so many."""
+OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
+"""Rules that offload, whose plans the search begins from, too."""
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Keep, recompute or offload, in one plan, with a bound.
+
+    It begins from checkpoint-all, from practice's rules and from recomputation alone at the budget
+    and at larger ones, so that it is never worse than they are: docs/papers/hybrid.md.
+
+    Attributes:
+        gap: relative gap (cost - bound) / cost at which to stop.
+
+    Raises:
+        ConfigError: an option is out of its range.
+    """
+
+    traits: ClassVar[Traits] = Traits("yes", "yes", "yes", budgeted=True, offloads=True)
+    gap: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_share("gap", self.gap)
+
+    def warm_up(self) -> None:
+        """Compile the kernels, however long that takes."""
+        graph = unit_chain(8)
+        make("anytime").warm_up()
+        problem = Problem(graph, 7, link=Link(1.0, 1.0))
+        search = BridgeSearch(problem, Progress(planning_seconds(), 0.0, lambda words: None))
+        search.take(program_order(graph))
+        for _ in range(8):
+            search.step()
+        makespan_bound(graph, 7, problem.link)
+
+    def plan(self, problem: Problem) -> Solution:
+        """The best plan, and a bound of every plan in program order with that link.
+
+        Raises:
+            Infeasible, Stopped: none was found within the budget.
+        """
+        started = planning_seconds()
+        graph, order = problem.graph, program_order(problem.graph)
+        bound = makespan_bound(graph, problem.budget, problem.link)
+        if problem.holds(simulate(graph, order).peak_bytes):
+            return Solution(order, bound, "any")
+        progress = Progress(started, self.gap, problem.report, hand_over=problem.hand_over)
+        progress.bound = bound
+        search = BridgeSearch(problem, progress)
+        alone: list[float] = []
+        with progress.interruptible():
+            for _ in self._moves(search, order, started, alone):
+                spent = planning_seconds() - started
+                if progress.closed() or spent > 0.95 * problem.time_limit or progress.interrupted:
+                    break
+        if progress.plan is None:
+            raise without_plan(problem, None, progress.leanest)
+        least = min(alone, default=None)
+        facts = {"plans_tried": search.tried, "recompute_only_cost": least}
+        details: dict[str, Any] = {**progress.details(), **facts}
+        return Solution(progress.plan, min(bound, progress.cost), "any", details=details)
+
+    def _moves(
+        self, search: BridgeSearch, order: Plan, started: float, alone: list[float]
+    ) -> Iterator[None]:
+        """The search's steps: first plans, recomputation alone, both, moves."""
+        problem = search.problem
+        can_copy = problem.link.both and not overwrites(problem.graph)
+        for first in _firsts(problem, order) if can_copy else ():
+            search.take(first)
+            yield
+        for budget, seconds in _ladder(problem, order, can_copy):
+            plan = _start(make("anytime"), replace(problem, budget=budget, time_limit=seconds))
+            if plan is None:
+                continue
+            if budget == problem.budget:
+                alone.append(search.offer(plan))
+            if can_copy:
+                search.take(plan)
+            yield
+        while can_copy:
+            search.step()
+            yield
+
+
+def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
+    """Checkpoint-all, and the plans of rules and of planners that need no time."""
+    yield order
+    rules = [(make(name), replace(problem, budget=None)) for name in OFFLOADING]
+    quick = [(each, problem) for each in quick_planners()]
+    for strategy, asked in (*rules, *quick):
+        plan = _start(strategy, replace(asked, time_limit=problem.time_limit / 40))
+        if plan is not None:
+            yield plan
+
+
+def _ladder(problem: Problem, order: Plan, can_copy: bool) -> list[tuple[int, float]]:
+    """Budgets of recomputation alone, and the seconds for each."""
+    assert problem.budget is not None
+    if not can_copy:
+        return [(problem.budget, 0.9 * problem.time_limit)]
+    first = (problem.budget, SHARE * problem.time_limit)
+    room = simulate(problem.graph, order).peak_bytes - problem.budget
+    each = SHARE * problem.time_limit / RUNGS
+    return [first] + [
+        (problem.budget + room * rung // (RUNGS + 1), each) for rung in range(1, RUNGS + 1)
+    ]
+
+
+def _start(strategy: Any, problem: Problem) -> Plan | None:
+    """A strategy's plan, or None where it has none."""
+    quiet = replace(problem, report=lambda words: None, hand_over=lambda solution: None)
+    try:
+        found: Plan | None = strategy.plan(quiet).plan
+    except (Infeasible, NotApplicable):
+        return None
+    return found

@@ -1,0 +1,250 @@
+"""hybrid: against every plan of small chains, its starts, its bound and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.engines.bridges.bound import makespan_bound
+from rematbench.engines.bridges.gaps import Sequence
+from rematbench.engines.bridges.search import chosen
+from rematbench.engines.bridges.weave import woven
+from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
+from rematbench.graphs.link import Link
+from rematbench.graphs.plan import Offload, Plan, program_order
+from rematbench.graphs.planning import Problem
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.registry import make
+
+LINKS = (Link(0.3, 0.3), Link(1.0, 0.5), Link(4.0, 4.0, 0.25), Link(1.0, 1.0, shared=True))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    make("hybrid").warm_up()
+
+
+@dataclass(frozen=True)
+class Label:
+    """A prefix of a plan: what is where, and when."""
+
+    live: frozenset[int]
+    hosted: frozenset[int]
+    done: frozenset[int]
+    clock: tuple[float, float, float]
+    ready: tuple[float, ...]
+    sent: tuple[float, ...]
+    whole: tuple[float, ...]
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        return (*self.clock, *self.ready, *self.sent, *self.whole)
+
+
+def is_there_a_better_plan(graph: Graph, budget: int, link: Link, cost: float) -> bool:
+    """Exhaustive search for a plan, in any order, that is done before ``cost``.
+
+    Nothing is dropped (there is no limit of the host); labels that another one dominates are cut.
+    """
+    count = len(graph.values)
+    size = [v.bytes for v in graph.values]
+    ops = [(n, op.implementations[0].cost, graph.tables.inputs[n].tolist(),
+            graph.tables.writes[n].tolist()[0]) for n, op in enumerate(graph.ops)]  # fmt: skip
+    outputs = set(graph.tables.outputs.tolist())
+    zero = (0.0,) * count
+    empty = frozenset[int]()
+    stack = [Label(empty, empty, empty, (0.0, 0.0, 0.0), zero, zero, zero)]
+    seen: dict[object, list[tuple[float, ...]]] = {}
+
+    def put(times: tuple[float, ...], v: int, time: float) -> tuple[float, ...]:
+        return (*times[:v], time, *times[v + 1 :])
+
+    def visit(label: Label) -> None:
+        rest = sum(op[1] for op in ops if op[0] not in label.done)
+        if label.clock[0] + rest >= cost - 1e-9:
+            return
+        key = label.live, label.hosted, label.done
+        known = seen.setdefault(key, [])
+        times = label.times
+        if any(all(a <= b for a, b in zip(one, times, strict=True)) for one in known):
+            return
+        known[:] = [k for k in known if not all(b <= a for a, b in zip(k, times, strict=True))]
+        known.append(times)
+        stack.append(label)
+
+    while stack:
+        at = stack.pop()
+        c, o, i = at.clock
+        if at.times not in seen.get((at.live, at.hosted, at.done), [at.times]):
+            continue
+        ended = outputs <= at.live and len(at.done) == len(ops)
+        if ended and max([c, *(at.ready[v] for v in outputs)]) < cost - 1e-9:
+            return True
+        held = sum(size[v] for v in at.live)
+        for n, takes, reads, v in ops:
+            if v not in at.live and set(reads) <= at.live and held + size[v] <= budget:
+                end = max([c, *(at.ready[r] for r in reads)]) + takes
+                visit(Label(at.live | {v}, at.hosted, at.done | {n}, (end, o, i),
+                            put(at.ready, v, end), put(at.sent, v, 0.0), at.whole))  # fmt: skip
+        for v in at.live:
+            after = max(c, at.ready[v], at.sent[v])
+            visit(Label(at.live - {v}, at.hosted, at.done, (after, o, i),
+                        put(at.ready, v, 0.0), put(at.sent, v, 0.0), at.whole))  # fmt: skip
+            if v not in at.hosted:
+                end = max(o, at.ready[v]) + link.copy_out(size[v])
+                both = end if link.shared else i
+                visit(Label(at.live, at.hosted | {v}, at.done, (c, end, both), at.ready,
+                            put(at.sent, v, end), put(at.whole, v, end)))  # fmt: skip
+        for v in at.hosted - at.live:
+            if held + size[v] <= budget:
+                end = max(i, c, at.whole[v]) + link.copy_in(size[v])
+                both = end if link.shared else o
+                visit(Label(at.live | {v}, at.hosted, at.done, (c, both, end),
+                            put(at.ready, v, end), put(at.sent, v, 0.0), at.whole))  # fmt: skip
+    return False
+
+
+def chain(sizes: list[int], costs: list[float]) -> Graph:
+    """A chain of layers with sizes and costs, its loss and gradients."""
+    base = unit_chain(len(sizes))
+    bytes_ = [*sizes, 1, *reversed(sizes)]
+    time = [*costs, 1.0, *(2 * c for c in reversed(costs))]
+    values = tuple(Value(v.name, b) for v, b in zip(base.values, bytes_, strict=True))
+    ops = tuple(
+        simple_op(op.name, op.phase, list(op.implementations[0].reads), list(op.writes), cost)
+        for op, cost in zip(base.ops, time, strict=True)
+    )
+    return Graph("chain", values, ops, base.outputs)
+
+
+CHAINS = (
+    ([1, 1, 1], [1.0, 1.0, 1.0]),
+    ([3, 1, 2], [1.0, 2.0, 0.5]),
+    ([4, 2, 1], [3.0, 1.0, 1.0]),
+)
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize(("sizes", "costs"), CHAINS)
+def test_no_plan_of_a_small_chain_is_faster(sizes, costs, link: Link) -> None:
+    graph = chain(sizes, costs)
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    floor = graph.floor_bytes()
+    for budget in sorted({floor + 1, (floor + peak) // 2, peak - 1}):
+        try:
+            found = make("hybrid").plan(Problem(graph, budget, 0.5, link=link))
+        except Infeasible:
+            assert not is_there_a_better_plan(graph, budget, link, 40.0)
+            continue
+        assert found.plan is not None
+        trace = simulate(graph, found.plan, link)
+        assert trace.peak_bytes <= budget
+        assert not is_there_a_better_plan(graph, budget, link, trace.cost), (budget, trace.cost)
+
+
+def test_never_worse_than_recomputation_or_its_bound() -> None:
+    for seed in range(3):
+        graph = with_backward(random_graph(12, seed))
+        base = simulate(graph, program_order(graph))
+        budget = int(0.7 * base.peak_bytes)
+        try:
+            alone = make("anytime").plan(Problem(graph, budget, 1.0))
+        except Infeasible:
+            continue
+        assert alone.plan is not None
+        for link in LINKS[:2]:
+            found = make("hybrid").plan(Problem(graph, budget, 1.0, link=link))
+            assert found.plan is not None
+            assert found.bound is not None
+            trace = simulate(graph, found.plan, link)
+            assert trace.peak_bytes <= budget
+            assert found.bound <= trace.cost + 1e-9
+            assert trace.cost <= simulate(graph, alone.plan).cost + 1e-9
+
+
+def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
+    random = Random(1)
+    for seed in range(60):
+        graph = with_backward(random_graph(4 + seed % 20, seed))
+        order = program_order(graph)
+        codes = order.codes(graph)
+        sequence = Sequence.of(graph, codes[codes >= 0])
+        peak = simulate(graph, order).peak_bytes
+        assert sequence.levels.max() == peak
+        budget = int(random.choice([0.5, 0.7, 0.9]) * peak)
+        bridged = chosen(sequence, np.ones(len(sequence.value)), budget)
+        bounds = []
+        for rate in (0.0, 0.1, 1.0, 100.0):
+            link = Link(rate, rate)
+            bounds.append(makespan_bound(graph, budget, link))
+            if rate:
+                plan = woven(sequence, bridged, budget, link)
+                assert plan is not None
+                trace = simulate(graph, plan, link)
+                if trace.peak_bytes <= budget:
+                    assert bounds[-1] <= trace.cost + 1e-9
+                else:
+                    assert sequence.levels_with(bridged).max() > budget
+        assert bounds == sorted(bounds, reverse=True)
+
+
+def test_a_fast_link_closes_the_gap_and_no_link_is_recomputation() -> None:
+    graph = unit_chain(12)
+    fast = make("hybrid").plan(Problem(graph, 8, 1.0, link=Link(1e6, 1e6)))
+    assert fast.plan is not None
+    assert simulate(graph, fast.plan, Link(1e6, 1e6)).cost == pytest.approx(25, abs=1e-3)
+    assert fast.bound == pytest.approx(25, abs=1e-3)
+    none = make("hybrid").plan(Problem(graph, 8, 1.0))
+    assert none.plan is not None
+    assert not any(isinstance(s, Offload) for s in none.plan.statements)
+
+
+def test_the_host_may_be_too_small() -> None:
+    graph, link = unit_chain(12), Link(1.0, 1.0)
+    for host in (0, 1, 3, 100):
+        found = make("hybrid").plan(Problem(graph, 8, 1.0, link=link, host=host))
+        assert found.plan is not None
+        assert simulate(graph, found.plan, link).host_peak_bytes <= host
+
+
+def scoped() -> Graph:
+    """Three blocks of a product and an activation, with backward."""
+    values, ops, last = [Value("x", 2000, resident=True)], [], "x"
+    for n in range(3):
+        for kind in ("mm", "gelu"):
+            name = f"b{n}_{kind}"
+            values.append(Value(name, 2000))
+            op = simple_op(name, Phase.FORWARD, [last], [name], 2.0)
+            target = f"aten.{kind}.default"
+            ops.append(replace(op, scope=f"layers.{n}.{kind}", target=target))
+            last = name
+    return with_backward(Graph("scoped", tuple(values), tuple(ops), (last,)))
+
+
+def offloaded(plan: Plan | None) -> list[str]:
+    assert plan is not None
+    return [s.value for s in plan.statements if isinstance(s, Offload)]
+
+
+def test_the_rules_offload_what_they_say() -> None:
+    graph, link = scoped(), Link(4000.0, 4000.0)
+    problem = Problem(graph, None, 5.0, link=link)
+    hidden = offloaded(make("offload_hidden").plan(problem).plan)
+    assert set(hidden) <= {"b0_gelu", "b1_gelu"}
+    assert hidden
+    dots = offloaded(make("offload_dots").plan(problem).plan)
+    assert dots
+    assert all(name.endswith("_mm") for name in dots)
+    all_ = make("offload_all", newest=0).plan(problem)
+    assert len(offloaded(all_.plan)) > len(dots)
+    newest = offloaded(make("offload_all", newest=2).plan(problem).plan)
+    assert newest == offloaded(all_.plan)[:-2]
+    assert offloaded(make("offload_all", least_bytes=2001).plan(problem).plan) == []
+    for name in ("offload_all", "offload_hidden", "offload_dots"):
+        with pytest.raises(NotApplicable, match="no link to the host; give link=pcie4"):
+            make(name).plan(Problem(graph, None, 5.0))

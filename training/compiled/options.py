@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rematbench.graphs.files import plan_document
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Strategy
 from rematbench.training.choice import plan_or_strategy
+from rematbench.training.compiled.patience import GAP
 
 EAGER, INDUCTOR = "eager", "inductor"
 LOWERINGS = (EAGER, INDUCTOR)
@@ -36,6 +37,7 @@ class Options:
         reserve: bytes of the budget for what the graph does not see: optimizer state, parameters
             of parts that are not compiled.
         time_limit: seconds for the strategy.
+        patient: it stops earlier, when more time cannot pay.
         costmodel: see :func:`rematbench.costmodel.names`.
         graphs: how many calls of compiled graphs have to share the budget: pending at once.
         seed: of the strategy.
@@ -49,6 +51,7 @@ class Options:
     lower: str = EAGER
     reserve: int = 0
     time_limit: float = 60.0
+    patient: bool = False
     costmodel: str = "profiled"
     graphs: int = 1
     seed: int = 0
@@ -67,7 +70,10 @@ class Options:
         return {"options": json.loads(json.dumps(text, default=repr))}
 
 
-_NAMES = ("strategy", *(f.name for f in fields(Options) if f.name not in ("plan", "name")))
+_NAMES = (
+    "strategy",
+    *(f.name for f in fields(Options) if f.name not in ("plan", "name", "patient")),
+)
 
 
 def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
@@ -93,9 +99,16 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     known = {name: read(text[name]) for name, read in _READERS.items() if name in text}
     if "cache" not in text:
         known["cache"] = _cache(True)
+    if strategy == "anytime":
+        plan, known["patient"] = _good_enough(plan), True
     name = strategy if isinstance(strategy, str) else type(plan).__name__
     budget = parse_budget(text.get("budget"))
     return Options(budget=budget, plan=plan, name=name, **known)
+
+
+def _good_enough(plan: Any) -> Any:
+    """The default, which needs no proof to the last digit: who wants one gives an object."""
+    return replace(plan, gap=GAP)
 
 
 def _reserve(given: Any) -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -36,6 +37,7 @@ from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.patience import patiently
 from rematbench.training.compiled.sharing import Share, share_of
 
 _label = logging.getLogger(FOR_THE_USER)
@@ -132,14 +134,18 @@ class Judge:
         share = share_of(self.halves, plan, trace)
         return Made(plan, trace, share, share.together(self.options.graphs))
 
-    def asked(self, strategy: Strategy, budget: int, seconds: float) -> Made:
+    def asked(self, strategy: Strategy, budget: int, seconds: float, patient: bool = False) -> Made:
         """A strategy's plan within ``budget`` bytes of one call.
+
+        Args:
+            patient: stop when more time cannot pay.
 
         Raises:
             Infeasible, NotApplicable: as the strategy does; it makes no plan.
         """
         limits = (budget, seconds, self.options.seed)
-        found = strategy.plan(Problem(self.graph, *limits, self.halves.captured)).plan
+        problem = Problem(self.graph, *limits, self.halves.captured)
+        found = (patiently(strategy, problem) if patient else strategy.plan(problem)).plan
         if found is None:
             raise NotApplicable(f"{type(strategy).__name__} judges itself and makes no plan to run")
         return self.judged(found)
@@ -187,7 +193,9 @@ def planned(
     profiled = time.perf_counter()
     judge = Judge(halves, options, held, tighter)
     made, source = _chosen(judge, say)
-    plan, share = made.plan.labelled(options.name, judge.allowed), made.share
+    plan, share = made.plan, made.share
+    if plan.strategy not in _LEAN:  # which helped out
+        plan = plan.labelled(options.name, judge.allowed)
     limit = most = None
     if judge.budget is not None:  # what other calls take is theirs
         limit = judge.budget - judge.others - (made.together - share.peak)
@@ -286,19 +294,30 @@ def _searched(judge: Judge, strategy: Strategy, allowed: int) -> Made:
     else:
         tries, plans = 2 * _TRIES, _shared
         seconds = options.time_limit / tries
-    ask = partial(judge.asked, strategy, seconds=seconds)
+    ask = partial(judge.asked, strategy, seconds=seconds, patient=options.patient)
     leanest, found = None, list[Made]()
     try:
         for made in islice(plans(judge, ask, allowed), tries):
             found += [made] if judge.fits(made) else []
     except Infeasible as error:
         leanest = error.smallest_peak_found
-    if not found:  # it may have had no time for its leanest plan
-        own = (made for name, made in _leanest(judge) if name == options.name)
-        found = [made for made in own if judge.fits(made)]
+    if not found:  # as they can run, its plans are above the budget, or it had no time for one
+        found = [made for made in _whatever(judge, allowed) if judge.fits(made)]
     if not found:
         _refuse(judge, leanest)
     return min(found, key=lambda made: made.trace.cost)
+
+
+def _whatever(judge: Judge, allowed: int) -> Iterator[Made]:
+    """Plans of quick strategies that bear their names: those that fit at their leanest."""
+    for name, leanest in _leanest(judge):
+        if name not in _LEAN or not judge.fits(leanest):
+            continue
+        ask = partial(judge.asked, registry.make(name), seconds=1.0)
+        with suppress(Infeasible):
+            for made in islice(_shared(judge, ask, allowed), 2 * _TRIES):
+                yield replace(made, plan=made.plan.labelled(name, allowed))
+        yield replace(leanest, plan=leanest.plan.labelled(name, allowed))
 
 
 def _alone(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
@@ -365,7 +384,8 @@ def _leanest(judge: Judge) -> Iterator[tuple[str, Made]]:
         except NotApplicable:
             continue
         if peak is not None:
-            yield name, judge.asked(strategy, peak, 1.0)
+            with suppress(Infeasible):
+                yield name, judge.asked(strategy, peak, 1.0)
 
 
 def _place(graph: Graph, options: Options, allowed: int) -> Path | None:

@@ -18,7 +18,7 @@ from rematbench.costmodel.device import peak_of
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.training.choice import plan_or_strategy
-from rematbench.training.compiled import backend as compiled, dynamo
+from rematbench.training.compiled import backend as compiled, dynamo, sizes
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,7 @@ def _fresh() -> Iterator[None]:
     dynamo.listen()
     dynamo.LISTENER._said.clear()
     compiled.regions.clear()
+    sizes.forget()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()

@@ -6,6 +6,7 @@ import itertools
 import logging
 import sys
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from rematbench.training.compiled.fxhalves import graphs_of
 from rematbench.training.compiled.ledger import ledger_of
 from rematbench.training.compiled.options import INDUCTOR, Options, read_options
 from rematbench.training.compiled.planning import Planned, planned
+from rematbench.training.compiled.sizes import MOST_SIZES
 from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
@@ -66,17 +68,23 @@ def rematbench(
 
 
 class BySize:
-    """A graph of any size: each size that comes gets a plan, and code, of its own."""
+    """A graph of any size: each size that comes gets a plan, and code, of its own.
+
+    Those that have not come for the longest go.
+    """
 
     def __init__(self, module: GraphModule, options: Options) -> None:
         self._module, self._options, self._name = module, options, _name(module)
-        self._made: dict[tuple[Any, ...], Any] = {}
+        self._made: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def __call__(self, *args: Any) -> Any:
         sizes = tuple(each for each in args if isinstance(each, (int, float)))
         if sizes not in self._made:
             with torch._dynamo.config.patch(disable=True):
                 self._made[sizes] = Region(self._module, self._options, self._name).compile(args)
+            if len(self._made) > MOST_SIZES:
+                self._made.popitem(last=False)
+        self._made.move_to_end(sizes)
         return self._made[sizes](*args)
 
 

@@ -38,6 +38,7 @@ class Options:
             of parts that are not compiled.
         time_limit: seconds for the strategy.
         patient: it stops earlier, when more time cannot pay.
+        replan_seconds: for the plan of a graph that is known at other sizes.
         costmodel: see :func:`rematbench.costmodel.names`.
         graphs: how many calls of compiled graphs have to share the budget: pending at once.
         seed: of the strategy.
@@ -52,6 +53,7 @@ class Options:
     reserve: int = 0
     time_limit: float = 60.0
     patient: bool = False
+    replan_seconds: float = 1.0
     costmodel: str = "profiled"
     graphs: int = 1
     seed: int = 0
@@ -136,6 +138,7 @@ _READERS: dict[str, Any] = {
     "lower": lambda given: one_of("option lower", given, LOWERINGS),
     "reserve": _reserve,
     "time_limit": partial(seconds, "option time_limit"),
+    "replan_seconds": partial(seconds, "option replan_seconds"),
     "costmodel": lambda given: one_of("option costmodel", given, costs.names()[1:]),
     "graphs": lambda given: whole("option graphs", given, 1),
     "seed": _seed,

@@ -238,11 +238,17 @@ def _new_bytes(result: Any, given: Iterable[Tensor]) -> int:
     tensors = result if isinstance(result, (tuple, list)) else [result]
     storages = {
         t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
-        for t in tensors
-        if isinstance(t, Tensor)
+        for tensor in tensors
+        if isinstance(tensor, Tensor)
+        for t in _dense(tensor)
     }
     old = {t.untyped_storage().data_ptr() for t in given}
     return sum(size for place, size in storages.items() if place not in old)
+
+
+def _dense(tensor: Tensor) -> tuple[Tensor, ...]:
+    """What holds a tensor's bytes: of a sparse one its indices and values."""
+    return (tensor,) if tensor.layout is torch.strided else (tensor._indices(), tensor._values())
 
 
 def stand_in(

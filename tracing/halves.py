@@ -29,7 +29,8 @@ from rematbench.tracing.workload import Workload
 BORDER = "tangents_of_results"
 """The op between the halves."""
 
-_ROOT = re.compile(r"^L\['\w+'\]\.?")  # the compiled module itself
+_ROOT = re.compile(r"^L\['\w+'\](\[\d+\])?\.?")  # the compiled module itself
+_TABLE = re.compile(r"(?:\.?__dict__\['_modules'\]|\.?_modules)\['(\w+)'\]")
 _PHASES = list(Phase)  # as a step runs them
 aten = torch.ops.aten
 
@@ -121,6 +122,11 @@ def halves_of(name: str, nodes: Sequence[Node], returned: int, sources: Sequence
             "that select"
         )
     return _HalvesBuilder(name, list(nodes), returned, sources).halves()
+
+
+def _path(text: str) -> str:
+    """``L['args'][0].__dict__['_modules']['base'].model.layers.3`` as ``base.model.layers.3``."""
+    return _ROOT.sub("", _TABLE.sub(r".\1", text)).lstrip(".")
 
 
 def _device(nodes: Sequence[Node]) -> str:
@@ -224,7 +230,7 @@ class _HalvesBuilder(Builder):
         """The path of the submodule that a node came from, from the compiled module on."""
         modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
         paths = [path for path, _ in modules.values()]
-        return _ROOT.sub("", paths[-1]) if paths else ""
+        return _path(paths[-1]) if paths else ""
 
     def _writes_primal(self, node: Node) -> bool:
         """Is it the copy of a result into an input? Then the forward half does it, last."""

@@ -35,7 +35,21 @@ def _first_names(module: nn.Module) -> dict[str, str]:
 
 
 def _storage(fake: Tensor) -> int:
+    if fake.layout is not torch.strided:  # it has none of its own
+        return id(fake)
     return int(fake.untyped_storage()._cdata)
+
+
+def _bytes(fake: Tensor) -> int:
+    """Of a sparse gradient those of its indices and values, which the trace has made before."""
+    if fake.layout is not torch.strided:
+        return int(fake._indices().nbytes + fake._values().nbytes)
+    return int(fake.untyped_storage().nbytes())
+
+
+def _spec(fake: Tensor) -> TensorSpec:
+    stride = tuple(fake.stride()) if fake.layout is torch.strided else ()
+    return TensorSpec(tuple(fake.shape), stride, fake.dtype)
 
 
 @dataclass
@@ -90,9 +104,9 @@ class Builder:
         storage = _storage(fake)
         if storage not in self.value_at:
             self.value_at[storage] = name
-            self.bytes[name] = int(fake.untyped_storage().nbytes())
+            self.bytes[name] = _bytes(fake)
         self.value_of[name] = self.value_at[storage]
-        self.tensors[name] = TensorSpec(tuple(fake.shape), tuple(fake.stride()), fake.dtype)
+        self.tensors[name] = _spec(fake)
         return self.value_of[name]
 
     def _placeholder(self, node: Node) -> None:

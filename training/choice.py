@@ -19,7 +19,7 @@ def plan_or_strategy(given: Any) -> Plan | Strategy:
         ConfigError: it is none, or no strategy (nor a file) has its name.
         PlanError: the file is no plan.
     """
-    if isinstance(given, str) and given.isidentifier() and not Path(given).exists():
+    if isinstance(given, str) and given.isidentifier() and not Path(given).is_file():
         given = _by_name(given)
     if isinstance(given, (str, Path)):
         return read_plan(given)

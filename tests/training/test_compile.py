@@ -31,7 +31,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.tracing.halves import BORDER
-from rematbench.training.compiled import backend as compiled, inductor, meters
+from rematbench.training.compiled import backend as compiled, inductor, meters, sizes
 from rematbench.zoo.vision import import_torchvision
 
 BATCH = 16
@@ -41,6 +41,7 @@ BATCH = 16
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
     compiled.regions.clear()
+    sizes.forget()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
@@ -600,6 +601,7 @@ def test_damaged_plan_of_the_cache_is_planned_again(
         plan.write_text(content)
         torch._dynamo.reset()
         compiled.regions.clear()
+        sizes.forget()
         outside(compile_it(model, cache=tmp_path)).backward()
         assert region().planned.source == "planned"  # type: ignore[union-attr]
         assert "planned again" in caplog.text

@@ -53,3 +53,10 @@ def test_a_torchvision_network_within_a_budget(run: Runs) -> None:
     said = run(f"train_resnet.py {SMALL} {given}")
     assert "parameters and buffers equal: True" in said
     assert ": True\nlosses equal to the last bit: True" in said
+
+
+def test_changing_lengths_within_a_budget(run: Runs) -> None:
+    given = "--budget 0.75 --steps 6 --batch-size 8 --shortest 48 --longest 96 --layers 3"
+    said = run(f"train_lengths.py {given} --strategy linearized_greedy")
+    assert "5 lengths: ops measured for" in said
+    assert ": True\nlosses equal to the last bit: True" in said

@@ -6,6 +6,7 @@ import itertools
 import logging
 import sys
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -22,22 +23,27 @@ from torch.utils._python_dispatch import _disable_current_modes
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import Infeasible, RematbenchError
 from rematbench.tracing.halves import Halves, Source, halves_of
-from rematbench.training.compiled import eager, meters
+from rematbench.training.compiled import dynamo, eager, meters
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
 from rematbench.training.compiled.ledger import ledger_of
 from rematbench.training.compiled.options import INDUCTOR, Options, read_options
 from rematbench.training.compiled.planning import Planned, planned
+from rematbench.training.compiled.sizes import MOST_SIZES
 from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
     from rematbench.training.compiled.inductor import PlanPartitioner
 
 _warn = logging.getLogger(FOR_THE_USER)
+NEWS = 1024
+"""Bytes above the budget that a measurement may find: scalars, which are in no plan."""
 MOST_TRIES = 3
 """Leaner plans tried where Inductor broke the budget."""
 
 _numbers = itertools.count()
+_TABLES = ("_modules", "_parameters", "_buffers")  # through ``__dict__``, as Dynamo writes it
+dynamo.listen()
 regions: weakref.WeakSet[Region] = weakref.WeakSet()
 """Every compiled graph that lives."""
 
@@ -52,6 +58,8 @@ def rematbench(
     """
     try:
         read = read_options(options, **others)
+        dynamo.listen()
+        dynamo.LISTENER.graphs += 1
         if any(isinstance(each, torch.SymInt) for each in inputs):
             return BySize(module, read)
         return Region(module, read).compile(inputs)
@@ -60,17 +68,23 @@ def rematbench(
 
 
 class BySize:
-    """A graph of any size: each size that comes gets a plan, and code, of its own."""
+    """A graph of any size: each size that comes gets a plan, and code, of its own.
+
+    Those that have not come for the longest go.
+    """
 
     def __init__(self, module: GraphModule, options: Options) -> None:
-        self._module, self._options = module, options
-        self._made: dict[tuple[Any, ...], Any] = {}
+        self._module, self._options, self._name = module, options, _name(module)
+        self._made: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def __call__(self, *args: Any) -> Any:
         sizes = tuple(each for each in args if isinstance(each, (int, float)))
         if sizes not in self._made:
             with torch._dynamo.config.patch(disable=True):
-                self._made[sizes] = Region(self._module, self._options).compile(args)
+                self._made[sizes] = Region(self._module, self._options, self._name).compile(args)
+            if len(self._made) > MOST_SIZES:
+                self._made.popitem(last=False)
+        self._made.move_to_end(sizes)
         return self._made[sizes](*args)
 
 
@@ -86,9 +100,9 @@ class Region:
         parameters: weak references to the parameters that it reads.
     """
 
-    def __init__(self, module: GraphModule, options: Options) -> None:
+    def __init__(self, module: GraphModule, options: Options, name: str | None = None) -> None:
         self.options = options
-        self.name, self.number = _name(module), next(_numbers)
+        self.name, self.number = name or _name(module), next(_numbers)
         self.sources = [_source(node) for node in module.graph.nodes if node.op == "placeholder"]
         self.module: GraphModule = module
         self.halves: Halves | None = None
@@ -180,12 +194,14 @@ class Region:
         assert found is not None
         tangents, returned = len(halves.tangents), len(halves.results)
         ledger, share, limited = self._ledger, found.share, found.most is not None
+        new = set(halves.captured.updates.values())
+        passing = [i for i, end in enumerate(halves.results) if getattr(end, "name", None) in new]
         if not backward:
 
             def forward(args: list[Any]) -> Any:
-                made = meter.forward(half, args) if meter.wants_forward else half(args)
+                made = meter.forward(half, args, passing) if meter.wants_forward else half(args)
                 if limited:
-                    ledger.note(share, self._args, made[returned:])
+                    ledger.note(share, self._args, made[:returned], made[returned:])
                 return made
 
             return eager.boxed(forward)
@@ -196,6 +212,8 @@ class Region:
 
         def back(args: list[Any]) -> Any:
             eager.check_once()
+            if limited:
+                ledger.over(args[: len(args) - tangents])
             if not meter.wants_backward:
                 return half(args)
             try:
@@ -208,7 +226,7 @@ class Region:
     def _judge(self) -> None:
         """Compare the measured peak with the budget; where it broke, plan anew for less."""
         found, peak = self.planned, self.meter.peak_bytes
-        if found is None or peak is None or found.limit is None or peak <= found.limit:
+        if found is None or peak is None or found.limit is None or peak <= found.limit + NEWS:
             return
         text = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"
         if self._tries == MOST_TRIES or self.options.lower != INDUCTOR:
@@ -259,6 +277,9 @@ def _label(found: Planned) -> str:
 
 
 def _name(module: GraphModule) -> str:
+    found = dynamo.name_of(dynamo.compiling())
+    if found is not None:
+        return found
     for node in module.graph.nodes:
         stack = node.meta.get("nn_module_stack") or {}
         for _, kind in stack.values():
@@ -282,5 +303,5 @@ def _source(node: Any) -> Source:
 def _path(text: str) -> str:
     """``L['self']._modules['0']._parameters['weight']`` as ``0.weight``."""
     head, *parts = text.split("['")
-    names = [part.partition("']")[0] for part in parts]
+    names = [name for part in parts if (name := part.partition("']")[0]) not in _TABLES]
     return ".".join(names[1:]) or head or text

@@ -25,7 +25,12 @@ def unwrapped(error: RematbenchError) -> Exception:
 def _kind(kind: type[RematbenchError]) -> Any:
     def begin(self: Any, *args: Any, first_useful_frame: Any = None) -> None:
         Exception.__init__(self, *args)
-        self.first_useful_frame = first_useful_frame
+        self.first_useful_frame, self.said = first_useful_frame, " ".join(map(str, args))
 
-    names = {"__init__": begin, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    names = {
+        "__init__": begin,
+        "__str__": lambda self: self.said,  # Dynamo appends how to debug Dynamo to ``args``
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+    }
     return type(kind.__name__, (kind, ShortenTraceback), names)

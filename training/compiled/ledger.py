@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -19,7 +20,8 @@ class Pending:
     """A call whose backward half has not run.
 
     Attributes:
-        alive: a tensor that it keeps: gone, the call is over, by its backward half or without.
+        alive: a tensor that it keeps, one that the caller does not hold, too, where there is one:
+            gone, the call is over, by its backward half or without.
         parameters: bytes of each parameter, by place.
     """
 
@@ -77,23 +79,37 @@ class Ledger:
             calls = len(pending) + 1
             raise ExecutionError(
                 f"{name}: {calls} compiled calls wait for their backward pass at once, and would "
-                f"hold {needed} bytes, above budget={wanted}; give options={{'graphs': {calls}}} "
-                "(or as many as a step has: graph breaks, blocks, forward passes), so that each "
-                "plan leaves room for the others, or a larger budget"
+                f"hold {needed} bytes, above budget={wanted}; give options={{'graphs': n}} with as "
+                f"many as the step has ({calls} so far, and there may be more: graph breaks, "
+                "blocks, forward passes), so that each plan leaves room for the others, or a "
+                "larger budget; a loss that never goes backward waits until you let go of it"
             )
 
-    def note(self, share: Share, args: Sequence[Any], kept: Sequence[Any]) -> None:
+    def note(
+        self, share: Share, args: Sequence[Any], results: Sequence[Any], kept: Sequence[Any]
+    ) -> None:
         """A call's forward half has run.
 
         Args:
+            results: what it returned to the caller.
             kept: what it handed over.
         """
-        given = {t.untyped_storage().data_ptr() for t in args if isinstance(t, Tensor)}
-        for tensor in kept:
-            if isinstance(tensor, Tensor) and tensor.untyped_storage().data_ptr() not in given:
-                alive = StorageWeakRef(tensor.untyped_storage())
-                self._pending.append(Pending(share, alive, _parameters(args)))
-                return
+        given, returned = _places(args), _places(results)
+        own = [t for t in _tensors(kept) if t.untyped_storage().data_ptr() not in given]
+        # What the caller was given may outlive the call: predictions that it collects.
+        own.sort(key=lambda t: t.untyped_storage().data_ptr() in returned)
+        if own:
+            alive = StorageWeakRef(own[0].untyped_storage())
+            self._pending.append(Pending(share, alive, _parameters(args)))
+
+    def over(self, handed: Sequence[Any]) -> None:
+        """A call's backward half begins.
+
+        Args:
+            handed: what its forward half handed over.
+        """
+        mine = [StorageWeakRef(t.untyped_storage()) for t in _tensors(handed)]
+        self._pending = [each for each in self._pending if each.alive not in mine]
 
 
 def ledger_of(options: Options) -> Ledger:
@@ -102,6 +118,14 @@ def ledger_of(options: Options) -> Ledger:
 
 
 _ledgers: dict[Any, Ledger] = {}
+
+
+def _tensors(things: Sequence[Any]) -> list[Tensor]:
+    return [t for t in things if isinstance(t, Tensor) and t.layout is torch.strided]
+
+
+def _places(things: Sequence[Any]) -> set[int]:
+    return {t.untyped_storage().data_ptr() for t in _tensors(things)}
 
 
 def _parameters(args: Sequence[Any]) -> dict[int, int]:

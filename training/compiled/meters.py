@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -32,15 +32,23 @@ class Meter:
         self.peak_bytes: int | None = None
         self._residents = self._forward = self._kept = 0
 
-    def forward(self, half: Half, args: list[Any]) -> Any:
-        """Run a forward half, and measure it."""
+    def forward(self, half: Half, args: list[Any], passing: Sequence[int] = ()) -> Any:
+        """Run a forward half, and measure it.
+
+        Args:
+            passing: positions of results that go at once: the caller copies them into its inputs.
+        """
         self._residents = _bytes(args)
         device = _device(args)
         if device is None:
             return half(args)
         self.wants_forward, self.wants_backward = False, True
         result, peak, live = _measured(half, args, device, {})
-        self._forward, self._kept = peak, live
+        others = [each for place, each in enumerate(result) if place not in passing]
+        left = _sizes(others).keys()
+        gone = _sizes([result[place] for place in passing])
+        self._forward = peak
+        self._kept = live - sum(size for place, size in gone.items() if place not in left)
         return result
 
     def backward(self, half: Half, args: list[Any], tangents: int) -> Any:

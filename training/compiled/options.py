@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rematbench.graphs.files import plan_document
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Strategy
 from rematbench.training.choice import plan_or_strategy
+from rematbench.training.compiled.patience import GAP
 
 EAGER, INDUCTOR = "eager", "inductor"
 LOWERINGS = (EAGER, INDUCTOR)
@@ -36,6 +37,8 @@ class Options:
         reserve: bytes of the budget for what the graph does not see: optimizer state, parameters
             of parts that are not compiled.
         time_limit: seconds for the strategy.
+        patient: it stops earlier, when more time cannot pay.
+        replan_seconds: for the plan of a graph that is known at other sizes.
         costmodel: see :func:`rematbench.costmodel.names`.
         graphs: how many calls of compiled graphs have to share the budget: pending at once.
         seed: of the strategy.
@@ -49,6 +52,8 @@ class Options:
     lower: str = EAGER
     reserve: int = 0
     time_limit: float = 60.0
+    patient: bool = False
+    replan_seconds: float = 1.0
     costmodel: str = "profiled"
     graphs: int = 1
     seed: int = 0
@@ -67,7 +72,10 @@ class Options:
         return {"options": json.loads(json.dumps(text, default=repr))}
 
 
-_NAMES = ("strategy", *(f.name for f in fields(Options) if f.name not in ("plan", "name")))
+_NAMES = (
+    "strategy",
+    *(f.name for f in fields(Options) if f.name not in ("plan", "name", "patient")),
+)
 
 
 def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
@@ -93,9 +101,16 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     known = {name: read(text[name]) for name, read in _READERS.items() if name in text}
     if "cache" not in text:
         known["cache"] = _cache(True)
+    if strategy == "anytime":
+        plan, known["patient"] = _good_enough(plan), True
     name = strategy if isinstance(strategy, str) else type(plan).__name__
     budget = parse_budget(text.get("budget"))
     return Options(budget=budget, plan=plan, name=name, **known)
+
+
+def _good_enough(plan: Any) -> Any:
+    """The default, which needs no proof to the last digit: who wants one gives an object."""
+    return replace(plan, gap=GAP)
 
 
 def _reserve(given: Any) -> int:
@@ -123,6 +138,7 @@ _READERS: dict[str, Any] = {
     "lower": lambda given: one_of("option lower", given, LOWERINGS),
     "reserve": _reserve,
     "time_limit": partial(seconds, "option time_limit"),
+    "replan_seconds": partial(seconds, "option replan_seconds"),
     "costmodel": lambda given: one_of("option costmodel", given, costs.names()[1:]),
     "graphs": lambda given: whole("option graphs", given, 1),
     "seed": _seed,

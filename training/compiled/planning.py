@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,38 +28,24 @@ from rematbench.base.errors import (
     UnwritableError,
 )
 from rematbench.base.kernels import digest
-from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.files import read_plan, write_plan
-from rematbench.graphs.ir import Graph, Op
-from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
-from rematbench.graphs.simulate import Trace, check_draws, simulate
+from rematbench.graphs.simulate import Trace
 from rematbench.strategies import registry
-from rematbench.tracing.halves import BORDER, Halves
+from rematbench.tracing.halves import Halves
+from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import Options
-from rematbench.training.compiled.sharing import Share, share_of
+from rematbench.training.compiled.resized import of_another_size
+from rematbench.training.compiled.sharing import Share
+from rematbench.training.compiled.sizes import Family, family_of
 
 _label = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
 Asks = Callable[[int], "Made"]
-
-
-@dataclass(frozen=True)
-class Made:
-    """A plan that two halves can run.
-
-    Attributes:
-        trace: as simulated.
-        share: what one call takes of the budget.
-        together: what all calls take that share the budget; bytes.
-    """
-
-    plan: Plan
-    trace: Trace
-    share: Share
-    together: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ class Planned:
         allowed: bytes that the budget leaves for it, residents included; None: no limit.
         limit: the most that this graph's own peak may be.
         most: what all calls may take that are pending at once.
-        source: ``ordinary``, ``planned``, ``cache`` or ``given``.
+        source: ``ordinary``, ``planned``, ``cache``, ``given``, or ``another size``: from its plan.
         seconds: profiling, and planning.
     """
 
@@ -99,59 +86,14 @@ class Planned:
         return self.trace.cost / self.base.cost - 1 if self.base.cost else 0.0
 
 
-class Judge:
-    """Says what a plan takes of the budget, and whether it fits; all in bytes.
-
-    Args:
-        held: that other calls hold while this graph runs.
-        tighter: of the budget to leave alone, for a leaner plan.
-
-    Attributes:
-        base: ordinary training.
-        budget: of all that runs; None: no limit.
-        others: what other calls hold, and what the graph does not see.
-        extras: what halves may hand over besides values.
-        allowed: what is left for a plan, residents included; None: no limit.
-    """
-
-    def __init__(self, halves: Halves, options: Options, held: int, tighter: int) -> None:
-        self.halves, self.options = halves, options
-        self.graph, self.held, self.tighter = halves.captured.graph, held, tighter
-        self.base = self.judged(program_order(self.graph))
-        # A fraction is one of the whole that shares the budget.
-        self.budget = options.budget.of(self.base.together + held)
-        self.others, self.extras = options.reserve + held, _extras(halves)
-        self.taken = self.others + self.extras
-        self.allowed = None if self.budget is None else self.budget - self.taken - tighter
-
-    def judged(self, plan: Plan) -> Made:
-        """Any plan of the graph, as halves can run it."""
-        plan = settled(self.halves, plan)
-        trace = simulate(self.graph, plan)
-        check_draws(self.graph, plan)
-        share = share_of(self.halves, plan, trace)
-        return Made(plan, trace, share, share.together(self.options.graphs))
-
-    def asked(self, strategy: Strategy, budget: int, seconds: float) -> Made:
-        """A strategy's plan within ``budget`` bytes of one call.
-
-        Raises:
-            Infeasible, NotApplicable: as the strategy does; it makes no plan.
-        """
-        limits = (budget, seconds, self.options.seed)
-        found = strategy.plan(Problem(self.graph, *limits, self.halves.captured)).plan
-        if found is None:
-            raise NotApplicable(f"{type(strategy).__name__} judges itself and makes no plan to run")
-        return self.judged(found)
-
-    def fits(self, made: Made, spare: int = 0) -> bool:
-        """Is a plan within what is allowed, and ``spare`` bytes more?"""
-        return self.allowed is None or made.together <= self.allowed + spare
-
-
-def costed(halves: Halves, options: Options, say: Callable[[str], None]) -> Halves:
-    """The halves of the graph with its ops' costs."""
+def costed(
+    halves: Halves, options: Options, say: Callable[[str], None], family: Family
+) -> tuple[Halves, bool]:
+    """The halves of the graph with its ops' costs, and whether these were measured."""
     captured = halves.captured
+    known = family.costed(captured.graph) if options.costmodel == "profiled" else None
+    if known is not None:
+        return replace(halves, captured=captured.with_graph(known)), False
     if options.costmodel == "profiled":
         say(f"measures {len(captured.graph.ops)} ops")
     with torch.no_grad():
@@ -162,7 +104,7 @@ def costed(halves: Halves, options: Options, say: Callable[[str], None]) -> Halv
             device=captured.device,
             cache=options.cache,
         )
-    return replace(halves, captured=captured.with_graph(graph))
+    return replace(halves, captured=captured.with_graph(graph)), True
 
 
 def planned(
@@ -183,11 +125,16 @@ def planned(
         NotApplicable: the strategy does not apply, or makes no plan.
     """
     began = time.perf_counter()
-    halves = costed(halves, options, say)
+    family = family_of(halves.captured.graph, options)
+    halves, measured = costed(halves, options, say, family)
     profiled = time.perf_counter()
     judge = Judge(halves, options, held, tighter)
-    made, source = _chosen(judge, say)
-    plan, share = made.plan.labelled(options.name, judge.allowed), made.share
+    made, source = _chosen(judge, say, family)
+    if source != "given" and not (held or tighter):
+        family.add(judge.graph, made.plan, judge.overhead(made), measured)
+    plan, share = made.plan, made.share
+    if plan.strategy not in _LEAN:  # which helped out
+        plan = plan.labelled(options.name, judge.allowed)
     limit = most = None
     if judge.budget is not None:  # what other calls take is theirs
         limit = judge.budget - judge.others - (made.together - share.peak)
@@ -197,7 +144,7 @@ def planned(
     return Planned(judge.halves, plan, *text, seconds)
 
 
-def _chosen(judge: Judge, say: Callable[[str], None]) -> tuple[Made, str]:
+def _chosen(judge: Judge, say: Callable[[str], None], family: Family) -> tuple[Made, str]:
     """The plan, and where it is from."""
     options, allowed = judge.options, judge.allowed
     if isinstance(options.plan, Plan):
@@ -211,40 +158,17 @@ def _chosen(judge: Judge, say: Callable[[str], None]) -> tuple[Made, str]:
     kept = _recalled(place, judge)
     if kept is not None:
         return kept, "cache"
+    near = of_another_size(judge, options.plan, family)
+    if near is not None:
+        return near, "another size"
+    if family.sizes:  # a new size must not stop the loop for long
+        seconds = min(options.time_limit, options.replan_seconds)
+        with suppress(Infeasible):
+            return _searched(judge, options.plan, allowed, seconds), "planned"
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
-    found = _searched(judge, options.plan, allowed)
+    found = _searched(judge, options.plan, allowed, options.time_limit)
     _remember(place, found.plan)
     return found, "planned"
-
-
-def settled(halves: Halves, plan: Plan) -> Plan:
-    """A plan as two halves can run it: one border, and results made once.
-
-    What the caller holds cannot be let go and made again; a plan that does so keeps it instead.
-
-    Raises:
-        InvalidPlan: a statement names what the graph does not have.
-    """
-    graph, tables = halves.captured.graph, halves.captured.graph.tables
-    codes = plan.codes(graph)
-    once = {graph.op_index[BORDER]}
-    # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
-    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op))
-    writers = [graph.value_index[value] for value in halves.held]
-    once.update(int(tables.writer[value]) for value in writers)
-    seen: set[int] = set()
-    computes = []
-    for code in codes[codes >= 0].tolist():
-        op = int(tables.op_of[code])
-        if op in once and op in seen:
-            continue
-        seen.add(op)
-        computes.append(code)
-    return Plan.of_computes(graph, computes)
-
-
-def _is_seed(op: Op) -> bool:
-    return op.operator.startswith("inductor_seed")
 
 
 def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
@@ -252,17 +176,6 @@ def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
     codes = plan.codes(graph)
     counts = Counter(graph.tables.op_of[codes[codes >= 0]].tolist())
     return Counter({graph.ops[op].name: count - 1 for op, count in counts.items() if count > 1})
-
-
-def _extras(halves: Halves) -> int:
-    """Bytes that halves may hand over besides values: random states, copies of inputs."""
-    captured = halves.captured
-    copies = sum(
-        value.bytes
-        for value in captured.graph.values
-        if value.name in {captured.value_of[name] for name in halves.changed}
-    )
-    return copies + random_state_bytes(captured.device) * len(captured.random_ops)
 
 
 def _given(judge: Judge, plan: Plan) -> Made:
@@ -276,29 +189,40 @@ def _given(judge: Judge, plan: Plan) -> Made:
     return made
 
 
-def _searched(judge: Judge, strategy: Strategy, allowed: int) -> Made:
+def _searched(judge: Judge, strategy: Strategy, allowed: int, limit: float) -> Made:
     """The cheapest plan that fits of those that the strategy makes."""
     options = judge.options
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
     if options.graphs == 1:
-        tries, seconds, plans = _TRIES, options.time_limit, _alone
+        tries, seconds, plans = _TRIES, limit, _alone
     else:
         tries, plans = 2 * _TRIES, _shared
-        seconds = options.time_limit / tries
-    ask = partial(judge.asked, strategy, seconds=seconds)
+        seconds = limit / tries
+    ask = partial(judge.asked, strategy, seconds=seconds, patient=options.patient)
     leanest, found = None, list[Made]()
     try:
         for made in islice(plans(judge, ask, allowed), tries):
             found += [made] if judge.fits(made) else []
     except Infeasible as error:
         leanest = error.smallest_peak_found
-    if not found:  # it may have had no time for its leanest plan
-        own = (made for name, made in _leanest(judge) if name == options.name)
-        found = [made for made in own if judge.fits(made)]
+    if not found:  # as they can run, its plans are above the budget, or it had no time for one
+        found = [made for made in _whatever(judge, allowed) if judge.fits(made)]
     if not found:
         _refuse(judge, leanest)
     return min(found, key=lambda made: made.trace.cost)
+
+
+def _whatever(judge: Judge, allowed: int) -> Iterator[Made]:
+    """Plans of quick strategies that bear their names: those that fit at their leanest."""
+    for name, leanest in _leanest(judge):
+        if name not in _LEAN or not judge.fits(leanest):
+            continue
+        ask = partial(judge.asked, registry.make(name), seconds=1.0)
+        with suppress(Infeasible):
+            for made in islice(_shared(judge, ask, allowed), 2 * _TRIES):
+                yield replace(made, plan=made.plan.labelled(name, allowed))
+        yield replace(leanest, plan=leanest.plan.labelled(name, allowed))
 
 
 def _alone(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
@@ -365,7 +289,8 @@ def _leanest(judge: Judge) -> Iterator[tuple[str, Made]]:
         except NotApplicable:
             continue
         if peak is not None:
-            yield name, judge.asked(strategy, peak, 1.0)
+            with suppress(Infeasible):
+                yield name, judge.asked(strategy, peak, 1.0)
 
 
 def _place(graph: Graph, options: Options, allowed: int) -> Path | None:

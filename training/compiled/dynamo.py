@@ -1,0 +1,124 @@
+"""What TorchDynamo compiles just now: whose code it is, and what it leaves uncompiled.
+
+The one place that looks at TorchDynamo's own frames; where another version has others, names are
+less telling and nothing is said of what is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch._dynamo.callback import callback_handler
+
+from rematbench.base.cache_dirs import FOR_THE_USER
+
+_warn = logging.getLogger(FOR_THE_USER)
+BACKEND = "rematbench"
+
+
+class Compiling(NamedTuple):
+    """A frame that is compiled.
+
+    Attributes:
+        module: whose forward pass it is; None: a function's.
+        function: its name.
+        backend: the name of the backend that it is compiled for.
+    """
+
+    module: nn.Module | None
+    function: str
+    backend: str
+
+
+def compiling() -> Compiling | None:
+    """The frame that TorchDynamo compiles, where this is called from within."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        code = frame.f_code
+        if code.co_name == "_compile" and code.co_filename.endswith("convert_frame.py"):
+            return _read(frame.f_locals)
+    return None
+
+
+def _read(known: dict[str, Any]) -> Compiling | None:
+    code, given = known.get("code"), known.get("locals")
+    if not isinstance(code, CodeType) or not isinstance(given, dict):
+        return None
+    wrapper = getattr(known.get("compiler_fn"), "_torchdynamo_orig_backend", None)
+    module = next((each for each in given.values() if isinstance(each, nn.Module)), None)
+    return Compiling(module, code.co_qualname, str(getattr(wrapper, "compiler_name", "")))
+
+
+def name_of(compiled: Compiling | None) -> str | None:
+    """What people call it: its module's class, or the function."""
+    if compiled is None:
+        return None
+    if compiled.module is not None:
+        return type(compiled.module).__name__
+    return compiled.function.rpartition(".")[2]
+
+
+class _Listener:
+    """Says once of each kind of module that nothing of it is planned.
+
+    Attributes:
+        graphs: how many graphs the backend was given.
+    """
+
+    def __init__(self) -> None:
+        self.graphs = self._before = 0
+        self._said: set[str] = set()
+
+    def start(self, args: Any) -> None:
+        self._before = self.graphs
+
+    def end(self, args: Any) -> None:
+        found = compiling()
+        if found is None or found.backend != BACKEND or self.graphs > self._before:
+            return
+        if found.module is None or not _trains(found.module):
+            return
+        name = type(found.module).__name__
+        if name not in self._said:
+            self._said.add(name)
+            _warn.warning(
+                "rematbench: %s: TorchDynamo left %s as it is%s; no plan holds there, and the "
+                "budget is not kept",
+                name,
+                found.function,
+                _why(found.module),
+            )
+
+
+def _trains(module: nn.Module) -> bool:
+    return torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+
+
+def _why(module: nn.Module) -> str:
+    recurrent = {type(m).__name__ for m in module.modules() if isinstance(m, nn.RNNBase)}
+    if not recurrent:
+        return ""
+    names = ", ".join(f"nn.{name}" for name in sorted(recurrent))
+    return (
+        f", since it does not compile {names} "
+        "(torch._dynamo.config.allow_rnn = True lets it try; or compile the modules around it)"
+    )
+
+
+LISTENER = _Listener()
+
+
+def listen() -> None:
+    """From now on say what is left out; ``torch._dynamo.reset()`` ends it."""
+    for known, call in (
+        (callback_handler.start_callbacks, LISTENER.start),
+        (callback_handler.end_callbacks, LISTENER.end),
+    ):
+        if call not in known:
+            known.append(call)

@@ -135,8 +135,8 @@ def sized(graph: Graph, factor: int) -> Graph:
     return replace(graph, values=values, ops=ops)
 
 
-def family(*factors: int, measured: bool = True) -> sizes.Family:
-    known = sizes.Family()
+def family(*factors: int, measured: bool = True) -> sizes.KnownSizes:
+    known = sizes.KnownSizes()
     for factor in factors:
         graph = sized(unit_chain(5), factor)
         known.add(graph, program_order(graph), 0.0, measured)
@@ -155,7 +155,7 @@ def test_costs_lie_between_those_of_two_sizes() -> None:
     [(family(10, 30), 40), (family(10, 30), 5), (family(10, 30, measured=False), 20)],
     ids=["above", "below", "between guesses"],
 )
-def test_costs_are_measured_elsewhere(known: sizes.Family, factor: int) -> None:
+def test_costs_are_measured_elsewhere(known: sizes.KnownSizes, factor: int) -> None:
     assert known.costed(sized(unit_chain(5), factor)) is None
 
 

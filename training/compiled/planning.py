@@ -39,7 +39,7 @@ from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.resized import of_another_size
 from rematbench.training.compiled.sharing import Share
-from rematbench.training.compiled.sizes import Family, family_of
+from rematbench.training.compiled.sizes import KnownSizes, family_of
 
 _label = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
@@ -87,7 +87,7 @@ class Planned:
 
 
 def costed(
-    halves: Halves, options: Options, say: Callable[[str], None], family: Family
+    halves: Halves, options: Options, say: Callable[[str], None], family: KnownSizes
 ) -> tuple[Halves, bool]:
     """The halves of the graph with its ops' costs, and whether these were measured."""
     captured = halves.captured
@@ -144,7 +144,7 @@ def planned(
     return Planned(judge.halves, plan, *text, seconds)
 
 
-def _chosen(judge: Judge, say: Callable[[str], None], family: Family) -> tuple[Made, str]:
+def _chosen(judge: Judge, say: Callable[[str], None], family: KnownSizes) -> tuple[Made, str]:
     """The plan, and where it is from."""
     options, allowed = judge.options, judge.allowed
     if isinstance(options.plan, Plan):

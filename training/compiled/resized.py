@@ -8,13 +8,13 @@ from rematbench.base.errors import Infeasible
 from rematbench.graphs.planning import Strategy
 from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.patience import GAP
-from rematbench.training.compiled.sizes import Family
+from rematbench.training.compiled.sizes import KnownSizes
 
 NEAREST = 8
 """Other sizes whose plans are tried."""
 
 
-def of_another_size(judge: Judge, strategy: Strategy, family: Family) -> Made | None:
+def of_another_size(judge: Judge, strategy: Strategy, family: KnownSizes) -> Made | None:
     """The cheapest plan of another size that fits here.
 
     It is improved for ``replan_seconds`` unless its overhead is about that of a smaller size, below

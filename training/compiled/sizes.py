@@ -50,7 +50,7 @@ class Size:
 
 
 @dataclass
-class Family:
+class KnownSizes:
     """The sizes of one graph that are known, the latest last."""
 
     sizes: list[Size] = field(default_factory=list)
@@ -123,17 +123,17 @@ def bytes_of(graph: Graph) -> IntArray:
     return np.array([value.bytes for value in graph.values], dtype=np.int64)
 
 
-def family_of(graph: Graph, options: Options) -> Family:
+def family_of(graph: Graph, options: Options) -> KnownSizes:
     """What is known of a graph's ops, at any size, under the same options."""
     key = _key(graph, options)
-    found = _families.setdefault(key, Family())
+    found = _families.setdefault(key, KnownSizes())
     _families.move_to_end(key)
     if len(_families) > MOST_GRAPHS:
         _families.popitem(last=False)
     return found
 
 
-_families: OrderedDict[str, Family] = OrderedDict()
+_families: OrderedDict[str, KnownSizes] = OrderedDict()
 
 
 def forget() -> None:
@@ -150,7 +150,10 @@ def _key(graph: Graph, options: Options) -> str:
             op.phase.value,
             op.random,
             [index[name] for name in op.writes],
-            [[index[name] for name in way.reads] for way in op.implementations],
+            [
+                [index[name] for name in implementation.reads]
+                for implementation in op.implementations
+            ],
         )
         for op in graph.ops
     ]

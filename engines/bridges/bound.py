@@ -67,7 +67,9 @@ def _of_moment(
     read = tables.inputs[int(ops[m])]
     wanted = tables.value_bytes * (last > m)
     wanted[read] = 0
-    bytes_ = np.array([wanted[tables.writes[int(op)]].sum() for op in ops[:m]])
+    made = tables.writer >= 0
+    of_op = np.bincount(tables.writer[made], wanted[made], minlength=len(graph.ops))
+    bytes_ = of_op[ops[:m]]
     some = bytes_ > 0
     costs, bytes_ = least[:m][some], bytes_[some]
     order = np.argsort(costs / bytes_, kind="stable")

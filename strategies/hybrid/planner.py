@@ -59,13 +59,18 @@ class Hybrid:
         """The best plan, and a bound of every plan in program order with that link.
 
         Raises:
-            Infeasible, Stopped: none was found within the budget.
+            Infeasible: the budget is below the floor.
+            Stopped: none was found within the budget.
         """
         started = planning_seconds()
         graph, order = problem.graph, program_order(problem.graph)
         bound = makespan_bound(graph, problem.budget, problem.link)
         if problem.holds(simulate(graph, order).peak_bytes):
             return Solution(order, bound, "any")
+        floor, why = graph.floor()
+        if problem.budget is not None and problem.budget < floor:
+            reason = f"{why} alone must have {floor} bytes, {graph.resident_bytes} of them "
+            raise Infeasible(f"{reason}residents; the budget is {problem.budget}", proven=True)
         progress = Progress(started, self.gap, problem.report, hand_over=problem.hand_over)
         progress.bound = bound
         search = BridgeSearch(problem, progress)

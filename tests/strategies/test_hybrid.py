@@ -212,6 +212,13 @@ def test_the_host_may_be_too_small() -> None:
         assert simulate(graph, found.plan, link).host_peak_bytes <= host
 
 
+def test_below_the_floor_is_proven() -> None:
+    graph = unit_chain(6)
+    with pytest.raises(Infeasible, match="alone must have 3 bytes") as caught:
+        make("hybrid").plan(Problem(graph, 2, 1.0, link=LINKS[0]))
+    assert caught.value.proven
+
+
 def scoped() -> Graph:
     """Three blocks of a product and an activation, with backward."""
     values, ops, last = [Value("x", 2000, resident=True)], [], "x"

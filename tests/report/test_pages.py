@@ -23,7 +23,8 @@ from rematbench.engines.plans.stages import (
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.link import Link
+from rematbench.graphs.plan import Fetch, Free, Offload, Plan, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import Record, collect
@@ -37,7 +38,7 @@ from rematbench.rows.row import COLUMNS, Row, make_row, write_row
 
 
 def run_folder(folder: Path, graph: Graph, plan: Plan, **known: object) -> Row:
-    trace = simulate(graph, plan)
+    trace = simulate(graph, plan, Link(1.0, 1.0))
     facts = {"model": "chain", "strategy": "ap_sqrt", "status": "ok", "overhead": 0.25}
     facts |= {"budget_fraction": 0.5, "budget_bytes": trace.peak_bytes}
     row = make_row(**facts | {"peak_bytes": trace.peak_bytes} | known)
@@ -302,6 +303,19 @@ def test_damaged_files_of_a_run_are_named(tmp_path: Path) -> None:
     assert "its row says 1: it is of an earlier run" in text[3]
     pages = data_of(written.index)["pages"]
     assert [bool(page) for page in pages] == [True, True, True, False]
+
+
+def test_a_row_whose_plan_copies_has_a_page(tmp_path: Path) -> None:
+    graph = unit_chain(2)
+    first, second, *rest = program_order(graph).statements
+    place = next(i for i, each in enumerate(rest) if getattr(each, "op", "") == "grad_layer0")
+    rest[place:place] = [Fetch("layer0")]
+    plan = Plan((first, second, Offload("layer0"), Free("layer0"), *rest), graph.name)
+    run_folder(tmp_path / "runs" / "a", graph, plan)
+    written = write_pages(collect([tmp_path / "runs"]), tmp_path / "out")
+    assert (written.row_pages, written.problems) == (1, ())
+    (page,) = (tmp_path / "out" / "rows").glob("*.html")
+    assert page.read_text().count("data:image/png;base64,") == 2
 
 
 def test_many_pages_are_drawn_by_several_processes(tmp_path: Path, monkeypatch) -> None:

@@ -124,8 +124,8 @@ def chain(sizes: list[int], costs: list[float]) -> Graph:
 
 CHAINS = (
     ([1, 1, 1], [1.0, 1.0, 1.0]),
-    ([3, 1, 2], [1.0, 2.0, 0.5]),
-    ([4, 2, 1], [3.0, 1.0, 1.0]),
+    ([2, 4], [1.0, 3.0]),
+    ([2, 4], [3.0, 1.0]),
 )
 
 
@@ -135,12 +135,9 @@ def test_no_plan_of_a_small_chain_is_faster(sizes, costs, link: Link) -> None:
     graph = chain(sizes, costs)
     peak = simulate(graph, program_order(graph)).peak_bytes
     floor = graph.floor_bytes()
-    for budget in sorted({floor + 1, (floor + peak) // 2, peak - 1}):
-        try:
-            found = make("hybrid").plan(Problem(graph, budget, 0.5, link=link))
-        except Infeasible:
-            assert not is_there_a_better_plan(graph, budget, link, 40.0)
-            continue
+    assert floor < peak
+    for budget in range(floor + 1, peak):
+        found = make("hybrid").plan(Problem(graph, budget, 0.5, link=link))
         assert found.plan is not None
         trace = simulate(graph, found.plan, link)
         assert trace.peak_bytes <= budget

@@ -10,6 +10,10 @@ from tightest import NEVER, RECORD, Executed, executed
 from rematbench.strategies import registry
 
 
+# Plans that copy to the host are simulated alone so far (docs/offload.md).
+NAMES = [name for name in registry.names() if not registry.make(name).traits.offloads]
+
+
 def check(row: Executed) -> None:
     """It recomputes, or is known not to; and it is eager training's step."""
     assert row.reason == ""
@@ -28,7 +32,7 @@ def check(row: Executed) -> None:
     assert row.verdict in inexact.get(row.strategy, ("exact",))
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_bits_of_eager_training(name: str) -> None:
     check(executed(name))
 
@@ -43,6 +47,6 @@ def test_the_record_has_every_strategy() -> None:
             )
             for row in csv.DictReader(file)
         ]
-    assert [row.strategy for row in rows] == list(registry.names())
+    assert [row.strategy for row in rows] == NAMES
     for row in rows:
         check(row)

@@ -51,9 +51,10 @@ class Line(NamedTuple):
 
 
 def names() -> list[str]:
-    """The strategies whose plans are recorded."""
+    """The strategies whose plans are recorded: by no clock, and without a link to a host."""
     ours = (name for name in registry.names() if registry.entry(name).source == "rematbench")
-    return [name for name in ours if name not in TIMED]
+    alone = (name for name in ours if not registry.make(name).traits.offloads)
+    return [name for name in alone if name not in TIMED]
 
 
 @functools.cache

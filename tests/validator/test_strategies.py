@@ -9,7 +9,6 @@ from tightest import NEVER, RECORD, Executed, executed
 
 from rematbench.strategies import registry
 
-
 # Plans that copy to the host are simulated alone so far (docs/offload.md).
 NAMES = [name for name in registry.names() if not registry.make(name).traits.offloads]
 

@@ -34,7 +34,7 @@ FILES = (
 """Graph files below ``tests/data/golden``; beside them, the captured models of ``tightest``."""
 FRACTIONS = (0.5, 0.8)
 TIMED = (
-    *("anytime", "anytime_joint", "checkmate_d", "checkmate_ilp", "checkmate_o"),
+    *("anytime", "anytime_joint", "checkmate_d", "checkmate_ilp", "checkmate_o", "hybrid"),
     *("checkmate_rounding", "hierarchical", "moccasin", "monet", "rockmate", "sac_ilp"),
 )
 """What they find depends on the time that they have."""
@@ -53,8 +53,7 @@ class Line(NamedTuple):
 def names() -> list[str]:
     """The strategies whose plans are recorded: by no clock, and without a link to a host."""
     ours = (name for name in registry.names() if registry.entry(name).source == "rematbench")
-    alone = (name for name in ours if not registry.make(name).traits.offloads)
-    return [name for name in alone if name not in TIMED]
+    return [name for name in ours if name not in (*TIMED, *tightest.COPIES)]
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from compiling import compile_it, fresh, options
 from processes import ended, side_by_side
 from torch import Tensor, nn
 from torch._dynamo import config as dynamo_config
@@ -37,14 +38,7 @@ from rematbench.zoo.vision import import_torchvision
 BATCH = 16
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    compiled.regions.clear()
-    sizes.forget()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+_fresh = pytest.fixture(autouse=True)(fresh)
 
 
 def convolutions() -> nn.Module:
@@ -76,20 +70,6 @@ class WithLoss(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.body(x)
         return F.cross_entropy(logits, y), logits
-
-
-def options(**others: Any) -> dict[str, Any]:
-    return {
-        "budget": 0.7,
-        "strategy": "linearized_greedy",
-        "costmodel": "flops",
-        "cache": False,
-        "progress": False,
-    } | others
-
-
-def compile_it(model: nn.Module, **others: Any) -> Any:
-    return torch.compile(model, backend="rematbench", options=options(**others))
 
 
 def region() -> compiled.Region:

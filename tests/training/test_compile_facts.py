@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import compiling
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,33 +20,11 @@ from rematbench.costmodel.device import peak_of
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.training.choice import plan_or_strategy
-from rematbench.training.compiled import backend as compiled, dynamo, sizes
+from rematbench.training.compiled import backend as compiled
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    dynamo.listen()
-    dynamo.LISTENER._said.clear()
-    compiled.regions.clear()
-    sizes.forget()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-def options(**others: Any) -> dict[str, Any]:
-    return {
-        "budget": 0.8,
-        "strategy": "linearized_greedy",
-        "costmodel": "flops",
-        "cache": False,
-        "progress": False,
-    } | others
-
-
-def compile_it(model: nn.Module, **others: Any) -> Any:
-    return torch.compile(model, backend="rematbench", options=options(**others))
+_fresh = pytest.fixture(autouse=True)(compiling.fresh)
+options = partial(compiling.options, budget=0.8)
+compile_it = partial(compiling.compile_it, budget=0.8)
 
 
 def layers(*last: nn.Module, depth: int = 6) -> nn.Sequential:

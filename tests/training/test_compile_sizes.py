@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from compiling import compile_it, fresh
 from torch import Tensor, nn
 
 from rematbench import costmodel
@@ -23,14 +23,7 @@ from rematbench.training.compiled.planning import Planned
 LENGTHS = (96, 128, 77, 111, 96, 63, 128, 89)
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    compiled.regions.clear()
-    sizes.forget()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+_fresh = pytest.fixture(autouse=True)(fresh)
 
 
 class Block(nn.Module):
@@ -51,12 +44,6 @@ class Block(nn.Module):
 def transformer() -> nn.Module:
     blocks = [Block(16) for _ in range(4)]
     return nn.Sequential(nn.Embedding(40, 16), *blocks, nn.Linear(16, 40))
-
-
-def compile_it(model: nn.Module, budget: Any, **others: Any) -> Any:
-    given = {"strategy": "linearized_greedy", "costmodel": "flops", "cache": False}
-    given |= {"budget": budget, "progress": False, **others}
-    return torch.compile(model, backend="rematbench", options=given)
 
 
 def step(run: Any, batch: int, length: int) -> Planned | None:

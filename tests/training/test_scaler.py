@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from compiling import compile_it, fresh
 from torch import Tensor, nn
 
 from rematbench.training.compiled import backend as compiled
 
-OPTIONS = {
-    "budget": 0.8,
-    "strategy": "linearized_greedy",
-    "costmodel": "flops",
-    "cache": False,
-    "progress": False,
-}
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    compiled.regions.clear()
-    yield
-    torch._dynamo.reset()
-    compiled.regions.clear()
+_fresh = pytest.fixture(autouse=True)(fresh)
 
 
 def network() -> nn.Module:
@@ -64,7 +49,7 @@ def test_steps_of_a_scaler_are_aot_eagers() -> None:
     twin = copy.deepcopy(model)
     losses, scales = train(twin, torch.compile(twin, backend="aot_eager"), overflow=3)
     torch._dynamo.reset()
-    run = torch.compile(model, backend="rematbench", options=OPTIONS)
+    run = compile_it(model, budget=0.8)
     found, found_scales = train(model, run, overflow=3)
     assert all(map(torch.equal, found, losses))
     assert found_scales == scales

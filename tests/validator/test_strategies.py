@@ -5,12 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
-from tightest import NEVER, RECORD, Executed, executed
-
-from rematbench.strategies import registry
-
-# Plans that copy to the host are simulated alone so far (docs/offload.md).
-NAMES = [name for name in registry.names() if not registry.make(name).traits.offloads]
+from tightest import NEVER, RECORD, Executed, executed, names
 
 
 def check(row: Executed) -> None:
@@ -31,7 +26,7 @@ def check(row: Executed) -> None:
     assert row.verdict in inexact.get(row.strategy, ("exact",))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_bits_of_eager_training(name: str) -> None:
     check(executed(name))
 
@@ -46,6 +41,6 @@ def test_the_record_has_every_strategy() -> None:
             )
             for row in csv.DictReader(file)
         ]
-    assert [row.strategy for row in rows] == NAMES
+    assert [row.strategy for row in rows] == names()
     for row in rows:
         check(row)

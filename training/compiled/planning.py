@@ -41,7 +41,7 @@ from rematbench.training.compiled.resized import of_another_size
 from rematbench.training.compiled.sharing import Share
 from rematbench.training.compiled.sizes import KnownSizes, family_of
 
-_label = logging.getLogger(FOR_THE_USER)
+_log_user = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
@@ -319,7 +319,7 @@ def _recalled(place: Path | None, judge: Judge) -> Made | None:
         if not judge.fits(made):
             raise PlanError(f"{place}: its plan is above the budget")
     except (PlanError, ConfigError) as error:
-        _label.warning("%s: dropped from the cache, planned again", error)
+        _log_user.warning("%s: dropped from the cache, planned again", error)
         place.unlink(missing_ok=True)
         return None
     return made
@@ -331,4 +331,4 @@ def _remember(place: Path | None, plan: Plan) -> None:
     try:
         write_plan(place, plan)
     except UnwritableError as error:
-        _label.warning("the plan is not kept: %s", error)
+        _log_user.warning("the plan is not kept: %s", error)

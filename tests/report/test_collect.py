@@ -98,7 +98,7 @@ def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) 
         "object": {
             *("options", "memory", "rounding", "native", "lowered", "checkpointed", "max_batch"),
             *("paper_setting", "ways", "sparsity", "discarded", "bounds", "dtr_at_addresses"),
-            *("fit", "relaxation_costs"),
+            *("fit", "relaxation_costs", "link", "waiting"),
         },
         "true": {
             *("cached", "bad_config", "stopped", "master_weights", "in_program_order", "lossy"),

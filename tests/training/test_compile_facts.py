@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +76,18 @@ def test_step_without_a_backward_pass_ends_with_its_loss() -> None:
     del loss
     run(torch.randn(256, 16)).sum().backward()
     assert kept.isfinite()
+
+
+def test_loss_in_a_circle_that_nobody_reaches_holds_nothing() -> None:
+    """As an exception that was caught holds it, until Python looks for circles."""
+    run, circle = compile_it(layers(nn.Tanh())), list[Any]()
+    gc.disable()
+    try:
+        circle += [circle, run(torch.randn(256, 16)).sum()]
+        del circle
+        run(torch.randn(256, 16)).sum().backward()
+    finally:
+        gc.enable()
 
 
 class Recurrent(nn.Module):

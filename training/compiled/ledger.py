@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,8 @@ class Ledger:
 
     def held(self, inputs: Sequence[Any]) -> int:
         """Bytes that pending calls hold, apart from parameters among ``inputs``."""
+        if self.pending():
+            gc.collect()  # an exception that was caught may hold a call's tensors in a circle
         own = _parameters(inputs)
         others: dict[int, int] = {}
         for each in self.pending():
@@ -60,10 +63,25 @@ class Ledger:
         Raises:
             ExecutionError: it would not be; says what to do.
         """
-        pending = self.pending()
-        if not pending:
+        if not self.pending():
             return
-        parameters = _parameters(args)
+        needed = self._needed(share, args)
+        if needed > most:
+            gc.collect()
+            needed = self._needed(share, args)
+        calls = len(self.pending()) + 1
+        if calls > 1 and needed > most:
+            raise ExecutionError(
+                f"{name}: {calls} compiled calls wait for their backward pass at once, and would "
+                f"hold {needed} bytes, above budget={wanted}; give options={{'graphs': n}} with as "
+                f"many as the step has ({calls} so far, and there may be more: graph breaks, "
+                "blocks, forward passes), so that each plan leaves room for the others, or a "
+                "larger budget; a loss that never goes backward waits until you let go of it"
+            )
+
+    def _needed(self, share: Share, args: Sequence[Any]) -> int:
+        """The most bytes that pending calls and this one take, until the last of them is over."""
+        pending, parameters = self.pending(), _parameters(args)
         for each in pending:
             parameters |= each.parameters
         owned = sum(parameters.values())
@@ -75,15 +93,7 @@ class Ledger:
             mine = owned + before + each.share.inputs + each.share.backward + gradients
             needed = max(needed, mine)
             before += each.share.kept
-        if needed > most:
-            calls = len(pending) + 1
-            raise ExecutionError(
-                f"{name}: {calls} compiled calls wait for their backward pass at once, and would "
-                f"hold {needed} bytes, above budget={wanted}; give options={{'graphs': n}} with as "
-                f"many as the step has ({calls} so far, and there may be more: graph breaks, "
-                "blocks, forward passes), so that each plan leaves room for the others, or a "
-                "larger budget; a loss that never goes backward waits until you let go of it"
-            )
+        return needed
 
     def note(
         self, share: Share, args: Sequence[Any], results: Sequence[Any], kept: Sequence[Any]

@@ -64,7 +64,7 @@ class Way(NamedTuple):
     draws: int
 
 
-class Net(NamedTuple):
+class Numbered(NamedTuple):
     """A graph in numbers: values and ops by their places in the file.
 
     Attributes:
@@ -87,7 +87,7 @@ class Net(NamedTuple):
     state: int
 
 
-class Verdict(NamedTuple):
+class PlanFacts(NamedTuple):
     """What a valid plan does.
 
     Attributes:
@@ -119,7 +119,7 @@ def read(path: str, kind: str) -> dict[str, Any]:
     return document
 
 
-def net_of(document: Mapping[str, Any], path: str = "the graph") -> Net:
+def net_of(document: Mapping[str, Any], path: str = "the graph") -> Numbered:
     """A graph's document in numbers; ``BadFile`` where it names what there is not."""
     try:
         return _net_of(document)
@@ -128,7 +128,7 @@ def net_of(document: Mapping[str, Any], path: str = "the graph") -> Net:
         raise BadFile(f"{path}: no valid graph ({what}); fetch the file again") from None
 
 
-def _net_of(document: Mapping[str, Any]) -> Net:
+def _net_of(document: Mapping[str, Any]) -> Numbered:
     names = [value["name"] for value in document["values"]]
     size = [int(value["bytes"]) for value in document["values"]]
     resident = [bool(value.get("resident", False)) for value in document["values"]]
@@ -151,7 +151,7 @@ def _net_of(document: Mapping[str, Any]) -> Net:
             ways[op["name"], each["name"] if "implementations" in op else "default"] = way
             if place == 0:
                 ways[op["name"], None] = way
-    return Net(
+    return Numbered(
         name=document["name"],
         size=size,
         resident=resident,
@@ -173,7 +173,7 @@ def _taken(writes: Sequence[int], over: Sequence[int], size: Sequence[int]) -> t
     return tuple(taken)
 
 
-def judge(net: Net, statements: Sequence[Any]) -> Verdict:
+def judge(net: Numbered, statements: Sequence[Any]) -> PlanFacts:
     """Replay a plan.
 
     Raises:
@@ -209,10 +209,10 @@ def judge(net: Net, statements: Sequence[Any]) -> Verdict:
     _check_draws(net, ops)
     computed = len(ops) - ops.count(-1)
     again = computed - len({*ops} - {-1})
-    return Verdict(max([highest, *during]), cost, again, during, ops)
+    return PlanFacts(max([highest, *during]), cost, again, during, ops)
 
 
-def _step(net: Net, number: int, statement: Any) -> Way | int:
+def _step(net: Numbered, number: int, statement: Any) -> Way | int:
     """What a statement names: an implementation, or the value that it frees."""
     words = statement if isinstance(statement, list) else []
     if not all(isinstance(word, str) for word in words):
@@ -229,7 +229,7 @@ def _step(net: Net, number: int, statement: Any) -> Way | int:
     raise Refused(number, f"{json.dumps(statement)[:80]} is neither a compute nor a free")
 
 
-def _run(net: Net, way: Way, live: list[bool], memory: int) -> tuple[int, int]:
+def _run(net: Numbered, way: Way, live: list[bool], memory: int) -> tuple[int, int]:
     """Bytes while it runs, and after; ``live`` is brought up to date."""
     running = memory + way.workspace
     for value, taken in zip(way.writes, way.taken, strict=True):
@@ -244,7 +244,7 @@ def _run(net: Net, way: Way, live: list[bool], memory: int) -> tuple[int, int]:
     return running, memory
 
 
-def _add_states(net: Net, steps: Sequence[Way | int], during: list[int]) -> None:
+def _add_states(net: Numbered, steps: Sequence[Way | int], during: list[int]) -> None:
     """Add the states of the random generator that repeated draws need."""
     places: dict[int, list[int]] = {}
     for number, step in enumerate(steps):
@@ -258,7 +258,7 @@ def _add_states(net: Net, steps: Sequence[Way | int], during: list[int]) -> None
                 during[number] += net.state
 
 
-def _check_draws(net: Net, ops: Sequence[int]) -> None:
+def _check_draws(net: Numbered, ops: Sequence[int]) -> None:
     done, last = {-1}, -1
     for number, op in enumerate(ops):
         if op in net.random and op not in done:

@@ -39,7 +39,7 @@ class Source:
 
 def fixed() -> list[Source]:
     """The families that are not drawn, in order."""
-    makers = (networks, papers, chains, joins, layered, logs, forward)
+    makers = (networks, papers, chains, joins, layered, logs, forward, zoo)
     return [source for maker in makers for source in maker()]
 
 
@@ -81,6 +81,8 @@ def papers() -> Iterator[Source]:
         small = batch // 4
         words = (model, f"batch_size={small}", *H100)
         yield Source("papers", f"keras_{network}_b{small}_h100", words)
+        wide = (model, "batch_size=8", "resolution=512x768", *H100)
+        yield Source("papers", f"keras_{network}_b8_512x768_h100", wide)
 
 
 def chains() -> Iterator[Source]:
@@ -88,7 +90,7 @@ def chains() -> Iterator[Source]:
     for length in (4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 12500, 24999):
         words = ("model=unit_chain", f"model.length={length}", "costmodel=given")
         yield Source("chains", f"unit_chain{length}", words)
-    for length, seed in ((10, 0), (20, 1), (40, 2), (80, 3), (160, 4), (320, 5), (640, 6)):
+    for seed, length in enumerate((10, 20, 40, 80, 160, 320, 640, 15, 30, 60, 120, 1500)):
         yield Source("chains", f"uneven_chain{length}", _built("uneven_chain", length, seed))
 
 
@@ -118,7 +120,9 @@ _LAYERED = (
     *((80, 1.0, 0.1, 0.3), (100, 0.36, 0.2, 0.14), (100, 0.05, 0.5, 0.0), (150, 0.36, 0.1, 0.4)),
     *((250, 0.36, 0.2, 0.14), (250, 0.02, 0.5, 0.3), (500, 0.36, 0.2, 0.14), (500, 0.1, 0.1, 0.5)),
     *((1000, 0.36, 0.2, 0.14), (1000, 0.05, 0.05, 0.1), (2500, 0.05, 0.1, 0.1)),
-    (5000, 0.01, 0.1, 0.2),
+    *((5000, 0.01, 0.1, 0.2), (30, 0.5, 0.4, 0.0), (50, 0.2, 0.1, 0.6), (70, 2.0, 0.05, 0.2)),
+    *((120, 0.02, 0.9, 0.05), (200, 0.36, 0.05, 0.14), (300, 0.1, 0.4, 0.2), (400, 1.0, 0.02, 0.4)),
+    *((750, 0.01, 0.3, 0.5), (1500, 0.02, 0.1, 0.3)),
 )
 
 
@@ -152,7 +156,8 @@ def logs() -> Iterator[Source]:
 
 def forward() -> Iterator[Source]:
     """Graphs without a backward pass: Moccasin's kind, and networks that only infer."""
-    shapes = (*_LAYERED[:13], (250, 0.36, 0.2, 0.14), (1000, 0.36, 0.2, 0.14))
+    shapes = (*_LAYERED[:13], (250, 0.36, 0.2, 0.14), (1000, 0.36, 0.2, 0.14), (8, 0.36, 0.2, 0))
+    shapes += _LAYERED[16:]
     for seed, shape in enumerate(shapes):
         yield _layered("forward", "moccasin", shape, seed + 100, backward=False)
     for network in ("unet", "fcn8", "segnet", "resnet50", "mobilenet"):
@@ -160,3 +165,34 @@ def forward() -> Iterator[Source]:
         yield Source("forward", f"keras_{network}_forward", words)
     for seed, length in enumerate((30, 100, 300, 1000)):
         yield Source("forward", f"random{length}_forward", _built("only_forward", length, seed))
+
+
+def _unrolled(length: int) -> tuple[str, ...]:
+    """An LSTM over so many words."""
+    words = (f"sequence_length={length}", "vocabulary=256")
+    return ("model=lstm_lm", *(f"model.options.{word}" for word in words), "batch_size=256")
+
+
+_ZOO = {
+    "lstm_lm_s280": _unrolled(280),
+    "lstm_lm_s600": _unrolled(600),
+    "tree_lstm_d8": ("model=tree_lstm", "model.options.depth=8", "batch_size=1024"),
+    "densenet_bc_d250": ("model=densenet_bc", "model.options.depth=250", "batch_size=64"),
+    "resnet_k100": ("model=resnet32", "model.options.blocks=100", "batch_size=128"),
+    "llama3_8b_l126": (
+        *("model=llama3_8b", "++model.options.num_hidden_layers=126", "batch_size=1"),
+        "++model.options.sequence_length=2048",
+    ),
+    "transformer_lm_l200": ("model=transformer_lm", "model.options.layers=200", "batch_size=8"),
+    "darts_b64": ("model=darts", "batch_size=64"),
+    "nasnet_b64": ("model=nasnet", "batch_size=64"),
+    "amoebanet_b64": ("model=amoebanet", "batch_size=64"),
+    "biggan_discriminator_b64": ("model=biggan_discriminator", "batch_size=64"),
+    "mixtral_small_b8": ("model=mixtral", "model.size=small", "batch_size=8"),
+}
+
+
+def zoo() -> Iterator[Source]:
+    """Our own: cells of architecture search, long sequences and many layers, to 45,000 ops."""
+    for name, words in _ZOO.items():
+        yield Source("zoo", name, (*words, *H100))

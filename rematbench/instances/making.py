@@ -110,9 +110,9 @@ def budgets(found: Features, has_loss: bool, fractions: Sequence[float] = ()) ->
 
     With P the peak of checkpoint-all, L the lean peak (see :class:`Features`) and F the once floor
     where it is below L, else the floor: (F + L) / 2, where the heuristics have no plan any more;
-    L, where they have their last; and two between L and P, where plans differ most. Without a
-    loss, four between floor and peak. Those that ``fractions`` of the peak ask for stay; others
-    go that are not :data:`APART` from their neighbours, or below the floor.
+    L, where they have their last; and two between L and P, where plans differ most, unless
+    ``fractions`` of the peak are asked for in their place. Without a loss, four between floor and
+    peak. Those go that are below the floor, or not :data:`APART` from another.
 
     >>> from types import SimpleNamespace
     >>> of = SimpleNamespace(floor_bytes=10, once_floor_bytes=20, lean_bytes=40, peak_bytes=100)
@@ -122,7 +122,8 @@ def budgets(found: Features, has_loss: bool, fractions: Sequence[float] = ()) ->
     peak, lean, floor = found.peak_bytes, found.lean_bytes, found.floor_bytes
     if has_loss:
         low = found.once_floor_bytes if found.once_floor_bytes < lean else floor
-        wished = [(low + lean) // 2, lean, *(int(lean + (peak - lean) * at) for at in BETWEEN)]
+        between = () if fractions else BETWEEN
+        wished = [(low + lean) // 2, lean, *(int(lean + (peak - lean) * at) for at in between)]
     else:
         wished = [int(floor + (peak - floor) * at) for at in WITHOUT_LOSS]
     chosen = [int(peak * fraction) for fraction in fractions]

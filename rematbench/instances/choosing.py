@@ -46,7 +46,8 @@ def ranks(vectors: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     from scipy.stats import rankdata
 
     table = np.asarray(vectors, dtype=float)
-    return (rankdata(table, axis=0) - 1) / max(1, len(table) - 1)
+    found: NDArray[np.float64] = (rankdata(table, axis=0) - 1) / max(1, len(table) - 1)
+    return found
 
 
 def representatives(vectors: Sequence[Sequence[float]], count: int) -> list[int]:

@@ -16,7 +16,7 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from rematbench.instances.families import H100, Source
+from rematbench.instances.families import H100, Candidate
 
 CANDIDATES = {"torchvision": 54, "timm": 110, "transformers": 60, "diffusers": 24}
 _PER_MODULE = 3
@@ -25,7 +25,7 @@ _DETECTS = ("rcnn", "fcos", "retinanet", "ssd", "raft", "quantized")
 """In names of torchvision whose steps depend on what is in the images, or that do not train."""
 
 
-def drawn() -> list[Source]:
+def drawn() -> list[Candidate]:
     """All candidates, library by library."""
     makers = {
         "torchvision": torchvision,
@@ -40,7 +40,7 @@ def _sampled(random: Random, names: Sequence[str], count: int) -> list[str]:
     return sorted(random.sample(sorted(names), min(count, len(names))))
 
 
-def torchvision() -> Iterator[Source]:
+def torchvision() -> Iterator[Candidate]:
     """Classifiers, segmentation and video; three of each module."""
     from rematbench.zoo.vision import import_torchvision
 
@@ -60,7 +60,7 @@ def torchvision() -> Iterator[Source]:
                 f"batch_size={batch}",
                 f"resolution={_resolution(name, module)}",
             )
-            yield Source("torchvision", f"tv_{name}_b{batch}", (*words, *H100))
+            yield Candidate("torchvision", f"tv_{name}_b{batch}", (*words, *H100))
 
 
 def _resolution(name: str, module: str) -> int:
@@ -71,7 +71,7 @@ def _resolution(name: str, module: str) -> int:
     return 299 if name == "inception_v3" else 224
 
 
-def timm() -> Iterator[Source]:
+def timm() -> Iterator[Candidate]:
     """Image classifiers; from each module one, then from each another."""
     from rematbench.zoo.libraries import import_library
 
@@ -85,10 +85,10 @@ def timm() -> Iterator[Source]:
             if name not in seen:
                 seen.add(name)
                 words = ("model=timm", f"model.arch={name}", f"batch_size={batch}", *H100)
-                yield Source("timm", f"timm_{name}_b{batch}", words)
+                yield Candidate("timm", f"timm_{name}_b{batch}", words)
 
 
-def transformers() -> Iterator[Source]:
+def transformers() -> Iterator[Candidate]:
     """Configurations that have a model for a task, each for the first task that it has."""
     from rematbench.zoo.libraries import import_library
     from rematbench.zoo.transformers_models import TASKS
@@ -104,7 +104,7 @@ def transformers() -> Iterator[Source]:
         yield _transformer(random, library, config, tasks[config])
 
 
-def _transformer(random: Random, library: Any, config: str, task: str) -> Source:
+def _transformer(random: Random, library: Any, config: str, task: str) -> Candidate:
     depth, batch = random.choice((2, 4, 8, 12)), random.choice((2, 8, 16))
     length, attention = random.choice((128, 256, 512)), random.choice(("sdpa", "sdpa", "eager"))
     words = ["model=transformers", f"model.config={config}", f"model.task={task}"]
@@ -120,7 +120,7 @@ def _transformer(random: Random, library: Any, config: str, task: str) -> Source
     if attention == "eager":
         words.append("++model.options.attention=eager")
         name += "_eager"
-    return Source("transformers", name, (*words, f"batch_size={batch}", *H100))
+    return Candidate("transformers", name, (*words, f"batch_size={batch}", *H100))
 
 
 def _has_depth(library: Any, config: str) -> bool:
@@ -137,7 +137,7 @@ _WIDTHS = (
 )
 
 
-def diffusers() -> Iterator[Source]:
+def diffusers() -> Iterator[Candidate]:
     """U-nets with and without text, of drawn widths, depths and blocks; diffusion transformers."""
     random, seen = Random("rematlib diffusers"), set[str]()
     while True:
@@ -148,7 +148,7 @@ def diffusers() -> Iterator[Source]:
             seen.add(name)
             given = (f"++model.options.{key}={_listed(value)}" for key, value in options.items())
             words = ("model=diffusers", f"model.config={network}", *given, f"batch_size={batch}")
-            yield Source("diffusers", f"diff_{name}_b{batch}", (*words, *H100))
+            yield Candidate("diffusers", f"diff_{name}_b{batch}", (*words, *H100))
 
 
 def _listed(value: Any) -> str:
@@ -159,21 +159,20 @@ def _unet(random: Random, network: str) -> tuple[str, dict[str, Any]]:
     widths, layers = random.choice(_WIDTHS), random.choice((1, 2, 3, 4))
     side = random.choice((32, 64, 96))
     told = "Condition" in network
+    text, cross = ("_text", "CrossAttn") if told else ("", "Attn")
     attends = [random.random() < 0.5 for _ in widths]
-    cross = "CrossAttn" if told else "Attn"
-    down = tuple(f"{cross if a else ''}DownBlock2D" for a in attends)
-    up = tuple(f"{cross if a else ''}UpBlock2D" for a in reversed(attends))
+    blocks = [cross if attending else "" for attending in attends]
     options: dict[str, Any] = {
         "block_out_channels": widths,
         "layers_per_block": layers,
         "sample_size": side,
-        "down_block_types": down,
-        "up_block_types": up,
+        "down_block_types": tuple(f"{block}DownBlock2D" for block in blocks),
+        "up_block_types": tuple(f"{block}UpBlock2D" for block in reversed(blocks)),
     }
     if told:
         options["cross_attention_dim"] = 768
-    shape = "".join("a" if a else "r" for a in attends)
-    return f"unet{'_text' if told else ''}_{widths[0]}{shape}_l{layers}_s{side}", options
+    shape = "".join("a" if attending else "r" for attending in attends)
+    return f"unet{text}_{widths[0]}{shape}_l{layers}_s{side}", options
 
 
 def _transformer_2d(random: Random, network: str) -> tuple[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.instances import library
 from rematbench.instances.choosing import chosen_graphs, representatives
-from rematbench.instances.families import Source, fixed
+from rematbench.instances.families import Candidate, fixed
 from rematbench.instances.features import features, gini, rank_correlation
 from rematbench.instances.making import COLUMNS, budgets, make, problems, whole
 from rematbench.instances.table import features_of, read_table, row_of, source_of
@@ -144,7 +144,7 @@ def test_representatives_are_one_of_each_heap() -> None:
 
 def test_a_candidate_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     words = ("model=timm", "model.arch=resnet5O", "costmodel=roofline")
-    rows = [row_of(Source("timm", "timm_wrong", words))]
+    rows = [row_of(Candidate("timm", "timm_wrong", words))]
     library.measure(rows, (), tmp_path)
     assert rows[0]["reason"].startswith("model=timm model.arch=resnet5O: unknown; did you mean")
     assert read_table(tmp_path / "features.csv") == rows
@@ -152,12 +152,12 @@ def test_a_candidate_that_cannot_be_made_says_why(tmp_path: Path) -> None:
 
 
 def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def endless(source: Source) -> Graph:
+    def endless(source: Candidate) -> Graph:
         while True:
             pass
 
     monkeypatch.setattr(library, "make", endless)
     monkeypatch.setattr(library, "SECONDS", 1)
-    rows = [row_of(Source("chains", "endless", ()))]
+    rows = [row_of(Candidate("chains", "endless", ()))]
     library.measure(rows, (), tmp_path)
     assert rows[0]["reason"] == "stopped after 1 s"

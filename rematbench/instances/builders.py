@@ -42,9 +42,6 @@ def uneven_chain(length: int, seed: int) -> Graph:
 def only_forward(length: int, seed: int) -> Graph:
     """The forward part of :func:`~rematbench.graphs.builders.synthetic.random_graph`."""
     graph = random_graph(length, seed, edges_per_op=2.5)
-    ops = tuple(op for op in graph.ops if op.phase is Phase.FORWARD)
-    written = {name for op in ops for name in op.writes}
-    values = tuple(value for value in graph.values if value.resident or value.name in written)
-    read = {name for op in ops for name in op.reads}
-    sinks = tuple(name for op in ops for name in op.writes if name not in read)
-    return Graph(f"random{length}_forward", values, ops, sinks, graph.cost_unit)
+    sinks = graph.ops[length].reads  # of the loss
+    values = graph.values[: length + 1]  # the input's, too
+    return Graph(f"random{length}_forward", values, graph.ops[:length], sinks, graph.cost_unit)

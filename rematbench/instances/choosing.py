@@ -46,7 +46,8 @@ def ranks(vectors: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     from scipy.stats import rankdata
 
     table = np.asarray(vectors, dtype=float)
-    return (rankdata(table, axis=0) - 1) / max(1, len(table) - 1)
+    found: NDArray[np.float64] = (rankdata(table, axis=0) - 1) / max(1, len(table) - 1)
+    return found
 
 
 def representatives(vectors: Sequence[Sequence[float]], count: int) -> list[int]:
@@ -85,16 +86,41 @@ def chosen_graphs(rows: Iterable[Mapping[str, str]]) -> set[str]:
 
 
 def hundred(problems: Sequence[Mapping[str, Any]], graphs: Mapping[str, Features]) -> set[str]:
-    """Names of REMATLIB-100's problems.
+    """Names of REMATLIB-100's problems: one of each of a hundred graphs.
+
+    A family sends graphs by the square root of how many it has, one of each cluster; the k-th of
+    all lends the k-th of its budgets, counted in a circle, so that tight and loose ones alternate.
 
     Args:
         problems: rows of ``problems.csv``.
         graphs: features, by path.
     """
-    small = [each for each in problems if each["ops"] <= HUNDRED_OPS]
-    vectors = []
-    for each in small:
-        peak, floor = each["peak_bytes"], each["floor_bytes"]
-        room = (each["budget_bytes"] - floor) / max(1, peak - floor)
-        vectors.append([*graphs[each["graph"]].vector(), each["budget_bytes"] / peak, room])
-    return {small[i]["instance"] for i in representatives(vectors, HUNDRED)} if small else set()
+    of: dict[str, list[Mapping[str, Any]]] = {}
+    families: dict[str, list[str]] = {}
+    for each in problems:
+        if each["ops"] <= HUNDRED_OPS:
+            of.setdefault(each["graph"], []).append(each)
+            families.setdefault(each["family"], []).append(each["graph"])
+    members = {family: list(dict.fromkeys(found)) for family, found in families.items()}
+    counts = shares({family: len(found) for family, found in members.items()}, HUNDRED)
+    sent = [
+        found[i]
+        for family, found in members.items()
+        for i in representatives([graphs[graph].vector() for graph in found], counts[family])
+    ]
+    return {of[graph][k % len(of[graph])]["instance"] for k, graph in enumerate(sent)}
+
+
+def shares(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """``total`` places, by the square roots of sizes; what is left goes to the largest remainders.
+
+    >>> shares({"a": 100, "b": 4, "c": 4}, 10)
+    {'a': 7, 'b': 2, 'c': 1}
+    """
+    roots = {name: size**0.5 for name, size in sizes.items()}
+    exact = {name: total * root / sum(roots.values()) for name, root in roots.items()}
+    found = {name: int(share) for name, share in exact.items()}
+    left = sorted(sizes, key=lambda name: (found[name] - exact[name], name))
+    for name in left[: total - sum(found.values())]:
+        found[name] += 1
+    return found

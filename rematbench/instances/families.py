@@ -16,7 +16,7 @@ _SHORT = {"batch_size": "b", "resolution": "", "costmodel.preset": ""}
 
 
 @dataclass(frozen=True)
-class Source:
+class Candidate:
     """What one graph is made of.
 
     Attributes:
@@ -37,13 +37,13 @@ class Source:
         return f"{self.family}/{self.name}.graph.json.gz"
 
 
-def fixed() -> list[Source]:
+def fixed() -> list[Candidate]:
     """The families that are not drawn, in order."""
-    makers = (networks, papers, chains, joins, layered, logs, forward)
+    makers = (networks, papers, chains, joins, layered, logs, forward, zoo)
     return [source for maker in makers for source in maker()]
 
 
-def networks() -> Iterator[Source]:
+def networks() -> Iterator[Candidate]:
     """The leaderboard's 46, with its budgets (``conf/experiment/leaderboard.yaml``)."""
     import yaml
 
@@ -57,7 +57,7 @@ def networks() -> Iterator[Source]:
             own.pop(other, None)
         name = "_".join([own["model"], *_marks(own)])
         words = ("costmodel=roofline", *(f"{key}={value}" for key, value in own.items()))
-        yield Source("networks", name, words, tuple(budgets))
+        yield Candidate("networks", name, words, tuple(budgets))
 
 
 def _marks(own: Mapping[str, Any]) -> Iterator[str]:
@@ -72,24 +72,26 @@ _KERAS = {"vgg16": 256, "vgg19": 256, "mobilenet": 512, "resnet50": 256}
 _KERAS |= {"unet": 32, "fcn8": 16, "segnet": 16}
 
 
-def papers() -> Iterator[Source]:
+def papers() -> Iterator[Candidate]:
     """Networks layer by layer, as Keras has them and the papers' programs read them."""
     for network, batch in _KERAS.items():
         model = f"model=keras_{network}"
         words = (model, f"batch_size={batch}", "costmodel=flops", "accounting=checkmate")
-        yield Source("papers", f"keras_{network}_b{batch}_flop", words)
+        yield Candidate("papers", f"keras_{network}_b{batch}_flop", words)
         small = batch // 4
         words = (model, f"batch_size={small}", *H100)
-        yield Source("papers", f"keras_{network}_b{small}_h100", words)
+        yield Candidate("papers", f"keras_{network}_b{small}_h100", words)
+        wide = (model, "batch_size=8", "resolution=512x768", *H100)
+        yield Candidate("papers", f"keras_{network}_b8_512x768_h100", wide)
 
 
-def chains() -> Iterator[Source]:
+def chains() -> Iterator[Candidate]:
     """Chains of unit steps, and of random costs and sizes, from 8 ops on."""
     for length in (4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 12500, 24999):
         words = ("model=unit_chain", f"model.length={length}", "costmodel=given")
-        yield Source("chains", f"unit_chain{length}", words)
-    for length, seed in ((10, 0), (20, 1), (40, 2), (80, 3), (160, 4), (320, 5), (640, 6)):
-        yield Source("chains", f"uneven_chain{length}", _built("uneven_chain", length, seed))
+        yield Candidate("chains", f"unit_chain{length}", words)
+    for seed, length in enumerate((10, 20, 40, 80, 160, 320, 640, 15, 30, 60, 120, 1500)):
+        yield Candidate("chains", f"uneven_chain{length}", _built("uneven_chain", length, seed))
 
 
 def _built(function: str, *given: int) -> tuple[str, ...]:
@@ -103,13 +105,13 @@ _BRANCHES = (
 )
 
 
-def joins() -> Iterator[Source]:
+def joins() -> Iterator[Candidate]:
     """Branches that meet in the Turn (Beaumont et al.), whose steps may overwrite."""
     for branches in _BRANCHES:
         least, most = min(branches), max(branches)
         name = f"join{len(branches)}x{least}" if least == most else f"join{len(branches)}_{most}"
         words = ("model=join", f"model.lengths={[*branches]}", "costmodel=given")
-        yield Source("joins", name.replace(" ", ""), words)
+        yield Candidate("joins", name.replace(" ", ""), words)
 
 
 # length, width, density, skips
@@ -118,11 +120,13 @@ _LAYERED = (
     *((80, 1.0, 0.1, 0.3), (100, 0.36, 0.2, 0.14), (100, 0.05, 0.5, 0.0), (150, 0.36, 0.1, 0.4)),
     *((250, 0.36, 0.2, 0.14), (250, 0.02, 0.5, 0.3), (500, 0.36, 0.2, 0.14), (500, 0.1, 0.1, 0.5)),
     *((1000, 0.36, 0.2, 0.14), (1000, 0.05, 0.05, 0.1), (2500, 0.05, 0.1, 0.1)),
-    (5000, 0.01, 0.1, 0.2),
+    *((5000, 0.01, 0.1, 0.2), (30, 0.5, 0.4, 0.0), (50, 0.2, 0.1, 0.6), (70, 2.0, 0.05, 0.2)),
+    *((120, 0.02, 0.9, 0.05), (200, 0.36, 0.05, 0.14), (300, 0.1, 0.4, 0.2), (400, 1.0, 0.02, 0.4)),
+    *((750, 0.01, 0.3, 0.5), (1500, 0.02, 0.1, 0.3)),
 )
 
 
-def layered() -> Iterator[Source]:
+def layered() -> Iterator[Candidate]:
     """Random layered graphs (Gagrani et al., as Moccasin has them) with a loss and gradients."""
     for seed, shape in enumerate(_LAYERED):
         yield _layered("layered", "layered", shape, seed, backward=True)
@@ -130,33 +134,65 @@ def layered() -> Iterator[Source]:
 
 def _layered(
     family: str, name: str, shape: tuple[int, float, float, float], seed: int, *, backward: bool
-) -> Source:
+) -> Candidate:
     length, width, density, skips = shape
     words = (
         *("model=random_layered", f"model.length={length}", f"model.width={width}"),
         *(f"model.density={density}", f"model.skips={skips}", f"model.seed={seed}"),
         *(f"model.backward={str(backward).lower()}", "costmodel=given"),
     )
-    return Source(family, f"{name}{length}_s{seed}", words)
+    return Candidate(family, f"{name}{length}_s{seed}", words)
 
 
-def logs() -> Iterator[Source]:
+def logs() -> Iterator[Candidate]:
     """Operator logs that ``rematbench-record`` made, as graphs, and DTR's toy chains."""
     for name in ("lstm_lm", "transformer_lm", "tree_lstm", "unet"):
         words = ("model=simrd_log", f"model.path=tests/data/{name}.log", "costmodel=given")
-        yield Source("logs", f"log_{name}", words)
+        yield Candidate("logs", f"log_{name}", words)
     for length in (16, 64, 256, 1024):
         words = ("model=toy_chain", f"model.length={length}", "costmodel=given")
-        yield Source("logs", f"toy_chain{length}", words)
+        yield Candidate("logs", f"toy_chain{length}", words)
 
 
-def forward() -> Iterator[Source]:
+def forward() -> Iterator[Candidate]:
     """Graphs without a backward pass: Moccasin's kind, and networks that only infer."""
-    shapes = (*_LAYERED[:13], (250, 0.36, 0.2, 0.14), (1000, 0.36, 0.2, 0.14))
+    again = ((250, 0.36, 0.2, 0.14), (1000, 0.36, 0.2, 0.14), (8, 0.36, 0.2, 0))
+    shapes = [*_LAYERED[:13], *again, *_LAYERED[16:]]
     for seed, shape in enumerate(shapes):
         yield _layered("forward", "moccasin", shape, seed + 100, backward=False)
     for network in ("unet", "fcn8", "segnet", "resnet50", "mobilenet"):
         words = (f"model=keras_{network}", "batch_size=8", "model.backward=false", *H100)
-        yield Source("forward", f"keras_{network}_forward", words)
+        yield Candidate("forward", f"keras_{network}_forward", words)
     for seed, length in enumerate((30, 100, 300, 1000)):
-        yield Source("forward", f"random{length}_forward", _built("only_forward", length, seed))
+        yield Candidate("forward", f"random{length}_forward", _built("only_forward", length, seed))
+
+
+def _unrolled(length: int) -> tuple[str, ...]:
+    """An LSTM over so many words."""
+    words = (f"sequence_length={length}", "vocabulary=256")
+    return ("model=lstm_lm", *(f"model.options.{word}" for word in words), "batch_size=256")
+
+
+_ZOO = {
+    "lstm_lm_s280": _unrolled(280),
+    "lstm_lm_s600": _unrolled(600),
+    "tree_lstm_d8": ("model=tree_lstm", "model.options.depth=8", "batch_size=1024"),
+    "densenet_bc_d250": ("model=densenet_bc", "model.options.depth=250", "batch_size=64"),
+    "resnet_k100": ("model=resnet32", "model.options.blocks=100", "batch_size=128"),
+    "llama3_8b_l126": (
+        *("model=llama3_8b", "++model.options.num_hidden_layers=126", "batch_size=1"),
+        "++model.options.sequence_length=2048",
+    ),
+    "transformer_lm_l200": ("model=transformer_lm", "model.options.layers=200", "batch_size=8"),
+    "darts_b64": ("model=darts", "batch_size=64"),
+    "nasnet_b64": ("model=nasnet", "batch_size=64"),
+    "amoebanet_b64": ("model=amoebanet", "batch_size=64"),
+    "biggan_discriminator_b64": ("model=biggan_discriminator", "batch_size=64"),
+    "mixtral_small_b8": ("model=mixtral", "model.size=small", "batch_size=8"),
+}
+
+
+def zoo() -> Iterator[Candidate]:
+    """Our own: cells of architecture search, long sequences and many layers, to 45,000 ops."""
+    for name, words in _ZOO.items():
+        yield Candidate("zoo", name, (*words, *H100))

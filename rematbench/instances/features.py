@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rematbench.base.errors import Infeasible
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import program_order
@@ -113,10 +112,7 @@ def _lean(graph: Graph, peak: int, cost: float, floor: int) -> tuple[int, float]
     """The least peak of the greedy heuristic's sweep, and its plan's overhead."""
     if graph.loss_index is None:
         return floor, 0.0
-    try:
-        solution = LinearizedGreedy(most=SWEPT).plan(Problem(graph, time_limit=1e6))
-    except Infeasible:  # without a budget every plan fits, and there is one
-        return peak, 0.0
+    solution = LinearizedGreedy(most=SWEPT).plan(Problem(graph, time_limit=1e6))
     curve = [(point["peak_bytes"], point["cost"]) for point in solution.details["curve"]]
     least, dearest = min([*curve, (peak, cost)])
     return int(least), float(dearest / cost - 1) if cost else 0.0

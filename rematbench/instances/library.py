@@ -20,7 +20,7 @@ from typing import Any
 from rematbench.base.errors import RematbenchError
 from rematbench.base.origin import one_line
 from rematbench.instances.choosing import chosen_graphs, hundred
-from rematbench.instances.families import Source, fixed
+from rematbench.instances.families import Candidate, fixed
 from rematbench.instances.features import features
 from rematbench.instances.making import COLUMNS, make, problems, write
 from rematbench.instances.table import (
@@ -46,7 +46,7 @@ def read(place: Path = PLACE) -> list[Row]:
     return rows + [row_of(source) for source in fixed() if source.name not in names]
 
 
-def add(rows: list[Row], sources: Iterable[Source]) -> None:
+def add(rows: list[Row], sources: Iterable[Candidate]) -> None:
     """Candidates that are not there yet."""
     names = {row["name"] for row in rows}
     rows += [row_of(source) for source in sources if source.name not in names]
@@ -67,7 +67,7 @@ def measure(rows: list[Row], families: Iterable[str], place: Path = PLACE) -> No
         write_table(place / "features.csv", TABLE, rows)
 
 
-def _measured(source: Source) -> Row:
+def _measured(source: Candidate) -> Row:
     try:
         with time_limit(SECONDS):
             graph = make(source)
@@ -115,7 +115,7 @@ def choose(rows: list[Row], place: Path = PLACE) -> None:
     write_table(place / "problems.csv", COLUMNS, all_problems(rows))
 
 
-def _put(source: Source, place: Path) -> None:
+def _put(source: Candidate, place: Path) -> None:
     target, draft = place / source.graph, DRAFTS / source.graph
     if target.exists():
         return

@@ -14,7 +14,7 @@ from rematbench.base.json_files import write_bytes
 from rematbench.graphs.files import graph_document
 from rematbench.graphs.ir import Graph, Implementation
 from rematbench.instances import builders
-from rematbench.instances.families import Source
+from rematbench.instances.families import Candidate
 from rematbench.instances.features import Features
 
 COLUMNS = (
@@ -35,7 +35,7 @@ _BUILDERS: dict[str, Callable[..., Graph]] = {
 }
 
 
-def make(source: Source) -> Graph:
+def make(source: Candidate) -> Graph:
     """The graph of a source, in whole numbers, under the source's name.
 
     Raises:
@@ -45,12 +45,12 @@ def make(source: Source) -> Graph:
     return whole(replace(graph, name=source.name))
 
 
-def _built(source: Source) -> Graph:
+def _built(source: Candidate) -> Graph:
     builder = _BUILDERS[source.words[0].removeprefix("build=")]
     return builder(*map(int, source.words[1:]))
 
 
-def _loaded(source: Source) -> Graph:
+def _loaded(source: Candidate) -> Graph:
     """What a job with these words plans on."""
     from hydra import compose, initialize_config_module
     from hydra.core.global_hydra import GlobalHydra
@@ -110,30 +110,38 @@ def budgets(found: Features, has_loss: bool, fractions: Sequence[float] = ()) ->
 
     With P the peak of checkpoint-all, L the lean peak (see :class:`Features`) and F the once floor
     where it is below L, else the floor: (F + L) / 2, where the heuristics have no plan any more;
-    L, where they have their last; and two between L and P, where plans differ most. Without a
-    loss, four between floor and peak. Those that ``fractions`` of the peak ask for stay; others
-    go that are not :data:`APART` from their neighbours, or below the floor.
+    L, where they have their last; and two between L and P, where plans differ most, unless
+    ``fractions`` of the peak are asked for in their place. Without a loss, four between floor and
+    peak. Those go that are below the floor, or not :data:`APART` from another.
 
     >>> from types import SimpleNamespace
     >>> of = SimpleNamespace(floor_bytes=10, once_floor_bytes=20, lean_bytes=40, peak_bytes=100)
     >>> budgets(of, True)
     [30, 40, 50, 70]
     """
-    peak, lean, floor = found.peak_bytes, found.lean_bytes, found.floor_bytes
-    if has_loss:
-        low = found.once_floor_bytes if found.once_floor_bytes < lean else floor
-        wished = [(low + lean) // 2, lean, *(int(lean + (peak - lean) * at) for at in BETWEEN)]
-    else:
-        wished = [int(floor + (peak - floor) * at) for at in WITHOUT_LOSS]
+    peak = found.peak_bytes
     chosen = [int(peak * fraction) for fraction in fractions]
+    wished = _wished(found, () if fractions else BETWEEN) if has_loss else _on_a_grid(found)
     for budget in wished:
         gaps = (abs(budget - other) / max(budget, other) for other in (*chosen, peak))
-        if budget >= floor and all(gap >= APART for gap in gaps):
+        if budget >= found.floor_bytes and all(gap >= APART for gap in gaps):
             chosen.append(budget)
     return sorted(chosen)
 
 
-def problems(source: Source, found: Features, has_loss: bool) -> list[dict[str, Any]]:
+def _wished(found: Features, between: Sequence[float]) -> list[int]:
+    peak, lean, low = found.peak_bytes, found.lean_bytes, found.once_floor_bytes
+    if low >= lean:
+        low = found.floor_bytes
+    return [(low + lean) // 2, lean, *(int(lean + (peak - lean) * at) for at in between)]
+
+
+def _on_a_grid(found: Features) -> list[int]:
+    peak, floor = found.peak_bytes, found.floor_bytes
+    return [int(floor + (peak - floor) * at) for at in WITHOUT_LOSS]
+
+
+def problems(source: Candidate, found: Features, has_loss: bool) -> list[dict[str, Any]]:
     """A graph's rows of ``problems.csv``, from the smallest budget on."""
     return [
         {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench.base.json_files import write_bytes
-from rematbench.instances.families import Source
+from rematbench.instances.families import Candidate
 from rematbench.instances.features import Features
 
 FEATURES = tuple(field.name for field in fields(Features))
@@ -20,19 +20,20 @@ TABLE = ("family", "name", "words", "fractions", "chosen", "reason", "hash", "lo
 Row = dict[str, str]
 
 
-def source_of(row: Mapping[str, str]) -> Source:
+def source_of(row: Mapping[str, str]) -> Candidate:
     """What a row of ``features.csv`` was made of."""
     fractions = tuple(map(float, row["fractions"].split()))
-    return Source(row["family"], row["name"], tuple(shlex.split(row["words"])), fractions)
+    return Candidate(row["family"], row["name"], tuple(shlex.split(row["words"])), fractions)
 
 
 def features_of(row: Mapping[str, str]) -> Features:
     """What it says of its graph."""
-    kinds = {field.name: field.type for field in fields(Features)}
-    return Features(**{n: (int if kinds[n] == "int" else float)(row[n]) for n in FEATURES})
+    kinds = {field.name: int if field.type == "int" else float for field in fields(Features)}
+    found: dict[str, Any] = {name: kind(row[name]) for name, kind in kinds.items()}
+    return Features(**found)
 
 
-def row_of(source: Source) -> Row:
+def row_of(source: Candidate) -> Row:
     """A candidate's row, before it is made."""
     known = {"family": source.family, "name": source.name, "words": shlex.join(source.words)}
     return dict.fromkeys(TABLE, "") | known | {"fractions": " ".join(map(str, source.fractions))}

@@ -85,7 +85,7 @@ class BestKnown:
 def unsolved(instance: LibraryProblem) -> BestKnown:
     """An instance of which nothing is known."""
     known = asdict(instance)
-    named = {field.name: known.get(field.name) for field in fields(BestKnown)}
+    named: dict[str, Any] = {field.name: known.get(field.name) for field in fields(BestKnown)}
     return BestKnown(**{**named, "status": "open"})
 
 

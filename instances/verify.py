@@ -27,6 +27,7 @@ import json
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import Any, NamedTuple
 
 
@@ -129,28 +130,14 @@ def net_of(document: Mapping[str, Any], path: str = "the graph") -> Numbered:
 
 
 def _net_of(document: Mapping[str, Any]) -> Numbered:
-    names = [value["name"] for value in document["values"]]
-    size = [int(value["bytes"]) for value in document["values"]]
-    resident = [bool(value.get("resident", False)) for value in document["values"]]
+    values = document["values"]
+    names, size = ([value[key] for value in values] for key in ("name", "bytes"))
+    resident = [value.get("resident", False) for value in values]
     numbers = {name: number for number, name in enumerate(names)}
     ops = {op["name"]: number for number, op in enumerate(document["ops"])}
     ways: dict[tuple[str, str | None], Way] = {}
     for number, op in enumerate(document["ops"]):
-        writes = tuple(numbers[name] for name in op["writes"])
-        for place, each in enumerate(op.get("implementations", [op])):
-            replayed = each.get("replays") or (op["name"] if op.get("random") else None)
-            way = Way(
-                op=number,
-                reads=tuple(sorted({numbers[name] for name in each["reads"]})),
-                writes=writes,
-                taken=_taken(writes, [numbers[n] for n in each.get("overwrites", ())], size),
-                cost=each["cost"],
-                workspace=each.get("workspace_bytes", 0),
-                draws=-1 if replayed is None else ops[replayed],
-            )
-            ways[op["name"], each["name"] if "implementations" in op else "default"] = way
-            if place == 0:
-                ways[op["name"], None] = way
+        ways |= _ways(number, op, numbers, ops, size)
     return Numbered(
         name=document["name"],
         size=size,
@@ -165,6 +152,23 @@ def _net_of(document: Mapping[str, Any]) -> Numbered:
     )
 
 
+def _ways(
+    number: int, op: Any, numbers: Mapping[str, int], ops: Mapping[str, int], size: Sequence[int]
+) -> dict[tuple[str, str | None], Way]:
+    """An op's implementations by the op's name and theirs; the default by None, too."""
+    writes, made = tuple(numbers[name] for name in op["writes"]), {}
+    for each in op.get("implementations", [{**op, "name": "default"}]):
+        reads = tuple(sorted({numbers[name] for name in each["reads"]}))
+        taken = _taken(writes, [numbers[n] for n in each.get("overwrites", ())], size)
+        drawn = each.get("replays") or (op["name"] if op.get("random") else None)
+        draws = -1 if drawn is None else ops[drawn]
+        workspace = each.get("workspace_bytes", 0)
+        way = Way(number, reads, writes, taken, each["cost"], workspace, draws)
+        made[op["name"], each["name"]] = way
+        made.setdefault((op["name"], None), way)
+    return made
+
+
 def _taken(writes: Sequence[int], over: Sequence[int], size: Sequence[int]) -> tuple[int, ...]:
     taken = [-1] * len(writes)
     for value in over:
@@ -174,72 +178,59 @@ def _taken(writes: Sequence[int], over: Sequence[int], size: Sequence[int]) -> t
 
 
 def judge(net: Numbered, statements: Sequence[Any]) -> PlanFacts:
-    """Replay a plan.
-
-    Raises:
-        Refused: it is not valid, at which statement and why.
-    """
+    """Replay a plan; ``Refused`` where it is not valid, at which statement and why."""
     steps = [_step(net, number, statement) for number, statement in enumerate(statements)]
     live = net.resident.copy()
-    memory = sum(s for s, r in zip(net.size, net.resident, strict=True) if r)
-    highest, cost, during = memory, 0, []
+    highest = memory = sum(map(mul, net.size, net.resident))  # of the residents
+    during: list[int] = []
     for number, step in enumerate(steps):
-        if isinstance(step, Way):
-            for value in step.reads:
-                if not live[value]:
-                    op, name = net.op_names[step.op], net.value_names[value]
-                    raise Refused(number, f"op {op!r} reads {name!r}, which is not live")
-            running, memory = _run(net, step, live, memory)
-            during.append(running)
-            cost += step.cost
-        else:
-            if net.resident[step] or not live[step]:
-                what = "is resident and stays" if net.resident[step] else "is not live"
-                raise Refused(number, f"free of {net.value_names[step]!r}, which {what}")
-            live[step] = False
-            during.append(memory)
-            memory -= net.size[step]
-    for value in net.outputs:
-        if not live[value]:
-            name = net.value_names[value]
-            raise Refused(len(steps), f"output {name!r} is not live at the end")
-    ops = [step.op if isinstance(step, Way) else -1 for step in steps]
+        running, memory = _run(net, number, step, live, memory)
+        during.append(running)
+    if gone := [net.value_names[value] for value in net.outputs if not live[value]]:
+        raise Refused(len(steps), f"output {gone[0]!r} is not live at the end")
     if net.state:
         _add_states(net, steps, during)
+    ops = [getattr(step, "op", -1) for step in steps]
     _check_draws(net, ops)
-    computed = len(ops) - ops.count(-1)
-    again = computed - len({*ops} - {-1})
+    again = len(ops) - ops.count(-1) - len({*ops} - {-1})
+    cost = sum(getattr(step, "cost", 0) for step in steps)
     return PlanFacts(max([highest, *during]), cost, again, during, ops)
 
 
 def _step(net: Numbered, number: int, statement: Any) -> Way | int:
     """What a statement names: an implementation, or the value that it frees."""
-    words = statement if isinstance(statement, list) else []
-    if not all(isinstance(word, str) for word in words):
-        words = []
-    if words[:1] == ["compute"] and len(words) in (2, 3):
-        way = net.ways.get((words[1], words[2] if len(words) == 3 else None))
-        if way is None:
-            raise Refused(number, f"compute of {' by '.join(words[1:])!r}, which there is not")
-        return way
-    if words[:1] == ["free"] and len(words) == 2:
-        if words[1] not in net.values:
-            raise Refused(number, f"free of {words[1]!r}, which there is not")
-        return net.values[words[1]]
-    raise Refused(number, f"{json.dumps(statement)[:80]} is neither a compute nor a free")
+    match statement:
+        case ["compute", str(op)] if (op, None) in net.ways:
+            return net.ways[op, None]
+        case ["compute", str(op), str(name)] if (op, name) in net.ways:
+            return net.ways[op, name]
+        case ["free", str(value)] if value in net.values:
+            return net.values[value]
+    said = json.dumps(statement)[:80]
+    raise Refused(number, f"{said} is neither a compute nor a free of what the graph has")
 
 
-def _run(net: Numbered, way: Way, live: list[bool], memory: int) -> tuple[int, int]:
-    """Bytes while it runs, and after; ``live`` is brought up to date."""
-    running = memory + way.workspace
-    for value, taken in zip(way.writes, way.taken, strict=True):
+def _run(
+    net: Numbered, number: int, step: Way | int, live: list[bool], memory: int
+) -> tuple[int, int]:
+    """Bytes during a statement, and after; ``live`` is brought up to date."""
+    if isinstance(step, int):
+        if net.resident[step] or not live[step]:
+            raise Refused(number, f"free of {net.value_names[step]!r}, resident or not live")
+        live[step] = False
+        return memory, memory - net.size[step]
+    gone = next((value for value in step.reads if not live[value]), None)
+    if gone is not None:
+        op, name = net.op_names[step.op], net.value_names[gone]
+        raise Refused(number, f"op {op!r} reads {name!r}, which is not live")
+    running = memory + step.workspace
+    for value, taken in zip(step.writes, step.taken, strict=True):
         if taken < 0:
             running += net.size[value]
             memory += net.size[value]
         else:
             live[taken] = False
-        if live[value]:  # the new copy replaces the old one
-            memory -= net.size[value]
+        memory -= net.size[value] if live[value] else 0  # the new copy replaces the old one
         live[value] = True
     return running, memory
 
@@ -269,16 +260,23 @@ def _check_draws(net: Numbered, ops: Sequence[int]) -> None:
             done.add(op)
 
 
+def _plan(path: str) -> dict[str, Any]:
+    plan = read(path, "plan")
+    if not isinstance(plan.get("statements"), list):
+        raise BadFile(f"{path}: without statements; give another")
+    return plan
+
+
 def main(words: Sequence[str]) -> int:
     """The command; returns its exit code."""
     if len(words) not in (2, 3) or (len(words) == 3 and not words[2].isdigit()):
         print("usage: python verify.py GRAPH PLAN [BUDGET in bytes]", file=sys.stderr)
         return 2
     try:
-        net, plan = net_of(read(words[0], "graph"), words[0]), read(words[1], "plan")
-        if plan.get("graph") != net.name or not isinstance(plan.get("statements"), list):
+        net, plan = net_of(read(words[0], "graph"), words[0]), _plan(words[1])
+        if plan.get("graph") != net.name:
             named = f"of graph {plan.get('graph')!r}, not of {net.name!r}"
-            raise BadFile(f"{words[1]}: {named}, or without statements; give another")
+            raise BadFile(f"{words[1]}: {named}; give another")
         budget = int(words[2]) if len(words) == 3 else plan.get("budget_bytes")
         verdict = judge(net, plan["statements"])
     except BadFile as error:

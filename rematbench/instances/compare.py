@@ -14,6 +14,7 @@ from rematbench.instances.records import Library, LibraryProblem, graph_name
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import TIE
 from rematbench.report.leaderboard.paired import interval
+from rematbench.rows.row import Row
 
 RECORDS = "records"
 FACTORS = (1.0, 1.001, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
@@ -63,6 +64,24 @@ def costs_of(side: str, library: Library) -> Costs:
     """
     if side == RECORDS:
         return {name: record.value for name, record in library.records.items()}
+    known: dict[tuple[str, int | None], LibraryProblem] = {
+        (graph_name(each.graph), each.budget_bytes): each for each in library.instances.values()
+    }
+    found: dict[str, float | None] = {}
+    for row in _rows(side):
+        problem = known.get((str(row["model"]), row["budget_bytes"]))
+        if problem is not None:
+            cost = min(_number(found.get(problem.instance)), _number(row["cost"]))
+            found[problem.instance] = cost if cost < np.inf else None
+    if not found:
+        raise ConfigError(
+            f"{side}: no row is of the library; `rematbench-instances solve` makes some"
+        )
+    return found
+
+
+def _rows(side: str) -> list[Row]:
+    """The rows of one strategy; of those without a plan the cost is None."""
     place, colon, name = side.rpartition(":")
     rows = collect([Path(place if colon else side)]).rows
     rows = [row for row in rows if not colon or row["strategy"] == name]
@@ -72,22 +91,7 @@ def costs_of(side: str, library: Library) -> Costs:
         raise ConfigError(
             f"{side}: rows of one strategy are needed, there are {there}; give A:NAME"
         )
-    known: dict[tuple[str, int | None], LibraryProblem] = {
-        (graph_name(each.graph), each.budget_bytes): each for each in library.instances.values()
-    }
-    found: dict[str, float | None] = {}
-    for row in rows:
-        problem = known.get((str(row["model"]), row["budget_bytes"]))
-        if problem is None:
-            continue
-        cost = row["cost"] if row["status"] == "ok" else None
-        old = found.get(problem.instance)
-        found[problem.instance] = cost if old is None or cost is None else min(old, cost)
-    if not found:
-        raise ConfigError(
-            f"{side}: no row is of the library; `rematbench-instances solve` makes some"
-        )
-    return found
+    return [row if row["status"] == "ok" else row | {"cost": None} for row in rows]
 
 
 def compare(
@@ -102,14 +106,7 @@ def compare(
     asked = [each for each in chosen if each.instance in one and each.instance in two]
     if not asked:
         raise ConfigError(f"{sides[0]}, {sides[1]}: they share no instance of the selection")
-    table = pd.DataFrame(
-        {
-            "network": [each.graph for each in asked],
-            "a": [_number(one[each.instance]) for each in asked],
-            "b": [_number(two[each.instance]) for each in asked],
-            "best": [_number(library.record(each.instance).value) for each in asked],
-        }
-    ).set_index("network")
+    table = _side_by_side(library, asked, one, two)
     both = table[np.isfinite(table["a"]) & np.isfinite(table["b"]) & (table["b"] > 0)]
     ratio = np.log(both["a"] / both["b"])
     low, high = interval(ratio) if len(ratio) else (np.nan, np.nan)
@@ -125,6 +122,18 @@ def compare(
         high=high,
         profiles=_profiles(table),
     )
+
+
+def _side_by_side(
+    library: Library, asked: Sequence[LibraryProblem], one: Costs, two: Costs
+) -> pd.DataFrame:
+    """A line per problem, by its graph; what has no plan costs infinitely much."""
+    lines = [
+        (_number(one[name]), _number(two[name]), _number(library.record(name).value))
+        for name in (each.instance for each in asked)
+    ]
+    networks = pd.Index([each.graph for each in asked], name="network")
+    return pd.DataFrame(lines, columns=["a", "b", "best"], index=networks)
 
 
 def _number(cost: float | None) -> float:

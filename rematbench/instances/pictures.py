@@ -80,21 +80,17 @@ def budget_curve(points: Sequence[tuple[float, float | None, float | None]], flo
         share = (x - low) / max(1e-9, 1 - low)
         return f"{_MARGIN + share * wide:.1f}", f"{high + 10 - max(0.0, y) / top * high:.1f}"
 
-    plans = [(x, value) for x, value, _ in points if value is not None]
-    bounds = [(x, bound) for x, _, bound in points if bound is not None]
-    dots = "".join(
-        '<circle class="{}" r="4" cx="{}" cy="{}"/>'.format(name, *place(x, y))
-        for name, these in (("bound", bounds), ("value", plans))
-        for x, y in these
-    )
+    plans = [place(x, value) for x, value, _ in points if value is not None]
+    bounds = [place(x, bound) for x, _, bound in points if bound is not None]
+    dots = _dots("bound", bounds) + _dots("value", plans)
     edge = place(floor, 0)[0]
     said = 'role="img" aria-label="overhead by budget"'
     return (
         f'<svg class="curve" viewBox="0 0 720 {high + 50}" {said}>'
         f'<path class="axes" d="M{_MARGIN} 10v{high}h{wide}"/>'
         f'<path class="floor" d="M{edge} 10v{high}"/>'
-        f'<path class="bound" d="{_line(place(*each) for each in bounds)}"/>'
-        f'<path class="value" d="{_line(place(*each) for each in plans)}"/>{dots}'
+        f'<path class="bound" d="{_line(bounds)}"/>'
+        f'<path class="value" d="{_line(plans)}"/>{dots}'
         f'<text x="{_MARGIN - 6}" y="20" text-anchor="end">{top / 1.05:.1%}</text>'
         f'<text x="{_MARGIN - 6}" y="{high + 10}" text-anchor="end">0 %</text>'
         f'<text x="{_MARGIN}" y="{high + 30}">{low:.0%} of the peak</text>'
@@ -102,6 +98,9 @@ def budget_curve(points: Sequence[tuple[float, float | None, float | None]], flo
     )
 
 
-def _line(points: Iterable[tuple[str, str]]) -> str:
-    listed = [" ".join(point) for point in points]
-    return f"M{'L'.join(listed)}" if listed else ""
+def _dots(name: str, points: Iterable[tuple[str, str]]) -> str:
+    return "".join(f'<circle class="{name}" r="4" cx="{x}" cy="{y}"/>' for x, y in points)
+
+
+def _line(points: Sequence[tuple[str, str]]) -> str:
+    return f"M{'L'.join(f'{x} {y}' for x, y in points)}" if points else ""

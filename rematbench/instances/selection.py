@@ -41,11 +41,7 @@ def _test(library: Library, word: str) -> Test:
     if not equals:
         return _named(library, word)
     if key == "ops":
-        match = re.fullmatch(r"(\d*)-(\d*)", value)
-        if match is None or value == "-":
-            raise ConfigError(f"{word}: give a range, such as ops=100-1000, ops=-500 or ops=2000-")
-        low, high = int(match[1] or 0), int(match[2] or 10**9)
-        return lambda each: low <= each.ops <= high
+        return _of_size(word, value)
     if key not in FILTERS:
         hint = did_you_mean(key, FILTERS)
         raise ConfigError(f"{word}: unknown; {hint}give one of {', '.join(FILTERS)}")
@@ -59,6 +55,14 @@ def _test(library: Library, word: str) -> Test:
     if key == "family":
         return lambda each: each.family in asked
     return lambda each: library.record(each.instance).status in asked
+
+
+def _of_size(word: str, value: str) -> Test:
+    match = re.fullmatch(r"(\d*)-(\d*)", value)
+    if match is None or value == "-":
+        raise ConfigError(f"{word}: give a range, such as ops=100-1000, ops=-500 or ops=2000-")
+    low, high = int(match[1] or 0), int(match[2] or 10**9)
+    return lambda each: low <= each.ops <= high
 
 
 def _named(library: Library, word: str) -> Test:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from omegaconf import OmegaConf
 
@@ -31,16 +31,11 @@ def overrides(words: Sequence[str], folder: str) -> list[str]:
         ConfigError: the selection is bad, there is no strategy, or a key that the library decides.
     """
     selection = [word for word in words if _key(word) in ("", *FILTERS)]
-    rest = [word for word in words if word not in selection]
-    keys = {_key(word): word.partition("=")[2] for word in rest}
+    keys = dict(word.split("=", 1) for word in words if word not in selection)
     select(read_library(folder), selection or ["no selection"])
-    if "strategy" not in keys:
-        raise ConfigError("solve: no strategy; give strategy=NAME, or strategy='glob(*)'")
-    for key in _DECIDED:
-        if key in keys:
-            raise ConfigError(f"{key}={keys[key]}: the library decides it; leave it out")
+    _check_keys(keys)
     part = keys.pop("part", "1/1")
-    rest = [word for word in rest if _key(word) != "part"]
+    rest = [f"{key}={value}" for key, value in keys.items()]
     sweeps(folder, " ".join(selection), part)  # says what is wrong with the part
     given = ",".join(f'"{text}"' for text in (folder, " ".join(selection), part))
     made = [f"hydra.sweeper.sweeps=${{{RESOLVER}:{given}}}"]
@@ -48,6 +43,14 @@ def overrides(words: Sequence[str], folder: str) -> list[str]:
         name = re.sub(r"[^\w.=-]+", "_", " ".join([*selection, *sorted(rest), part]))
         made.append(f"hydra.sweep.dir=runs/instances/{name}")
     return [*rest, *made]
+
+
+def _check_keys(keys: Mapping[str, str]) -> None:
+    if "strategy" not in keys:
+        raise ConfigError("solve: no strategy; give strategy=NAME, or strategy='glob(*)'")
+    for key in _DECIDED:
+        if key in keys:
+            raise ConfigError(f"{key}={keys[key]}: the library decides it; leave it out")
 
 
 def _key(word: str) -> str:

@@ -80,19 +80,17 @@ def offers(place: Path, by: str | None, today: str) -> Iterator[Submission]:
     rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
     if not rows:
         raise ConfigError(f"{place}: no plan file, nor a folder of runs; give *.plan.json or a run")
-    for path in rows:
-        row, file = read_row(path), path.with_name("plan.json")
-        made = _VERSION.search(str(row["versions"]))
-        limit = row["extra"].get("time_limit")
-        run = f"{row['strategy']} ({limit:g} s, {made[0] if made else 'rematbench'})"
-        yield Submission(
-            path,
-            read_plan(file) if file.is_file() and row["status"] == "ok" else None,
-            row,
-            f"{by}, {run}" if by else run,
-            str(row["utc"])[:10],
-            str(row["model"]),
-        )
+    yield from (_of_run(path, by) for path in rows)
+
+
+def _of_run(path: Path, by: str | None) -> Submission:
+    row, file = read_row(path), path.with_name("plan.json")
+    made = _VERSION.search(str(row["versions"]))
+    version = made[0] if made else "rematbench"
+    run = f"{row['strategy']} ({row['extra'].get('time_limit', 0):g} s, {version})"
+    plan = read_plan(file) if file.is_file() and row["status"] == "ok" else None
+    name, day = (f"{by}, {run}" if by else run), str(row["utc"])[:10]
+    return Submission(path, plan, row, name, day, str(row["model"]))
 
 
 class RecordJudge:
@@ -192,21 +190,26 @@ class RecordJudge:
         bound, space, budget = whole_bound(row["bound"]), str(row["bound_of"]), row["budget_bytes"]
         steps = []
         for problem in problems:
-            old, own = self.records[problem.instance], problem.budget_bytes == budget
-            if budget is not None and problem.budget_bytes > budget:
-                continue
-            if old.value is not None and bound > old.value:
-                if own:
-                    raise ConfigError(
-                        f"{offer.where}: the bound {bound} ({space}) by {offer.by} is above the "
-                        f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
-                    )
-                continue
-            new = replace(old, status="easy") if own and _quick(row) else old
-            if _better(bound, space, old):
-                new = replace(new, bound=bound, bound_of=space, bound_by=offer.by)
-            steps += self._keep(new, None)
+            if budget is None or problem.budget_bytes <= budget:
+                steps += self._bound(offer, problem, bound, space)
         return steps
+
+    def _bound(
+        self, offer: Submission, problem: LibraryProblem, bound: int, space: str
+    ) -> list[RecordStep]:
+        old, own = self.records[problem.instance], problem.budget_bytes == offer.budget
+        if old.value is not None and bound > old.value:
+            if own:
+                raise ConfigError(
+                    f"{offer.where}: the bound {bound} ({space}) by {offer.by} is above the "
+                    f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
+                )
+            return []
+        assert offer.row is not None
+        new = replace(old, status="easy") if own and _quick(offer.row) else old
+        if _better(bound, space, old):
+            new = replace(new, bound=bound, bound_of=space, bound_by=offer.by)
+        return self._keep(new, None)
 
     def _best(self, offer: Submission, problems: Sequence[LibraryProblem]) -> str:
         asked = [p for p in problems if offer.budget in (None, p.budget_bytes)]

@@ -78,7 +78,7 @@ class OffloadHidden:
             Infeasible: the plan is above the budget, or the host's limit.
         """
         graph = copyable(problem)
-        blocks = _blocks(graph)
+        blocks = blocks_of(graph)
         sequence = _regions(graph, blocks, np.zeros(len(graph.ops), dtype=bool))
         inputs = np.zeros(len(graph.values), dtype=bool)
         for block in blocks:
@@ -107,7 +107,7 @@ class OffloadDots:
             Infeasible: the plan is above the budget, or the host's limit.
         """
         graph = copyable(problem)
-        blocks = _blocks(graph)
+        blocks = blocks_of(graph)
         dots = np.zeros(len(graph.ops), dtype=bool)
         inside = [op for block in blocks for op in block.ops]
         dots[[op for op in inside if graph.ops[op].operator in PRODUCTS]] = True
@@ -118,7 +118,12 @@ class OffloadDots:
         return _solution(problem, sequence, np.flatnonzero(away), 0, ahead=True)
 
 
-def _blocks(graph: Graph) -> tuple[Block, ...]:
+def blocks_of(graph: Graph) -> tuple[Block, ...]:
+    """Its repeated blocks.
+
+    Raises:
+        NotApplicable: there are none.
+    """
     found = repeated_blocks(graph)
     if not found:
         raise NotApplicable("no module is repeated; use offload_all or hybrid")
@@ -130,6 +135,11 @@ def _regions(graph: Graph, blocks: tuple[Block, ...], saved: BoolArray) -> Seque
     region = np.full(len(graph.ops), -1, dtype=np.int64)
     for number, block in enumerate(blocks):
         region[list(block.ops)] = number
+    return sequence_of_regions(graph, region, saved)
+
+
+def sequence_of_regions(graph: Graph, region: IntArray, saved: BoolArray) -> Sequence:
+    """The computes of :func:`~rematbench.engines.plans.regions.plan_with_regions`."""
     codes = plan_with_regions(graph, region, saved).codes(graph)
     return Sequence.of(graph, codes[codes >= 0])
 

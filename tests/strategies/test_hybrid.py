@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
-from exhaustive_copies import chain, is_there_a_better_plan
+from copying import chain, is_there_a_better_plan, offloaded, scoped
 
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.bridges.bound import makespan_bound
@@ -15,9 +14,8 @@ from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.search import chosen
 from rematbench.engines.bridges.weave import woven
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
-from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
-from rematbench.graphs.plan import Offload, Plan, program_order
+from rematbench.graphs.plan import Offload, program_order
 from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.registry import make
@@ -122,25 +120,6 @@ def test_below_the_floor_is_proven() -> None:
     with pytest.raises(Infeasible, match="alone must have 3 bytes") as caught:
         make("hybrid").plan(Problem(graph, 2, 1.0, link=LINKS[0]))
     assert caught.value.proven
-
-
-def scoped() -> Graph:
-    """Three blocks of a product and an activation, with backward."""
-    values, ops, last = [Value("x", 2000, resident=True)], [], "x"
-    for n in range(3):
-        for kind in ("mm", "gelu"):
-            name = f"b{n}_{kind}"
-            values.append(Value(name, 2000))
-            op = simple_op(name, Phase.FORWARD, [last], [name], 2.0)
-            target = f"aten.{kind}.default"
-            ops.append(replace(op, scope=f"layers.{n}.{kind}", target=target))
-            last = name
-    return with_backward(Graph("scoped", tuple(values), tuple(ops), (last,)))
-
-
-def offloaded(plan: Plan | None) -> list[str]:
-    assert plan is not None
-    return [s.value for s in plan.statements if isinstance(s, Offload)]
 
 
 def test_the_rules_offload_what_they_say() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exhaustive_copies import chain
+from copying import chain
 
 from rematbench.base.errors import ConfigError, Infeasible, NotApplicable, Stopped
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward

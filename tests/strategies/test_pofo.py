@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from exhaustive_copies import chain, is_there_a_better_plan
+from copying import chain, is_there_a_better_plan
 
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.chain.chain import chain_of

@@ -1,12 +1,13 @@
-"""Every plan of a tiny graph that copies to the host; and chains to try it on."""
+"""Graphs for plans with copies; and every such plan of a tiny one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.ir import Graph, Value, simple_op
+from rematbench.graphs.builders.synthetic import unit_chain, with_backward
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
+from rematbench.graphs.plan import Offload, Plan
 
 
 @dataclass(frozen=True)
@@ -100,3 +101,22 @@ def chain(sizes: list[int], costs: list[float]) -> Graph:
         for op, cost in zip(base.ops, time, strict=True)
     )
     return Graph("chain", values, ops, base.outputs)
+
+
+def scoped(blocks: int = 3) -> Graph:
+    """Blocks of a product and an activation, with backward."""
+    values, ops, last = [Value("x", 2000, resident=True)], [], "x"
+    for n in range(blocks):
+        for kind in ("mm", "gelu"):
+            name = f"b{n}_{kind}"
+            values.append(Value(name, 2000))
+            op = simple_op(name, Phase.FORWARD, [last], [name], 2.0)
+            target = f"aten.{kind}.default"
+            ops.append(replace(op, scope=f"layers.{n}.{kind}", target=target))
+            last = name
+    return with_backward(Graph("scoped", tuple(values), tuple(ops), (last,)))
+
+
+def offloaded(plan: Plan | None) -> list[str]:
+    assert plan is not None
+    return [s.value for s in plan.statements if isinstance(s, Offload)]

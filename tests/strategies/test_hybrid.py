@@ -18,6 +18,7 @@ from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Offload, program_order
 from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.hybrid.planner import _firsts
 from rematbench.strategies.registry import make
 
 LINKS = (Link(0.3, 0.3), Link(1.0, 0.5), Link(4.0, 4.0, 0.25), Link(1.0, 1.0, shared=True))
@@ -68,6 +69,35 @@ def test_never_worse_than_recomputation_or_its_bound() -> None:
             assert trace.peak_bytes <= budget
             assert found.bound <= trace.cost + 1e-9
             assert trace.cost <= simulate(graph, alone.plan).cost + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "budget", "link"),
+    [
+        ("pofo", unit_chain(24), 10, Link(0.3, 0.3)),
+        ("pofo", chain([3, 4, 3, 1, 2, 4], [1.0, 3.0, 3.0, 2.0, 1.0, 2.0]), 14, Link(1.0, 1.0)),
+        ("auto_perf", scoped(6), 21000, Link(1000.0, 1000.0)),
+        ("poet", unit_chain(6), 4, Link(0.5, 0.5)),
+    ],
+)
+def test_never_worse_than_other_planners_with_a_host(name, graph, budget, link: Link) -> None:
+    problem = Problem(graph, budget, 2.0, link=link)
+    theirs = make(name).plan(problem).plan
+    ours = make("hybrid").plan(problem).plan
+    assert theirs is not None
+    assert ours is not None
+    least = simulate(graph, theirs, link).cost
+    assert simulate(graph, ours, link).cost <= least + 1e-9
+
+
+def test_it_begins_from_their_plans() -> None:
+    """Before any move of its own."""
+    graph, link = unit_chain(24), Link(0.3, 0.3)
+    problem = Problem(graph, 10, 5.0, link=link)
+    plans = {plan.hash(graph) for plan in _firsts(problem, program_order(graph))}
+    theirs = make("pofo").plan(problem).plan
+    assert theirs is not None
+    assert theirs.hash(graph) in plans
 
 
 def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:

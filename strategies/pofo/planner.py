@@ -52,7 +52,7 @@ class Pofo:
 
     traits: ClassVar[Traits] = Traits("partly", "yes", "yes", budgeted=True, offloads=True)
     most_stages: int = 60
-    most_states: int = 600
+    most_states: int = 400
     exact_steps: int = 2_000_000
 
     def __post_init__(self) -> None:

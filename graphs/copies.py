@@ -67,7 +67,7 @@ class State(NamedTuple):
     resident: NDArray[np.bool_]
 
 
-class Timeline(NamedTuple):
+class StatementRows(NamedTuple):
     """Per statement: bytes on the device during and after it, on the host after it; times."""
 
     during: IntArray
@@ -102,8 +102,9 @@ def replay(
     state = blank_state(graph, live)
     host = np.zeros(len(codes), dtype=np.int64)
     begins, ends = np.zeros((2, len(codes)))
+    rows = StatementRows(device[0], device[1], host, begins, ends)
     fault, position, value, cost, computed, checkpoints = run_codes(
-        codes, tables, state, link_numbers(link), Timeline(device[0], device[1], host, begins, ends)
+        codes, tables, state, link_numbers(link), rows
     )
     makespan = float(state.clock[COMPUTE])
     for output in tables.outputs.tolist():

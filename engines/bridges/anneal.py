@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rematbench.base.kernels import kernel
-from rematbench.graphs.copies import OK, Timeline, blank_state, link_numbers, run_codes
+from rematbench.graphs.copies import OK, StatementRows, blank_state, link_numbers, run_codes
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import DROP, FETCH, FREE, OFFLOAD
 from rematbench.graphs.planning import Problem
@@ -21,7 +21,7 @@ MORE = 60
 """Statements by which a plan may grow while it is annealed."""
 
 
-class Limits(NamedTuple):
+class PlanLimits(NamedTuple):
     """What a plan has to keep to: bytes on the device, residents in them, and on the host."""
 
     budget: int
@@ -43,7 +43,7 @@ def annealed(problem: Problem, codes: IntArray, tries: int, warmth: float, seed:
     assert problem.budget is not None
     host = np.iinfo(np.int64).max if problem.host is None else problem.host
     state = blank_state(graph, graph.tables.resident.copy())
-    limits = Limits(problem.budget, graph.resident_bytes, host)
+    limits = PlanLimits(problem.budget, graph.resident_bytes, host)
     numbers = link_numbers(problem.link)
     codes = np.ascontiguousarray(codes, dtype=np.int64)
     found: IntArray = _anneal(codes, graph.tables, state, numbers, limits, tries, warmth, seed)
@@ -57,7 +57,7 @@ def _anneal(codes, tables, state, link, limits, tries, warmth, seed):
     now, new, best = np.empty((3, space), dtype=np.int64)
     during, after, host = np.empty((3, space), dtype=np.int64)
     begins, ends = np.empty((2, space))
-    timeline = Timeline(during, after, host, begins, ends)
+    timeline = StatementRows(during, after, host, begins, ends)
     now[: codes.size] = best[: codes.size] = codes
     size = least_size = codes.size
     cost = least = start = _makespan(codes, tables, state, link, limits, timeline)
@@ -221,10 +221,7 @@ def _next_read(now, size, at, v, tables):
 @kernel
 def _has(now, size, move):
     """Does a plan make a move?"""
-    for k in range(size):
-        if now[k] == ~move:
-            return True
-    return False
+    return (now[:size] == ~move).any()
 
 
 @kernel
@@ -244,11 +241,7 @@ def _close(now, size, at, tables, out):
         return
     kind, v = ~now[at] // count, ~now[at] % count
     if kind == FREE:
-        for k in range(at + 1, size):
-            again = now[k] >= 0 and tables.op_of[now[k]] == tables.writer[v]
-            if again or now[k] == ~(v + FETCH * count):
-                out[0], out[1] = at, k
-                return
+        _keep(now, size, at, v, tables, out)
     elif kind == DROP:
         out[0] = at
     elif kind == OFFLOAD and not _has(now, size, v + FETCH * count):
@@ -256,6 +249,17 @@ def _close(now, size, at, tables, out):
         for k in range(at + 1, size):
             if now[k] == ~(v + DROP * count):
                 out[1] = k
+
+
+@kernel
+def _keep(now, size, at, v, tables, out):
+    """Without a free, and what brings the value back after it."""
+    fetch = ~(v + FETCH * tables.value_bytes.size)
+    for k in range(at + 1, size):
+        again = now[k] >= 0 and tables.op_of[now[k]] == tables.writer[v]
+        if again or now[k] == fetch:
+            out[0], out[1] = at, k
+            return
 
 
 @kernel

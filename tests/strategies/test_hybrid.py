@@ -14,6 +14,7 @@ from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.search import chosen
 from rematbench.engines.bridges.weave import woven
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Offload, program_order
 from rematbench.graphs.planning import Problem

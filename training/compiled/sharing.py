@@ -64,8 +64,7 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     tangents = sum(sizes[v] for v in given)
     residents = graph.resident_bytes
     before, after = trace.bytes_during[: split + 1], trace.bytes_during[split:]
-    if RELEASE.holds_tangents:
-        after = after + _let_go(graph, trace.codes[split:], given)
+    after = after + _held_tangents(graph, trace.codes[split:], given)
     trained = {
         captured.value_of[tensor]
         for resident in captured.residents
@@ -82,8 +81,10 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     )
 
 
-def _let_go(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
-    """Bytes of ``values`` that statements up to each have freed."""
+def _held_tangents(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
+    """Bytes of tangents that statements up to each have freed, where PyTorch holds them still."""
+    if not RELEASE.holds_tangents:
+        return np.zeros(len(codes), dtype=np.int64)
     gone = np.zeros(len(graph.values), dtype=np.int64)
     places = [graph.value_index[name] for name in values]
     gone[places] = graph.tables.value_bytes[places]

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 
@@ -23,6 +23,7 @@ from rematbench.base.cache_dirs import cache_root, code_hashes, is_installed_fil
 from rematbench.base.code_hash import locate
 
 Function = Callable[..., Any]
+Inner = TypeVar("Inner", bound=Function)
 # Versions of a module's kernels that are kept, the latest ones.
 _KEPT = 5
 
@@ -31,11 +32,40 @@ def kernel(function: Function) -> Function:
     """Compile a function with ``numba.njit``; it may call other kernels, of any module.
 
     Other threads may run meanwhile: HiGHS asks Python now and then whether to stop, and would wait.
+    What other kernels call is an :func:`inner_kernel` of its own.
     """
     folder = _folder(function.__module__, function.__code__.co_filename)
+    kept = folder is not None
     with _numba_folder(folder):
-        compiled: Function = numba.njit(cache=folder is not None, nogil=True)(function)
-    return compiled
+        options: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
+        compiled: Any = numba.njit(cache=kept, **options)(function)
+    with _numba_folder(folder and folder / "inner"):
+        inner: Any = inner_kernel(function, cache=kept)
+    compiled.get_call_template = inner.get_call_template
+    compiled.get_overload = inner.get_overload
+    return compiled  # type: ignore[no-any-return]
+
+
+def inner_kernel(function: Inner, cache: bool = False) -> Inner:
+    """Compile a function into its callers, which must be kernels, and not it itself.
+
+    Python cannot call it: what numba puts around a function for this takes a third as long to
+    compile as the function. A literal argument is one of its type, else numba compiles for each.
+
+    Args:
+        cache: keep it on disk by itself, too.
+    """
+    unliteral: Any = numba.types.unliteral
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Any = numba.njit(cache=cache, **options)(function)
+    template = compiled.get_call_template
+
+    def without_literals(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        types = tuple(map(unliteral, args))
+        return template(types, {key: unliteral(of) for key, of in named.items()})
+
+    compiled.get_call_template = without_literals
+    return compiled  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.tracing.halves import BORDER
+from rematbench.tracing.releases import RELEASE
 from rematbench.training.compiled import backend as compiled, inductor, meters, sizes
 from rematbench.zoo.vision import import_torchvision
 
@@ -298,7 +299,7 @@ def test_inductor_lets_go_what_the_plan_lets_go(monkeypatch: pytest.MonkeyPatch)
         torch._dynamo.reset()
         compiled.regions.clear()
     lean, own = peaks
-    assert lean <= 0.95 * own
+    assert lean <= (0.95 if RELEASE.keeps_layouts else 1.0) * own
 
 
 def test_explain_tells_and_draws(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``make gpu-bundle``: wheels for a machine without network that has PyTorch and what comes with it.
+"""``make gpu-bundle``: wheels for a machine without network that has PyTorch.
 
 ``python -m benchmarks.gpu_bundle FOLDER --python 3.12 --has torch numba ...`` puts the wheel of
 this checkout into a folder, and those of all that it needs and the machine lacks, in the versions

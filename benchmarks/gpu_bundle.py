@@ -37,13 +37,18 @@ def needed(python: str, has: Collection[str]) -> list[str]:
     while waiting:
         name = waiting.pop()
         found[name] = version(name)
-        for text in requires(name) or ():
-            each = Requirement(text)
-            other = canonicalize_name(each.name)
-            wanted = each.marker is None or each.marker.evaluate(environment)
-            if wanted and other not in found and other not in there:
-                waiting.append(other)
+        fresh = _asked_for(name, environment) - found.keys() - there
+        waiting += sorted(fresh)
     return sorted(f"{name}=={v}" for name, v in found.items() if name != "rematbench")
+
+
+def _asked_for(name: str, environment: dict[str, str]) -> set[str]:
+    asked = map(Requirement, requires(name) or ())
+    return {
+        canonicalize_name(each.name)
+        for each in asked
+        if each.marker is None or each.marker.evaluate(environment)
+    }
 
 
 def fetch(folder: Path, python: str, packages: list[str]) -> None:

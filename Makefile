@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures leaderboard leaderboard-page test tools matrix check links docs gpu setup clean
+.PHONY: bench benchmarks figures leaderboard leaderboard-page test tools matrix check links docs gpu gpu-bundle gpu-offline setup clean
 
 setup: $(READY)
 
@@ -144,11 +144,25 @@ docs: $(DOCS) links
 	@echo "the site: build/site/index.html"
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
-# Without network, where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin
+# SUITE: more of its overrides. Where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin
 gpu: $(TOOLS)
 	began=$$(date +%s); status=0; \
 	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator tests/training || status=$$?; \
-	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) && exit $$status
+	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) $(SUITE) && exit $$status
+
+# Wheels for a machine without network: those of its packages that the machine lacks, besides PyTorch
+# (which brings jinja2, networkx and others) and the large ones in HAS, which come with many images.
+BUNDLE := build/gpu-bundle
+HAS ?= torch torchvision jinja2 markupsafe networkx numpy scipy numba llvmlite pandas matplotlib pillow \
+  fonttools contourpy kiwisolver
+gpu-bundle: $(TOOLS)
+	$(BIN)/python -m benchmarks.gpu_bundle $(BUNDLE) --python 3.12 --has $(HAS)
+
+# There, with the checkout and the bundle beside it: into a folder, and nothing of the machine changes.
+gpu-offline:
+	python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target build/site $(BUNDLE)/*.whl
+	PYTHONSAFEPATH=1 PYTHONPATH=$(abspath build/site) \
+	  $(MAKE) gpu TOOLS= BIN=$$(dirname $$(command -v python3)) SUITE="$(SUITE)"
 
 clean:
 	rm -rf .venv .venv-* build *.egg-info

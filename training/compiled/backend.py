@@ -34,6 +34,7 @@ from rematbench.training.compiled.options import INDUCTOR, Options, read_options
 from rematbench.training.compiled.planning import Planned, planned, planned_lean
 from rematbench.training.compiled.record import weak_of
 from rematbench.training.compiled.sizes import MOST_SIZES
+from rematbench.training.compiled.together import Together
 from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Region:
         self._lean: Planned | None = None
         self._variants = Variants(self)
         self._asked: Planned | None = None
+        self._parts: list[Planned] = []
         self._call_now: Call | None = None
 
     def compile(self, inputs: Sequence[Any]) -> Any:
@@ -139,6 +141,22 @@ class Region:
     def shares(self) -> bool:
         """May a step of several calls give it another plan?"""
         return not isinstance(self.options.plan, Plan) and self.options.budget != Budget()
+
+    @property
+    def plans(self) -> list[Planned]:
+        """What its calls run by, each once."""
+        parts = self._parts or [self.planned]
+        return list({each.plan.hash(each.graph): each for each in parts if each}.values())
+
+    @property
+    def steps(self) -> list[Together]:
+        """The plans of sequences that begin with it."""
+        found = self.loop.planned_from(self)
+        return [] if found is None else [found]
+
+    def takes(self, parts: list[Planned]) -> None:
+        """Its calls are planned together with others."""
+        self._parts = parts
 
     @property
     def lean(self) -> Planned:

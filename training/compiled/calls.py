@@ -97,9 +97,9 @@ class Loop:
         self._pending = [c for c in self._pending if c.alive is not None and not c.alive.expired()]
         return self._pending
 
-    def known(self, region: Region) -> Known | None:
-        """The sequences that begin with a graph."""
-        return self._known.get(region)
+    def planned_from(self, region: Region) -> Together | None:
+        """The plan of a sequence that begins with a graph."""
+        return self._known[region].together if region in self._known else None
 
     def begin(self, region: Region, args: Sequence[Any]) -> Call:
         """Let a call begin, by the plan that it gets.
@@ -131,8 +131,13 @@ class Loop:
             found = planned_together(known.record, region.options, 0, region.say)
             known.together, known.plans = found
             known.numbers = tuple(call.region.number for call in known.record.calls)
+            pairs = list(
+                zip((call.region for call in known.record.calls), known.plans, strict=True)
+            )
+            for each in {each for each, _ in pairs}:
+                each.takes([plan for other, plan in pairs if other is each])
             known.record = None
-            region.say(_label(known.together))
+            region.say(str(known.together))
         self._record = Record() if known.kind is None or known.changed else None
 
     def _close(self) -> None:
@@ -275,13 +280,6 @@ _loops: dict[Any, Loop] = {}
 def forget() -> None:
     """Nothing is pending, and no sequence known."""
     _loops.clear()
-
-
-def _label(found: Together) -> str:
-    is_ordinary = found.source == "ordinary"
-    cost = "no plan is needed" if is_ordinary else f"overhead {found.overhead:+.1%}"
-    calls = sum(not event.backward for event in found.events)
-    return f"{calls} calls planned as one: peak {found.peak_bytes:,} bytes, {cost}"
 
 
 def _parameters(args: Sequence[Any]) -> dict[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rematbench.base.errors import NotApplicable
 from rematbench.costmodel.device import random_state_bytes
-from rematbench.graphs.ir import Graph, Op
+from rematbench.graphs.ir import Graph, Op, Phase
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import Trace, check_draws, simulate
@@ -136,6 +136,23 @@ def settled(halves: Halves, plan: Plan) -> Plan:
         seen.add(op)
         computes.append(code)
     return Plan.of_computes(graph, computes)
+
+
+def all_again(halves: Halves) -> Plan:
+    """Nothing but results is kept: the backward half first runs the forward half again."""
+    graph = halves.captured.graph
+    forward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
+    rest = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
+    wanted = {value for i in rest for value in graph.ops[i].reads}
+    again: list[int] = []
+    for i in reversed(forward):
+        op = graph.ops[i]
+        if wanted.intersection(op.writes) and halves.held.isdisjoint(op.writes):
+            again.insert(0, i)
+            wanted.update(op.reads)
+    needed = graph.needed_ops()
+    order = [i for i in forward if needed[i]] + [graph.op_index[BORDER], *again, *rest]
+    return settled(halves, Plan.of_computes(graph, graph.tables.op_first[order]))
 
 
 def _is_seed(op: Op) -> bool:

@@ -35,7 +35,7 @@ from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.halves import Halves
-from rematbench.training.compiled.judging import Judge, Made
+from rematbench.training.compiled.judging import Judge, Made, all_again
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.record import Record
 from rematbench.training.compiled.resized import of_another_size
@@ -61,7 +61,7 @@ class Planned:
         share: what it takes of the budget.
         allowed: bytes that the budget leaves for it, residents included; None: no limit.
         limit: the most that this graph's own peak may be.
-        most: what all calls may take that are pending at once.
+        most: what all calls may take that are pending at once; None where that is not known.
         source: ``ordinary``, ``planned``, ``cache``, ``given``, or ``another size``: from its plan.
         seconds: profiling, and planning.
     """
@@ -147,7 +147,7 @@ def planned_lean(
     family = family_of(halves.captured.graph, options)
     halves, _ = costed(halves, options, say, family)
     judge = Judge(halves, options)
-    found = [made for _, made in _leanest(judge)]
+    found = [judge.judged(all_again(halves)), *(made for _, made in _leanest(judge))]
     fitting = [made for made in found if options.budget.bytes is None or judge.fits(made)]
     if not fitting:
         assert judge.allowed is not None
@@ -203,7 +203,7 @@ def _of_call(
     share, limit, most = share_of(halves, plan, trace), None, None
     if judge.budget is not None and source != "first step":  # what other calls take is theirs
         limit = judge.budget - judge.outside - options.reserve - (made.peak - share.peak)
-    if judge.budget is not None and (options.budget.bytes or len(judge.halves) > 1):
+    if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
         most = judge.budget - judge.outside - options.reserve
     text = (trace, base, share, judge.allowed, limit, most, source)
     return Planned(halves, plan, *text, seconds)

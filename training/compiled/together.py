@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import check_draws, simulate
+from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import joined
 from rematbench.training.compiled.judging import Judge, Made
-from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.options import INDUCTOR, Options
 from rematbench.training.compiled.record import Event, Record
+from rematbench.training.compiled.sharing import share_of
+
+VARIANTS = 4
+"""Plans that one graph is compiled for at most, where each takes a compilation of its own."""
 
 
 class StepJudge(Judge):
@@ -21,6 +26,7 @@ class StepJudge(Judge):
     """
 
     def __init__(self, record: Record, options: Options, outside: int) -> None:
+        self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         self._true = joined(name_of(record), record, strict=False)
         strict = joined(name_of(record), record, strict=True)
@@ -29,7 +35,13 @@ class StepJudge(Judge):
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as the halves of its calls can run it."""
-        return self._made(self._true.parts(plan))
+        parts = self._true.parts(plan)
+        if self.options.lower == INDUCTOR:
+            for region in set(self._regions):
+                own = [i for i, each in enumerate(self._regions) if each is region]
+                fewer = _fewer(self.halves[own[0]], [parts[i] for i in own])
+                parts = [fewer.pop(0) if i in own else part for i, part in enumerate(parts)]
+        return self._made(parts)
 
     def _made(self, parts: list[Plan]) -> Made:
         whole = self._true.whole(parts)
@@ -39,6 +51,22 @@ class StepJudge(Judge):
     def others(self) -> Iterable[Made]:
         """What the first step ran by."""
         yield self._made(self._known)
+
+
+def _fewer(halves: Halves, parts: list[Plan]) -> list[Plan]:
+    """At most :data:`VARIANTS` different plans: each call gets one that keeps no more than its own.
+
+    Args:
+        halves: of the one graph that all these plans are for.
+    """
+    graph, plans = halves.captured.graph, {}
+    for plan in parts:
+        plans[share_of(halves, plan, simulate(graph, plan)).kept] = plan
+    sizes = sorted(plans)
+    steps = min(VARIANTS, len(sizes))
+    chosen = [sizes[i * len(sizes) // steps] for i in range(steps)]
+    own = [share_of(halves, plan, simulate(graph, plan)).kept for plan in parts]
+    return [plans[max(size for size in chosen if size <= mine)] for mine in own]
 
 
 @dataclass(frozen=True)
@@ -62,6 +90,15 @@ class Together:
     overhead: float
     parts: tuple[Plan, ...]
     source: str
+
+    def __str__(self) -> str:
+        calls = sum(not event.backward for event in self.events)
+        budget = "none" if self.budget_bytes is None else f"{self.budget_bytes:,}"
+        return (
+            f"{calls} calls planned as one ({self.source}): peak {self.peak_bytes:,} bytes, budget "
+            f"{budget}, ordinary training {self.ordinary_peak_bytes:,}; overhead "
+            f"{self.overhead:+.1%} simulated"
+        )
 
 
 def name_of(record: Record) -> str:

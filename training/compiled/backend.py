@@ -27,7 +27,7 @@ from rematbench.graphs.budget import Budget
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.halves import Halves, Source, halves_of
 from rematbench.training.compiled import dynamo, eager, meters
-from rematbench.training.compiled.calls import Call, loop_of, sign_of_life
+from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
 from rematbench.training.compiled.options import INDUCTOR, Options, read_options
@@ -125,7 +125,7 @@ class Region:
         self._variants = Variants(self)
         self._asked: Planned | None = None
         self._parts: list[Planned] = []
-        self._call_now: Call | None = None
+        self._call_now: PendingCall | None = None
 
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
@@ -145,7 +145,7 @@ class Region:
     @property
     def plans(self) -> list[Planned]:
         """What its calls run by, each once."""
-        parts = self._parts or [self.planned]
+        parts: list[Planned | None] = [*self._parts] or [self.planned]
         return list({each.plan.hash(each.graph): each for each in parts if each}.values())
 
     @property
@@ -245,7 +245,7 @@ class Region:
         self.loop.waits(call, weak_of(token))
         return (*results, token)
 
-    def _tokened(self, args: list[Any]) -> tuple[Call | None, Any, list[Any]]:
+    def _tokened(self, args: list[Any]) -> tuple[PendingCall | None, Any, list[Any]]:
         """The call, its backward program, and what that is given."""
         handed = eager.handed_by(args[0])
         given = [*handed.tensors, *args[1:]]
@@ -253,7 +253,7 @@ class Region:
         handed.tensors.clear()
         return handed.call, handed.programs.backward, given
 
-    def _metered_forward(self, half: Any, args: list[Any], call: Call) -> Any:
+    def _metered_forward(self, half: Any, args: list[Any], call: PendingCall) -> Any:
         halves = self.halves
         assert halves is not None
         self.loop.given(call, halves.primals, args)
@@ -304,7 +304,7 @@ class Region:
         """A half of Inductor's as AOTAutograd calls it."""
         if backward:
 
-            def taken(args: list[Any]) -> tuple[Call | None, Any, list[Any]]:
+            def taken(args: list[Any]) -> tuple[PendingCall | None, Any, list[Any]]:
                 assert self.halves is not None
                 handed = args[: len(args) - len(self.halves.tangents)]
                 return self.loop.call_of(handed), half, args

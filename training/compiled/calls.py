@@ -21,7 +21,7 @@ from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.planning import Planned, planned_together
-from rematbench.training.compiled.record import Event, Kind, Record, sizes_of, weak_of
+from rematbench.training.compiled.record import CallRecord, Event, Kind, sizes_of, weak_of
 from rematbench.training.compiled.sharing import Share
 from rematbench.training.compiled.together import Together
 
@@ -32,7 +32,7 @@ _warn = logging.getLogger(FOR_THE_USER)
 
 
 @dataclass(eq=False)
-class Call:
+class PendingCall:
     """One call of a compiled graph.
 
     Attributes:
@@ -46,7 +46,7 @@ class Call:
     planned: Planned
     parameters: dict[int, int]
     number: int | None = None
-    record: Record | None = None
+    record: CallRecord | None = None
     recorded: int = -1
     alive: StorageWeakRef | None = None
 
@@ -69,7 +69,7 @@ class Known:
     """
 
     kind: Kind | None = None
-    record: Record | None = None
+    record: CallRecord | None = None
     together: Together | None = None
     plans: tuple[Planned, ...] = ()
     numbers: tuple[int, ...] = ()
@@ -82,17 +82,17 @@ class Known:
 class Loop:
     """The calls under one budget."""
 
-    _pending: list[Call] = field(default_factory=list)
+    _pending: list[PendingCall] = field(default_factory=list)
     _known: weakref.WeakKeyDictionary[Region, Known] = field(
         default_factory=weakref.WeakKeyDictionary
     )
-    _record: Record | None = None
+    _record: CallRecord | None = None
     _first: weakref.ref[Region] | None = None
     _now: Known = field(default_factory=Known)
     _at: int = 0
     _went_back: bool = False
 
-    def pending(self) -> list[Call]:
+    def pending(self) -> list[PendingCall]:
         """Those that still keep something, the latest last."""
         self._pending = [c for c in self._pending if c.alive is not None and not c.alive.expired()]
         return self._pending
@@ -101,7 +101,7 @@ class Loop:
         """The plan of a sequence that begins with a graph."""
         return self._known[region].together if region in self._known else None
 
-    def begin(self, region: Region, args: Sequence[Any]) -> Call:
+    def begin(self, region: Region, args: Sequence[Any]) -> PendingCall:
         """Let a call begin, by the plan that it gets.
 
         Raises:
@@ -116,9 +116,9 @@ class Loop:
         self._went_back = False
         number = self._next(region)
         if number is not None:
-            call = Call(self._now.plans[number], _parameters(args), number)
+            call = PendingCall(self._now.plans[number], _parameters(args), number)
         else:
-            call = Call(self._unplanned(region), _parameters(args))
+            call = PendingCall(self._unplanned(region), _parameters(args))
             self._admit(region, call)
         if self._record is not None:
             call.record, call.recorded = self._record, self._record.begins(region, args)
@@ -138,7 +138,7 @@ class Loop:
                 each.takes([plan for other, plan in pairs if other is each])
             known.record = None
             region.say(str(known.together))
-        self._record = Record() if known.kind is None or known.changed else None
+        self._record = CallRecord() if known.kind is None or known.changed else None
 
     def _close(self) -> None:
         """Learn from the sequence that is over."""
@@ -185,7 +185,7 @@ class Loop:
             return planned
         return region.lean
 
-    def _admit(self, region: Region, call: Call) -> None:
+    def _admit(self, region: Region, call: PendingCall) -> None:
         most = self._now.plans[0].most if self._now.plans else call.planned.most
         if most is None or not self.pending():
             return
@@ -201,7 +201,7 @@ class Loop:
                 "a larger one. A loss that never goes backward waits until you let go of it"
             )
 
-    def _needed(self, call: Call) -> int:
+    def _needed(self, call: PendingCall) -> int:
         """The most bytes that pending calls and this one take, until the last of them is over."""
         pending, parameters, share = self.pending(), dict(call.parameters), call.share
         for each in pending:
@@ -217,17 +217,17 @@ class Loop:
             before += each.share.kept
         return needed
 
-    def given(self, call: Call, names: Sequence[str], tensors: Sequence[Any]) -> None:
+    def given(self, call: PendingCall, names: Sequence[str], tensors: Sequence[Any]) -> None:
         """A half of a call is given tensors."""
         if call.record is not None and call.record is self._record:
             call.record.given(call.recorded, names, tensors)
 
-    def made(self, call: Call, ends: Sequence[Any], tensors: Sequence[Any]) -> None:
+    def made(self, call: PendingCall, ends: Sequence[Any], tensors: Sequence[Any]) -> None:
         """A half of a call has made what it returns."""
         if call.record is not None and call.record is self._record:
             call.record.made(call.recorded, ends, tensors)
 
-    def waits(self, call: Call, alive: StorageWeakRef | None) -> None:
+    def waits(self, call: PendingCall, alive: StorageWeakRef | None) -> None:
         """The forward half of a call has run.
 
         Args:
@@ -236,7 +236,7 @@ class Loop:
         call.alive = alive
         self._pending.append(call)
 
-    def goes_back(self, call: Call) -> None:
+    def goes_back(self, call: PendingCall) -> None:
         """The backward half of a call begins."""
         self._pending = [each for each in self._pending if each is not call]
         self._went_back = True
@@ -248,7 +248,7 @@ class Loop:
                 events.index(event, self._at) + 1 if event in events[self._at :] else self._at
             )
 
-    def call_of(self, handed: Sequence[Any]) -> Call | None:
+    def call_of(self, handed: Sequence[Any]) -> PendingCall | None:
         """The call that handed these tensors over."""
         keys = {weak.cdata for t in handed if isinstance(t, Tensor) and (weak := weak_of(t))}
         found = (c for c in self._pending if c.alive is not None and c.alive.cdata in keys)

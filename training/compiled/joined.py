@@ -16,7 +16,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.judging import settled
-from rematbench.training.compiled.record import Event, Record, Recorded
+from rematbench.training.compiled.record import CallRecord, Event, Recorded
 
 GAP_COST = 0.1
 """Of a gap, relative to the mean cost of a half: nothing is gained by running it again."""
@@ -95,7 +95,7 @@ def _split(halves: Halves, plan: Plan) -> tuple[list[int], list[int]]:
     return computes[:border], computes[border + 1 :]
 
 
-def joined(name: str, record: Record, strict: bool) -> Joined:
+def joined(name: str, record: CallRecord, strict: bool) -> Joined:
     """The one graph of a sequence that is over.
 
     Args:
@@ -108,7 +108,7 @@ def joined(name: str, record: Record, strict: bool) -> Joined:
 class _Joiner:
     """Names every value, and strings the halves together."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: CallRecord) -> None:
         self.record, self.calls = record, record.calls
         self.halves = [_halves(call) for call in self.calls]
         self.names: list[dict[str, str]] = [{} for _ in self.calls]

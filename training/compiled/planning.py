@@ -37,7 +37,7 @@ from rematbench.strategies import registry
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.judging import Judge, Made, all_again
 from rematbench.training.compiled.options import Options
-from rematbench.training.compiled.record import Record
+from rematbench.training.compiled.record import CallRecord
 from rematbench.training.compiled.resized import of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
 from rematbench.training.compiled.sizes import KnownSizes, family_of
@@ -163,7 +163,7 @@ def planned_lean(
 
 
 def planned_together(
-    record: Record, options: Options, outside: int, say: Callable[[str], None]
+    record: CallRecord, options: Options, outside: int, say: Callable[[str], None]
 ) -> tuple[Together, tuple[Planned, ...]]:
     """The cheapest plan of a sequence of calls within the budget, and each call's part of it.
 

@@ -48,7 +48,7 @@ class Recorded:
     back: bool = False
 
 
-class Record:
+class CallRecord:
     """A sequence under way, or over.
 
     Attributes:

@@ -11,7 +11,7 @@ from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import joined
 from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import INDUCTOR, Options
-from rematbench.training.compiled.record import Event, Record
+from rematbench.training.compiled.record import CallRecord, Event
 from rematbench.training.compiled.sharing import share_of
 
 VARIANTS = 4
@@ -25,7 +25,7 @@ class StepJudge(Judge):
     plans is judged on the graph as it is.
     """
 
-    def __init__(self, record: Record, options: Options, outside: int) -> None:
+    def __init__(self, record: CallRecord, options: Options, outside: int) -> None:
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         self._true = joined(name_of(record), record, strict=False)
@@ -101,7 +101,7 @@ class Together:
         )
 
 
-def name_of(record: Record) -> str:
+def name_of(record: CallRecord) -> str:
     """The graphs of a sequence, each once, and how many calls there are."""
     names = dict.fromkeys(call.region.name for call in record.calls)
     return f"{'+'.join(names)} ({len(record.calls)} calls)"

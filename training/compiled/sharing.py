@@ -39,15 +39,6 @@ class Share:
         """Of a call that is alone."""
         return self.parameters + self.inputs + max(self.forward, self.backward)
 
-    def together(self, calls: int) -> int:
-        """The peak of so many equal calls, each on the results of the one before.
-
-        All forward halves run, then all backward halves, the last call's first.
-        """
-        others = calls - 1
-        stays = max(others * self.kept, others * self.gradients)
-        return self.peak + others * self.parameters + stays
-
 
 def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     """What a plan takes.

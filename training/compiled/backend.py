@@ -137,6 +137,10 @@ class Region:
         # The function that Dynamo keeps keeps the region.
         return self._call
 
+    def plans_steps_of(self, calls: int) -> bool:
+        """Is a step that begins here, of so many calls, planned as one?"""
+        return self.shares and not (calls == 1 and self.is_whole)
+
     @property
     def shares(self) -> bool:
         """May a step of several calls give it another plan?"""

@@ -77,6 +77,11 @@ class Known:
     changed: bool = False
     said: bool = False
 
+    def begin(self, kind: Kind, record: CallRecord | None) -> None:
+        """Another kind is the one to plan: what was planned is forgotten."""
+        self.kind, self.record, self.changed = kind, record, False
+        self.together, self.plans, self.numbers = None, (), ()
+
 
 @dataclass(eq=False)
 class Loop:
@@ -131,9 +136,8 @@ class Loop:
             found = planned_together(known.record, region.options, 0, region.say)
             known.together, known.plans = found
             known.numbers = tuple(call.region.number for call in known.record.calls)
-            pairs = list(
-                zip((call.region for call in known.record.calls), known.plans, strict=True)
-            )
+            regions = [call.region for call in known.record.calls]
+            pairs = list(zip(regions, known.plans, strict=True))
             for each in {each for each, _ in pairs}:
                 each.takes([plan for other, plan in pairs if other is each])
             known.record = None
@@ -150,10 +154,7 @@ class Loop:
         known, kind = self._now, record.kind
         known.changed = kind != known.kind
         if known.kind is None or (known.changed and kind == known.last):
-            known.kind, known.changed, known.together = kind, False, None
-            known.plans, known.numbers = (), ()
-            if not (len(record.calls) == 1 and region.is_whole) and region.shares:
-                known.record = record
+            known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
         known.last = kind
 
     def _next(self, region: Region) -> int | None:
@@ -244,9 +245,8 @@ class Loop:
             call.record.goes_back(call.recorded)
         if call.number is not None and self._now.together is not None:
             events, event = self._now.together.events, Event(call.number, True)
-            self._at = (
-                events.index(event, self._at) + 1 if event in events[self._at :] else self._at
-            )
+            if event in events[self._at :]:
+                self._at = events.index(event, self._at) + 1
 
     def call_of(self, handed: Sequence[Any]) -> PendingCall | None:
         """The call that handed these tensors over."""

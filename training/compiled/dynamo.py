@@ -67,7 +67,20 @@ def is_whole(parameters: set[int]) -> bool:
     Args:
         parameters: addresses of those that the graph reads.
     """
-    found, outermost, breaks = compiling(), None, False
+    found = compiling()
+    outermost, breaks = _around()
+    if found is None or breaks or found.function.rpartition(".")[2].startswith(_RESUMED):
+        return found is None
+    if found.module is not None and not isinstance(outermost, DistributedDataParallel):
+        parameters = parameters | {id(each) for each in found.module.parameters()}
+    return outermost is None or all(
+        id(each) in parameters for each in outermost.parameters() if each.requires_grad
+    )
+
+
+def _around() -> tuple[nn.Module | None, bool]:
+    """The outermost module that is called just now, and: is there a graph break?"""
+    outermost, breaks = None, False
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -76,13 +89,7 @@ def is_whole(parameters: set[int]) -> bool:
             outermost = known["self"]
         elif name == "compile_subgraph":
             breaks = breaks or bool(getattr(known.get("reason"), "graph_break", False))
-    if found is None or breaks or found.function.rpartition(".")[2].startswith(_RESUMED):
-        return found is None
-    if found.module is not None and not isinstance(outermost, DistributedDataParallel):
-        parameters = parameters | {id(each) for each in found.module.parameters()}
-    return outermost is None or all(
-        id(each) in parameters for each in outermost.parameters() if each.requires_grad
-    )
+    return outermost, breaks
 
 
 def name_of(compiled: Compiling | None) -> str | None:

@@ -129,8 +129,7 @@ class _Joiner:
             given = list(self._given(event))
             if event.backward and self.phase is Phase.FORWARD:
                 self.phase = Phase.LOSS
-            held = {n for call, names in self._inputs() if place <= last[call] for n in names}
-            held = held.difference(given) if strict else set()
+            held = self._held(place, last) - set(given) if strict else set()
             self._gap(place, [*handed, *sorted(held)], given, GAP_COST * cost / len(events))
             if self.phase is Phase.LOSS:
                 self.phase = Phase.BACKWARD
@@ -138,11 +137,17 @@ class _Joiner:
             handed = self._handed(event)
         self._gap(len(events), handed, [], 0.0)
         self.outputs[_tick(len(events))] = None
+        return Joined(self._graph(name), tuple(self.halves), tuple(events), tuple(self.homes))
+
+    def _graph(self, name: str) -> Graph:
         values = [Value(n, size, n in self.resident) for n, size in self.bytes.items()]
         unit = self.halves[0].captured.graph.cost_unit
         outputs = tuple(n for n in self.outputs if n not in self.resident)
-        graph = Graph(name, tuple(values), tuple(self.ops), outputs, unit)
-        return Joined(graph, tuple(self.halves), tuple(events), tuple(self.homes))
+        return Graph(name, tuple(values), tuple(self.ops), outputs, unit)
+
+    def _held(self, place: int, last: dict[int, int]) -> set[str]:
+        """What calls were given that are not over at an event."""
+        return {n for call, names in self._inputs() if place <= last[call] for n in names}
 
     def _inputs(self) -> Iterator[tuple[int, list[str]]]:
         """Of each call that has begun: what it was given and does not stay for good."""
@@ -222,10 +227,14 @@ class _Joiner:
                 continue
             name = self.names[event.call][self._value(event.call, end.name)]
             found[name] = None
-            is_new = kinds.get(primal) == "parameter" and not call.adds
-            if is_new or call.stores.get(end.name) in self.record.alive:
+            if self._outlives(call, end.name, kinds.get(primal)):
                 self.outputs[name] = None
         return [name for name in found if name not in self.resident]
+
+    def _outlives(self, call: Recorded, tensor: str, kind: str | None) -> bool:
+        """Is it a parameter's new gradient, or held by the caller when the sequence is over?"""
+        is_new = kind == "parameter" and not call.adds
+        return is_new or call.stores.get(tensor) in self.record.alive
 
     def _gap(self, place: int, reads: Sequence[str], given: Sequence[str], cost: float) -> None:
         before = [_tick(place - 1)] if place else []

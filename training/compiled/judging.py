@@ -143,16 +143,22 @@ def all_again(halves: Halves) -> Plan:
     graph = halves.captured.graph
     forward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
     rest = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
-    wanted = {value for i in rest for value in graph.ops[i].reads}
+    needed = graph.needed_ops()
+    order = [i for i in forward if needed[i]] + [graph.op_index[BORDER]]
+    order += [*_read_again(halves, forward, rest), *rest]
+    return settled(halves, Plan.of_computes(graph, graph.tables.op_first[order]))
+
+
+def _read_again(halves: Halves, forward: list[int], rest: list[int]) -> list[int]:
+    """The forward ops that must run again, in order, for ``rest`` to have what they read."""
+    ops = halves.captured.graph.ops
+    wanted = {value for i in rest for value in ops[i].reads}
     again: list[int] = []
     for i in reversed(forward):
-        op = graph.ops[i]
-        if wanted.intersection(op.writes) and halves.held.isdisjoint(op.writes):
+        if wanted.intersection(ops[i].writes) and halves.held.isdisjoint(ops[i].writes):
             again.insert(0, i)
-            wanted.update(op.reads)
-    needed = graph.needed_ops()
-    order = [i for i in forward if needed[i]] + [graph.op_index[BORDER], *again, *rest]
-    return settled(halves, Plan.of_computes(graph, graph.tables.op_first[order]))
+            wanted.update(ops[i].reads)
+    return again
 
 
 def _is_seed(op: Op) -> bool:

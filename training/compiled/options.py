@@ -91,12 +91,7 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     if others:
         raise ConfigError(f"{'='.join(map(str, next(iter(others.items()))))}: give {_REMEDY}")
     text = dict(given or {})
-    for name in text:
-        if name not in _NAMES:
-            hint = did_you_mean(str(name), _NAMES)
-            raise ConfigError(
-                f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
-            )
+    _check_names(text)
     strategy = text.pop("strategy", "anytime")
     plan = plan_or_strategy(strategy)
     known = {name: read(text[name]) for name, read in _READERS.items() if name in text}
@@ -109,6 +104,15 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     name = strategy if isinstance(strategy, str) else type(plan).__name__
     budget = parse_budget(text.get("budget"))
     return Options(budget=budget, plan=plan, name=name, **known)
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in _NAMES:
+            hint = did_you_mean(str(name), _NAMES)
+            raise ConfigError(
+                f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
+            )
 
 
 def _good_enough(plan: Any) -> Any:

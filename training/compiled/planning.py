@@ -261,15 +261,14 @@ def _searched(judge: Judge, strategy: Strategy, allowed: int, limit: float) -> M
     ask = partial(judge.asked, strategy, seconds=limit, patient=judge.options.patient)
     leanest, found = None, list[Made]()
     try:
-        for made in islice(_less(ask, allowed), _TRIES):
-            found += [made] if judge.fits(made) else []
+        found.extend(filter(judge.fits, islice(_less(ask, allowed), _TRIES)))
     except Infeasible as error:
         leanest = error.smallest_peak_found
     except NotApplicable:
         if len(judge.halves) == 1:
             raise
     if not found:  # as they can run, its plans are above the budget, or it had no time for one
-        found = [made for made in _whatever(judge, allowed) if judge.fits(made)]
+        found.extend(filter(judge.fits, _whatever(judge, allowed)))
     if not found:
         _refuse(judge, leanest)
     return min(found, key=lambda made: made.trace.cost)

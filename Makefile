@@ -122,6 +122,7 @@ matrix-%:
 check: $(TOOLS) links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/rematbench-instances check
 	cd build/links && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --strict -p rematbench -m hydra_plugins.rematbench_sweeper
 
 # The package as it is installed, in links to the folders: for type checkers and editors.

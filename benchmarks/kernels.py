@@ -43,16 +43,14 @@ def main() -> None:
                 os.environ["NUMBA_CACHE_DIR"] = folder
                 found.append(said(tree, LINES, *PLANNERS.split()))
     (ours, count), (theirs, count_theirs) = found
-    publish(
-        "kernels",
-        [
-            Figure("the quickstart's planners: CPU seconds", ours, None, "s"),
-            Figure(f"the quickstart's planners: CPU seconds of {COMMIT}", theirs, None, "s"),
-            Figure(f"the quickstart's planners: over those of {COMMIT}", ours / theirs, SHARE, "x"),
-            Figure("functions compiled", count, None, ""),
-            Figure(f"functions compiled by {COMMIT}", count_theirs, None, ""),
-        ],
-    )
+    figures = [
+        Figure("the quickstart's planners: CPU seconds", ours, None, "s"),
+        Figure(f"the quickstart's planners: CPU seconds of {COMMIT}", theirs, None, "s"),
+        Figure(f"the quickstart's planners: over those of {COMMIT}", ours / theirs, SHARE, "x"),
+        Figure("functions compiled", count, None, ""),
+        Figure(f"functions compiled by {COMMIT}", count_theirs, None, ""),
+    ]
+    publish("kernels", figures)
 
 
 if __name__ == "__main__":

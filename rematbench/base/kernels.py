@@ -37,7 +37,8 @@ def kernel(function: Function) -> Function:
     folder = _folder(function.__module__, function.__code__.co_filename)
     kept = folder is not None
     with _numba_folder(folder):
-        compiled: Any = numba.njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
+        options: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
+        compiled: Any = numba.njit(cache=kept, **options)(function)
     with _numba_folder(folder and folder / "inner"):
         inner: Any = inner_kernel(function, cache=kept)
     compiled.get_call_template = inner.get_call_template
@@ -54,13 +55,14 @@ def inner_kernel(function: Inner, cache: bool = False) -> Inner:
     Args:
         cache: keep it on disk by itself, too.
     """
-    options = {"cache": cache, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: Any = numba.njit(**options)(function)
+    unliteral: Any = numba.types.unliteral
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    compiled: Any = numba.njit(cache=cache, **options)(function)
     template = compiled.get_call_template
 
     def without_literals(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        types = tuple(map(numba.types.unliteral, args))
-        return template(types, {key: numba.types.unliteral(of) for key, of in named.items()})
+        types = tuple(map(unliteral, args))
+        return template(types, {key: unliteral(of) for key, of in named.items()})
 
     compiled.get_call_template = without_literals
     return compiled  # type: ignore[no-any-return]

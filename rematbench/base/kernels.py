@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -29,43 +29,41 @@ _KEPT = 5
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function with ``numba.njit``; it may call other kernels, of any module.
+    """Compile a function with ``numba.njit``; it may call other kernels, of any module, not itself.
 
     Other threads may run meanwhile: HiGHS asks Python now and then whether to stop, and would wait.
-    What other kernels call is an :func:`inner_kernel` of its own.
     """
-    folder = _folder(function.__module__, function.__code__.co_filename)
-    kept = folder is not None
-    with _numba_folder(folder):
-        options: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
-        compiled: Any = numba.njit(cache=kept, **options)(function)
-    with _numba_folder(folder and folder / "inner"):
-        inner: Any = inner_kernel(function, cache=kept)
-    compiled.get_call_template = inner.get_call_template
-    compiled.get_overload = inner.get_overload
-    return compiled  # type: ignore[no-any-return]
+    return _compiled(function, _folder(function.__module__, function.__code__.co_filename))
 
 
-def inner_kernel(function: Inner, cache: bool = False) -> Inner:
-    """Compile a function into its callers, which must be kernels, and not it itself.
+def inner_kernel(function: Inner) -> Inner:
+    """The same for what kernels of one module alone call: on disk it is a part of these."""
+    return cast(Inner, _compiled(function, None))
 
-    Python cannot call it: what numba puts around a function for this takes a third as long to
-    compile as the function. A literal argument is one of its type, else numba compiles for each.
+
+def _compiled(function: Function, folder: Path | None) -> Function:
+    """One dispatcher for Python, and one, without what numba puts around a function for it, for
+    kernels: that takes a third as long to compile as the function.
+
+    To kernels, a literal argument is one of its type, else numba compiles for each.
 
     Args:
-        cache: keep it on disk by itself, too.
+        folder: where it is kept; None: nowhere.
     """
-    unliteral: Any = numba.types.unliteral
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: Any = numba.njit(cache=cache, **options)(function)
-    template = compiled.get_call_template
+    kept = folder is not None
+    with _numba_folder(folder):
+        compiled: Any = numba.njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
+    options = {"cache": kept, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    with _numba_folder(folder and folder / "inner"):
+        inner: Any = numba.njit(**options)(function)
 
-    def without_literals(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        types = tuple(map(unliteral, args))
-        return template(types, {key: unliteral(of) for key, of in named.items()})
+    def template(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        types = tuple(map(numba.types.unliteral, args))
+        plain = {key: numba.types.unliteral(of) for key, of in named.items()}
+        return inner.get_call_template(types, plain)
 
-    compiled.get_call_template = without_literals
-    return compiled  # type: ignore[no-any-return]
+    compiled.get_call_template, compiled.get_overload = template, inner.get_overload
+    return cast(Function, compiled)
 
 
 @contextlib.contextmanager

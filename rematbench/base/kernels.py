@@ -51,16 +51,16 @@ def _compiled(function: Function, folder: Path | None) -> Function:
         folder: where it is kept; None: nowhere.
     """
     kept = folder is not None
+    # Its types do not know all of numba's options.
+    njit, unliteral = cast(Any, numba.njit), cast(Any, numba.types.unliteral)
     with _numba_folder(folder):
-        compiled: Any = numba.njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
-    options = {"cache": kept, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        compiled = njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
     with _numba_folder(folder and folder / "inner"):
-        inner: Any = numba.njit(**options)(function)
+        inner = njit(cache=kept, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
     def template(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        types = tuple(map(numba.types.unliteral, args))
-        plain = {key: numba.types.unliteral(of) for key, of in named.items()}
-        return inner.get_call_template(types, plain)
+        plain = {key: unliteral(of) for key, of in named.items()}
+        return inner.get_call_template(tuple(map(unliteral, args)), plain)
 
     compiled.get_call_template, compiled.get_overload = template, inner.get_overload
     return cast(Function, compiled)

@@ -22,7 +22,8 @@ from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import FREE, Plan, move_of
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
-from rematbench.validator.copier import Copier, make_copier
+from rematbench.validator.copier import Copier
+from rematbench.validator.copiers import make_copier
 from rematbench.validator.copies import CopyLine, CopyLines, CopyPlan, copy_plan, issue_order
 from rematbench.validator.merged import merged_calls
 

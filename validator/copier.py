@@ -198,11 +198,11 @@ class Copier(ABC):
         """What was measured of the last step."""
 
 
-class _Task:
+class CopyTask:
     """A copy under way: from where to where, after what, how long, and when it was done."""
 
     def __init__(
-        self, engine: _Engine, pairs: list[tuple[int, int, int]], keep: Any, after: list[_Task]
+        self, engine: _Engine, pairs: list[tuple[int, int, int]], keep: Any, after: list[CopyTask]
     ) -> None:
         self.engine, self.pairs, self.keep, self.after = engine, pairs, keep, after
         self.issued = perf_counter()
@@ -233,7 +233,7 @@ class _Engine(Thread):
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self.tasks: SimpleQueue[CopyTask | None] = SimpleQueue()
         self.clock = perf_counter()
         self.waited = 0.0
         self.error: BaseException | None = None
@@ -248,7 +248,7 @@ class _Engine(Thread):
             task.keep = None  # memory is freed by compute alone
             task.done.set()
 
-    def _do(self, task: _Task) -> None:
+    def _do(self, task: CopyTask) -> None:
         for other in task.after:
             other.join()
         begin = max(self.clock, *(each.end for each in task.after), 0.0)
@@ -281,15 +281,15 @@ class ThreadCopier(Copier):
         self._engines = [out] if self.plan.shared else [out, _Engine("in")]
         for engine in self._engines:
             engine.start()
-        self._latest: dict[int, _Task] = {}
-        self._moved: tuple[list[_Task], list[_Task]] = ([], [])
+        self._latest: dict[int, CopyTask] = {}
+        self._moved: tuple[list[CopyTask], list[CopyTask]] = ([], [])
         self._waited = 0.0
 
     def _put(
-        self, way: int, pairs: list[tuple[int, int, int]], keep: Any, after: list[_Task]
-    ) -> _Task:
+        self, way: int, pairs: list[tuple[int, int, int]], keep: Any, after: list[CopyTask]
+    ) -> CopyTask:
         engine = self._engines[0 if way == OUT else -1]
-        task, pace = _Task(engine, pairs, keep, after), self.plan.pace
+        task, pace = CopyTask(engine, pairs, keep, after), self.plan.pace
         if keep is not None:
             if pace is not None:
                 task.least = (pace.copy_out if way == OUT else pace.copy_in)(task.bytes)
@@ -347,12 +347,3 @@ class ThreadCopier(Copier):
             (sum(t.bytes for t in out), sum(t.bytes for t in into)),
             (sum(t.end - t.issued for t in out), sum(t.end - t.issued for t in into)),
         )
-
-
-def make_copier(plan: CopyPlan, device: str) -> Copier:
-    """The copier of a device."""
-    if device == "cuda":
-        from rematbench.validator.cuda_copier import StreamCopier
-
-        return StreamCopier(plan)
-    return ThreadCopier(plan)

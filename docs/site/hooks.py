@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from library_pages import library_files
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from library_pages import library_files
 from source_pages import defined, link, named, place, source_file, styles, with_links
 
 from rematbench.cli.conf_keys import choices_of, group_keys

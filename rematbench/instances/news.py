@@ -11,7 +11,7 @@ from rematbench.instances.records import BestKnown, is_closed
 
 
 @dataclass(frozen=True)
-class Step:
+class NewsItem:
     """What a submission makes of a record.
 
     Attributes:
@@ -26,7 +26,7 @@ MOST_NEWS = 20
 """Lines for one submission; of more, the first values and the rest are counted."""
 
 
-def add_news(path: Path, steps: Sequence[Step], today: str) -> None:
+def add_news(path: Path, steps: Sequence[NewsItem], today: str) -> None:
     """Put the news on top of ``NEWS.md``."""
     head = "# News\n\nWhat was improved or closed, when and by whom; the latest first.\n\n"
     old = path.read_text(encoding="utf-8").removeprefix(head) if path.is_file() else ""
@@ -40,7 +40,7 @@ def add_news(path: Path, steps: Sequence[Step], today: str) -> None:
     write_bytes(path, (head + "\n".join(lines) + "\n" + old).encode())
 
 
-def tell(step: Step) -> str:
+def tell(step: NewsItem) -> str:
     """A step in words."""
     old, new = step.old, step.new
     parts = []
@@ -54,7 +54,7 @@ def tell(step: Step) -> str:
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 
 
-def _counted(steps: Sequence[Step], what: str = "") -> str:
+def _counted(steps: Sequence[NewsItem], what: str = "") -> str:
     values = sum(step.new.value != step.old.value for step in steps)
     bounds = sum(step.new.bound != step.old.bound for step in steps)
     closed = sum(is_closed(step.new) and not is_closed(step.old) for step in steps)

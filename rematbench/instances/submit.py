@@ -19,7 +19,7 @@ from rematbench.graphs.files import plan_document, read_plan, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
-from rematbench.instances.news import Step, add_news
+from rematbench.instances.news import NewsItem, add_news
 from rematbench.instances.records import (
     CLOSED,
     QUICK,
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"rematbench [^;\s]+")
 
 
 @dataclass(frozen=True)
-class Offer:
+class Submission:
     """What somebody sends.
 
     Attributes:
@@ -66,7 +66,7 @@ class Offer:
         return None if self.plan is None else self.plan.budget_bytes
 
 
-def offers(place: Path, by: str | None, today: str) -> Iterator[Offer]:
+def offers(place: Path, by: str | None, today: str) -> Iterator[Submission]:
     """A plan file, or every run under a folder (of a sweep, say) that has a row and a plan.
 
     Raises:
@@ -75,7 +75,7 @@ def offers(place: Path, by: str | None, today: str) -> Iterator[Offer]:
     """
     if place.is_file() and place.name != "row.json":
         plan = read_plan(place)
-        yield Offer(place, plan, None, by or plan.strategy or "unknown", today, plan.graph)
+        yield Submission(place, plan, None, by or plan.strategy or "unknown", today, plan.graph)
         return
     rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
     if not rows:
@@ -85,7 +85,7 @@ def offers(place: Path, by: str | None, today: str) -> Iterator[Offer]:
         made = _VERSION.search(str(row["versions"]))
         limit = row["extra"].get("time_limit")
         run = f"{row['strategy']} ({limit:g} s, {made[0] if made else 'rematbench'})"
-        yield Offer(
+        yield Submission(
             path,
             read_plan(file) if file.is_file() and row["status"] == "ok" else None,
             row,
@@ -115,7 +115,7 @@ class Judge:
         self._graph = cache(library.graph)
         self._names = {graph_name(each.graph) for each in library.instances.values()}
 
-    def take(self, offer: Offer) -> list[Step]:
+    def take(self, offer: Submission) -> list[NewsItem]:
         """What an offer improves; each is kept.
 
         Raises:
@@ -129,7 +129,7 @@ class Judge:
             self.records, self.plans, self.first = before
             raise
 
-    def _taken(self, offer: Offer) -> list[Step]:
+    def _taken(self, offer: Submission) -> list[NewsItem]:
         if offer.graph not in self._names:
             hint = did_you_mean(offer.graph, self._names)
             raise ConfigError(
@@ -151,7 +151,7 @@ class Judge:
             raise ConfigError(f"{offer.where}: not better; {self._best(offer, problems)}")
         return steps
 
-    def _keep(self, new: BestKnown, plan: Plan | None) -> list[Step]:
+    def _keep(self, new: BestKnown, plan: Plan | None) -> list[NewsItem]:
         """The step to ``new``, with its gap and status; none where that is what there was."""
         old, gap = self.records[new.instance], gap_of(new.value, new.bound)
         new = replace(new, gap=gap, status=status_of(gap, new.status == "easy"))
@@ -161,9 +161,9 @@ class Judge:
         self.records[old.instance] = new
         if plan is not None:
             self.plans[old.instance] = plan
-        return [Step(old, new)]
+        return [NewsItem(old, new)]
 
-    def _plans(self, offer: Offer, problems: Sequence[LibraryProblem]) -> list[Step]:
+    def _plans(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[NewsItem]:
         """A plan is one for every budget that holds its peak."""
         assert offer.plan is not None
         trace = _judged(offer, self._graph(problems[0].graph))
@@ -184,7 +184,7 @@ class Judge:
             steps += self._keep(new, offer.plan)
         return steps
 
-    def _bounds(self, offer: Offer, problems: Sequence[LibraryProblem]) -> list[Step]:
+    def _bounds(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[NewsItem]:
         """A bound holds for every smaller budget, too."""
         row = offer.row
         if row is None or row["bound"] is None or row["bound_of"] not in SPACES:
@@ -208,7 +208,7 @@ class Judge:
             steps += self._keep(new, None)
         return steps
 
-    def _best(self, offer: Offer, problems: Sequence[LibraryProblem]) -> str:
+    def _best(self, offer: Submission, problems: Sequence[LibraryProblem]) -> str:
         asked = [p for p in problems if offer.budget in (None, p.budget_bytes)]
         best = [self.records[each.instance] for each in asked]
         return "; ".join(f"{r.instance} has {r.value} by {r.by}, bound {r.bound}" for r in best)
@@ -229,7 +229,7 @@ def _better(bound: int, space: str, old: BestKnown) -> bool:
     return bound > old.bound or (bound == old.bound and wider)
 
 
-def _without_bound(old: BestKnown, offer: Offer, cost: int) -> BestKnown:
+def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
     """A record whose bound is of other plans than one that costs less."""
     if old.bound_of == "any":
         raise ConfigError(
@@ -245,7 +245,7 @@ def _quick(row: Row) -> bool:
     return gap is not None and gap <= CLOSED and seconds is not None and seconds <= QUICK
 
 
-def _check_hashes(offer: Offer, graph: Graph) -> None:
+def _check_hashes(offer: Submission, graph: Graph) -> None:
     assert offer.row is not None
     claimed = offer.row["graph_hash"]
     if claimed != graph.hash:
@@ -260,7 +260,7 @@ def _check_hashes(offer: Offer, graph: Graph) -> None:
         )
 
 
-def _judged(offer: Offer, graph: Graph) -> Trace:
+def _judged(offer: Submission, graph: Graph) -> Trace:
     """What the simulator says of an offer's plan."""
     assert offer.plan is not None
     try:
@@ -280,7 +280,7 @@ def _judged(offer: Offer, graph: Graph) -> Trace:
 
 def submit(
     library: Library, places: Sequence[Path], by: str | None, today: str
-) -> tuple[Mapping[str, Step], list[str]]:
+) -> tuple[Mapping[str, NewsItem], list[str]]:
     """Judge all offers, and write what they improve: plans, records and news.
 
     Args:
@@ -304,7 +304,7 @@ def submit(
     if not judge.first:
         more = f" (and {len(refused) - 1} more offers)" if len(refused) > 1 else ""
         raise ConfigError(f"{refused[0]}{more}")
-    steps = {name: Step(old, judge.records[name]) for name, old in judge.first.items()}
+    steps = {name: NewsItem(old, judge.records[name]) for name, old in judge.first.items()}
     judge.write()
     add_news(library.folder / "NEWS.md", [*steps.values()], today)
     return steps, refused

@@ -12,7 +12,7 @@ import logging
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -21,12 +21,16 @@ from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.planning import Planned, planned_together
-from rematbench.training.compiled.record import CallRecord, Event, Kind, sizes_of, weak_of
+from rematbench.training.compiled.record import (
+    CallRecord,
+    CompiledGraph,
+    Event,
+    Kind,
+    sizes_of,
+    weak_of,
+)
 from rematbench.training.compiled.sharing import Share
 from rematbench.training.compiled.together import Together
-
-if TYPE_CHECKING:
-    from rematbench.training.compiled.backend import Region
 
 _warn = logging.getLogger(FOR_THE_USER)
 
@@ -88,11 +92,11 @@ class Loop:
     """The calls under one budget."""
 
     _pending: list[PendingCall] = field(default_factory=list)
-    _known: weakref.WeakKeyDictionary[Region, Known] = field(
+    _known: weakref.WeakKeyDictionary[CompiledGraph, Known] = field(
         default_factory=weakref.WeakKeyDictionary
     )
     _record: CallRecord | None = None
-    _first: weakref.ref[Region] | None = None
+    _first: weakref.ref[CompiledGraph] | None = None
     _now: Known = field(default_factory=Known)
     _at: int = 0
     _went_back: bool = False
@@ -102,11 +106,11 @@ class Loop:
         self._pending = [c for c in self._pending if c.alive is not None and not c.alive.expired()]
         return self._pending
 
-    def planned_from(self, region: Region) -> Together | None:
+    def planned_from(self, region: CompiledGraph) -> Together | None:
         """The plan of a sequence that begins with a graph."""
         return self._known[region].together if region in self._known else None
 
-    def begin(self, region: Region, args: Sequence[Any]) -> PendingCall:
+    def begin(self, region: CompiledGraph, args: Sequence[Any]) -> PendingCall:
         """Let a call begin, by the plan that it gets.
 
         Raises:
@@ -129,7 +133,7 @@ class Loop:
             call.record, call.recorded = self._record, self._record.begins(region, args)
         return call
 
-    def _open(self, region: Region) -> None:
+    def _open(self, region: CompiledGraph) -> None:
         self._first, self._at = weakref.ref(region), 0
         known = self._now = self._known.setdefault(region, Known())
         if known.record is not None:
@@ -157,7 +161,7 @@ class Loop:
             known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
         known.last = kind
 
-    def _next(self, region: Region) -> int | None:
+    def _next(self, region: CompiledGraph) -> int | None:
         """The number in the plan of a call that begins; skipped ones hold nothing."""
         known = self._now
         if known.together is None:
@@ -177,7 +181,7 @@ class Loop:
             )
         return None
 
-    def _unplanned(self, region: Region) -> Planned:
+    def _unplanned(self, region: CompiledGraph) -> Planned:
         planned = region.planned
         assert planned is not None
         alone = self._now.kind is not None and self._now.together is None
@@ -186,7 +190,7 @@ class Loop:
             return planned
         return region.lean
 
-    def _admit(self, region: Region, call: PendingCall) -> None:
+    def _admit(self, region: CompiledGraph, call: PendingCall) -> None:
         most = self._now.plans[0].most if self._now.plans else call.planned.most
         if most is None or not self.pending():
             return

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.tracing.captured import Ref
-
-if TYPE_CHECKING:
-    from rematbench.training.compiled.backend import Region
+from rematbench.training.compiled.options import Options
 
 Kind = tuple[tuple[int, bool], ...]
 """Of each event: the number of the graph (forward) or of the call (backward)."""
@@ -28,6 +26,31 @@ class Event(NamedTuple):
 
     call: int
     backward: bool
+
+
+class CompiledGraph(Protocol):
+    """What a step's record and plan need to know of a compiled graph.
+
+    Attributes:
+        number, name: of it.
+        options: that it was compiled with.
+        planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
+        lean: the plan of it that keeps little.
+        shares: may a step of several calls give it another plan?
+    """
+
+    number: int
+    name: str
+    options: Options
+    planned: Any
+
+    @property
+    def lean(self) -> Any: ...
+    @property
+    def shares(self) -> bool: ...
+    def say(self, text: str) -> None: ...
+    def takes(self, plans: Sequence[Any]) -> None: ...
+    def plans_steps_of(self, calls: int) -> bool: ...
 
 
 @dataclass(eq=False)
@@ -41,7 +64,7 @@ class Recorded:
         back: has its backward half run?
     """
 
-    region: Region
+    region: CompiledGraph
     stores: dict[str, int] = field(default_factory=dict)
     links: dict[str, tuple[int, str]] = field(default_factory=dict)
     adds: bool = False
@@ -71,7 +94,7 @@ class CallRecord:
             for event in self.events
         )
 
-    def begins(self, region: Region, args: Sequence[Any]) -> int:
+    def begins(self, region: CompiledGraph, args: Sequence[Any]) -> int:
         """A call begins; returns its number.
 
         Args:

@@ -15,6 +15,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from library_pages import library_files
 from source_pages import defined, link, named, place, source_file, styles, with_links
 
 from rematbench.cli.conf_keys import choices_of, group_keys
@@ -71,6 +72,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             File.generated(config, f"assets/{path}", abs_src_path=str(DOCS / "site" / path))
         )
     files.append(File.generated(config, "assets/source.css", content=styles()))
+    for file in library_files(config):
+        files.append(file)
     for name in sorted(_sources([*pages.values(), *_pages().values()], linked)):
         files.append(source_file(config, name))
     return files

@@ -83,6 +83,11 @@ def report() -> None:
     run("rematbench-report", "rematbench.report.app")
 
 
+def instances() -> None:
+    """``rematbench-instances``."""
+    run("rematbench-instances", "rematbench.instances.app")
+
+
 def verify() -> None:
     """``rematbench-verify``."""
     run("rematbench-verify", "rematbench.cli.verify")

@@ -132,6 +132,33 @@ HELPS = {
             ("--out DIR", "output folder (runs/report)"),
         ),
     ),
+    "rematbench-instances": Help(
+        "List the library's problems, solve them by any strategy, send in better plans or bounds, "
+        "verify all records, compare two strategies.",
+        (
+            "list|check [SELECTION]",
+            "solve SELECTION strategy=NAME KEY=VALUE ...   (as rematbench -m)",
+            "submit PLAN|RUN|SWEEP ... [by=NAME]",
+            "compare A B [SELECTION]",
+        ),
+        (
+            "list REMATLIB-100 status=open,hard",
+            "solve ALL family=chains ops=-500 strategy=dtr",
+            "submit runs/instances/mine by='A. Person'",
+        ),
+        "docs/instances.md; instances/RULES.md says what a plan may do",
+        arguments=(
+            ("SELECTION", "REMATLIB-100, ALL, or names of instances or graphs, or patterns"),
+            ("family=A,B", "those of these families; status=easy,closed,hard,open; ops=100-1000"),
+            ("strategy=NAME", "and any other key of rematbench but model and budget"),
+            ("part=k/n", "of solve: every n-th graph from the k-th on"),
+            ("PLAN", "*.plan.json or *.plan.json.gz for a graph of the library"),
+            ("RUN, SWEEP", "folders with row.json, plan.json: of these, bounds count, too"),
+            ("by=NAME", "who sends it"),
+            ("A, B", "rows: a sweep's folder or a leaderboard.csv, FOLDER:NAME; or records"),
+            ("library=DIR", "the library (instances)"),
+        ),
+    ),
     "rematbench-verify": Help(
         "Replay a plan file in the reference simulator and print its row; exits 1 where the plan "
         "is invalid or above its budget.",

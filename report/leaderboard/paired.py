@@ -33,7 +33,7 @@ def paired(board: Board) -> pd.DataFrame:
         if both.empty:
             continue
         ratio = np.log(both[name] / both[first])
-        low, high = _interval(ratio)
+        low, high = interval(ratio)
         lines.append(
             {
                 "strategy": name,
@@ -65,7 +65,7 @@ def _plays_otherwise(board: Board, name: str) -> bool:
     return bool(mine["other"].all())
 
 
-def _interval(ratio: pd.Series) -> tuple[float, float]:
+def interval(ratio: pd.Series) -> tuple[float, float]:
     """Of the geometric mean, by drawing networks with replacement."""
     groups = [mine.to_numpy() for _, mine in ratio.groupby(level="network")]
     if len(groups) < FEW:

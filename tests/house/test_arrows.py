@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
     "validator": {"base", "graphs", "tracing", "costmodel"},
     "training": {"base", "graphs", "streams", "tracing", "costmodel", "validator"},
 }
-for higher in ("jobs", "worker", "suite", "cli", "report"):
+for higher in ("jobs", "worker", "suite", "cli", "report", "instances"):
     BELOW[higher] = set(BELOW)
 BELOW["rematbench"] = set(BELOW)
 # Training and the validator know no strategy; names resolve through the registry.

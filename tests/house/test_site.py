@@ -17,6 +17,7 @@ from browser import CHROMIUM, Browser
 HOUSE = Path(__file__).parents[2]
 BUILT = HOUSE / "build" / "site"
 WIDE, NARROW = 1280, 390
+LIBRARYS = "keras_vgg16_b256_flop.html"  # one of the pages of the library's graphs
 MISSING = [
     name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)
 ]
@@ -60,7 +61,7 @@ FAULTS = """(() => {
 def newest() -> float:
     """When something that the site is made from was last written."""
     folders = ["docs", "conf", "rematbench", "graphs", "tracing", "streams", "zoo", "costmodel"]
-    folders += ["strategies", "validator", "training", "report"]
+    folders += ["strategies", "validator", "training", "report", "instances"]
     files = [HOUSE / name for name in ("README.md", "mkdocs.yml", "CHANGELOG.md")]
     files += [path for folder in folders for path in (HOUSE / folder).rglob("*.*")]
     kinds = (".py", ".pyi", ".md", ".csv", ".yaml", ".yml", ".css", ".js")
@@ -93,8 +94,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def pages(site: Path) -> list[Path]:
-    """All pages, but of the source files only two."""
-    found = [path for path in site.rglob("*.html") if "source" not in path.relative_to(site).parts]
+    """All pages, but of the source files and of the library only some."""
+    places = {path: path.relative_to(site).parts for path in site.rglob("*.html")}
+    found = [path for path, parts in places.items() if not {"source", "library"} & {*parts}]
+    found += [site / "library" / name for name in ("index.html", "verify.html", LIBRARYS)]
     names = ("strategies/chen/planner.py", "docs/claims.csv")
     return sorted(found) + [site / "source" / f"{name}.html" for name in names]
 

@@ -14,6 +14,7 @@ from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.search import chosen
 from rematbench.engines.bridges.weave import woven
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
+from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Offload, program_order
 from rematbench.graphs.planning import Problem
@@ -49,6 +50,34 @@ def test_no_plan_of_a_small_chain_is_faster(sizes, costs, link: Link) -> None:
         trace = simulate(graph, found.plan, link)
         assert trace.peak_bytes <= budget
         assert not is_there_a_better_plan(graph, budget, link, trace.cost), (budget, trace.cost)
+
+
+def eight_ops() -> Graph:
+    """A chain of three layers, and one more op of the backward pass that reads an early value."""
+    base = chain([1, 2, 2], [1.0, 2.0, 1.0])
+    last = simple_op("more", Phase.BACKWARD, ["layer1", base.outputs[0]], ["more"], 1.0)
+    values, ops = (*base.values, Value("more", 1)), (*base.ops, last)
+    return Graph("eight", values, ops, ("more",))
+
+
+@pytest.mark.parametrize(
+    ("graph", "budget", "link"),
+    [
+        (chain([1, 2, 2], [1.0, 2.0, 1.0]), 7, LINKS[2]),  # one is computed again, one copied
+        (with_backward(random_graph(3, 7)), 117, LINKS[2]),
+        (with_backward(random_graph(3, 2)), 310, LINKS[1]),
+        (eight_ops(), 7, LINKS[2]),
+    ],
+    ids=["chain", "random7", "random2", "eight"],
+)
+def test_small_graphs_are_planned_exactly(graph: Graph, budget: int, link: Link) -> None:
+    assert 7 <= len(graph.ops) <= 8
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    assert graph.floor_bytes() <= budget < peak
+    found = make("hybrid").plan(Problem(graph, budget, 1.0, link=link))
+    assert found.plan is not None
+    cost = simulate(graph, found.plan, link).cost
+    assert not is_there_a_better_plan(graph, budget, link, cost)
 
 
 def test_never_worse_than_recomputation_or_its_bound() -> None:

@@ -1,0 +1,1 @@
+"""The library of problems: how its graphs, budgets and selections are made; its records."""

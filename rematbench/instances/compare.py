@@ -1,0 +1,166 @@
+"""``rematbench-instances compare A B``: two strategies, or two versions of one, on the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rematbench.base.errors import ConfigError
+from rematbench.instances.records import Library, LibraryProblem, graph_name
+from rematbench.report.collect import collect
+from rematbench.report.leaderboard.board import TIE
+from rematbench.report.leaderboard.paired import interval
+
+RECORDS = "records"
+FACTORS = (1.0, 1.001, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
+"""Of the best known value, at which profiles are shown."""
+Costs = Mapping[str, float | None]
+"""By instance; None: asked for, and no plan."""
+
+
+@dataclass(frozen=True)
+class TwoOnLibrary:
+    """What two sides did on the instances that both were asked for.
+
+    Attributes:
+        names: of the sides.
+        problems: that both were asked for.
+        solved: by each side.
+        cheaper, equal, dearer: of those that both solved: A's cost below B's, equal within
+            :data:`~rematbench.report.leaderboard.board.TIE`, above.
+        mean: geometric mean of A's cost over B's; None where they share none.
+        low, high: ends of its 95 % bootstrap interval, which draws graphs rather than problems;
+            NaN where there are too few.
+        profiles: per factor, the share of the problems on which each side's cost is at most that
+            factor of the best known value, or of the better side's where that is lower.
+    """
+
+    names: tuple[str, str]
+    problems: int
+    solved: tuple[int, int]
+    cheaper: int
+    equal: int
+    dearer: int
+    mean: float | None
+    low: float
+    high: float
+    profiles: Mapping[float, tuple[float, float]]
+
+
+def costs_of(side: str, library: Library) -> Costs:
+    """What a side costs on each instance that it was asked for.
+
+    Args:
+        side: ``records``; or rows: a run, a sweep or a leaderboard, of one strategy, which may be
+            named behind a colon where there are several (``runs/all:dtr``).
+
+    Raises:
+        ConfigError: there are no such rows, or they are of several strategies.
+    """
+    if side == RECORDS:
+        return {name: record.value for name, record in library.records.items()}
+    place, colon, name = side.rpartition(":")
+    rows = collect([Path(place if colon else side)]).rows
+    rows = [row for row in rows if not colon or row["strategy"] == name]
+    strategies = sorted({str(row["strategy"]) for row in rows})
+    if len(strategies) != 1:
+        there = ", ".join(strategies) or "none of that strategy"
+        raise ConfigError(
+            f"{side}: rows of one strategy are needed, there are {there}; give A:NAME"
+        )
+    known: dict[tuple[str, int | None], LibraryProblem] = {
+        (graph_name(each.graph), each.budget_bytes): each for each in library.instances.values()
+    }
+    found: dict[str, float | None] = {}
+    for row in rows:
+        problem = known.get((str(row["model"]), row["budget_bytes"]))
+        if problem is None:
+            continue
+        cost = row["cost"] if row["status"] == "ok" else None
+        old = found.get(problem.instance)
+        found[problem.instance] = cost if old is None or cost is None else min(old, cost)
+    if not found:
+        raise ConfigError(
+            f"{side}: no row is of the library; `rematbench-instances solve` makes some"
+        )
+    return found
+
+
+def compare(
+    library: Library, chosen: Sequence[LibraryProblem], sides: tuple[str, str]
+) -> TwoOnLibrary:
+    """Both sides, on the chosen instances that both were asked for.
+
+    Raises:
+        ConfigError: a side has no rows, or they share no instance.
+    """
+    one, two = (costs_of(side, library) for side in sides)
+    asked = [each for each in chosen if each.instance in one and each.instance in two]
+    if not asked:
+        raise ConfigError(f"{sides[0]}, {sides[1]}: they share no instance of the selection")
+    table = pd.DataFrame(
+        {
+            "network": [each.graph for each in asked],
+            "a": [_number(one[each.instance]) for each in asked],
+            "b": [_number(two[each.instance]) for each in asked],
+            "best": [_number(library.record(each.instance).value) for each in asked],
+        }
+    ).set_index("network")
+    both = table[np.isfinite(table["a"]) & np.isfinite(table["b"]) & (table["b"] > 0)]
+    ratio = np.log(both["a"] / both["b"])
+    low, high = interval(ratio) if len(ratio) else (np.nan, np.nan)
+    return TwoOnLibrary(
+        names=sides,
+        problems=len(table),
+        solved=(int(np.isfinite(table["a"]).sum()), int(np.isfinite(table["b"]).sum())),
+        cheaper=int((ratio < -TIE).sum()),
+        equal=int((ratio.abs() <= TIE).sum()),
+        dearer=int((ratio > TIE).sum()),
+        mean=float(np.exp(ratio.mean())) if len(ratio) else None,
+        low=low,
+        high=high,
+        profiles=_profiles(table),
+    )
+
+
+def _number(cost: float | None) -> float:
+    return np.inf if cost is None else float(cost)
+
+
+def _profiles(table: pd.DataFrame) -> dict[float, tuple[float, float]]:
+    """Performance profiles (Dolan and Moré, 2002), over the best that is known."""
+    best = table[["a", "b", "best"]].min(axis=1)
+    within = {
+        factor: [
+            float((np.isfinite(table[side]) & (table[side] <= factor * best * (1 + TIE))).mean())
+            for side in ("a", "b")
+        ]
+        for factor in FACTORS
+    }
+    return {factor: (shares[0], shares[1]) for factor, shares in within.items()}
+
+
+def shown(found: TwoOnLibrary) -> str:
+    """A comparison as text."""
+    a, b = found.names
+    mean = "they solve none in common"
+    if found.mean is not None:
+        ends = f"95 % interval {found.low:.4f} to {found.high:.4f}"
+        few = "too few graphs for an interval"
+        mean = f"{found.mean:.4f} ({few if np.isnan(found.low) else ends})"
+    lines = [
+        f"A: {a}",
+        f"B: {b}",
+        f"{found.problems} problems: A solves {found.solved[0]}, B {found.solved[1]}",
+        f"of those that both solve: A cheaper {found.cheaper}, equal {found.equal}, dearer "
+        f"{found.dearer}",
+        f"A's cost over B's, geometric mean: {mean}",
+        "share within a factor of the best known value:",
+        f"  {'factor':>7} {'A':>7} {'B':>7}",
+        *(f"  {f:7.3f} {one:7.1%} {two:7.1%}" for f, (one, two) in found.profiles.items()),
+    ]
+    return "\n".join(lines)

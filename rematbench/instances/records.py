@@ -1,0 +1,215 @@
+"""The library as its tables have it: problems, and the best plan and bound known of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rematbench.base.errors import ConfigError
+from rematbench.graphs.files import read_graph
+from rematbench.graphs.ir import Graph
+from rematbench.instances.table import read_table, write_table
+
+CLOSED = 1e-3
+"""A problem is closed where value and bound are so near, relatively."""
+QUICK = 10.0
+"""Seconds within which one run closes an easy problem."""
+HARD = 0.05
+"""The largest gap of a hard problem; above it, or without a bound, it is open."""
+STATUSES = ("easy", "closed", "hard", "open")
+_SLACK = 1e-6
+"""Share of a bound that a solver of linear programs may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProblem:
+    """A graph and a budget: a row of ``problems.csv``. Bytes, but for counts.
+
+    Attributes:
+        instance: its name.
+        graph: path of the graph's file below the library.
+        in_100: is it one of REMATLIB-100?
+    """
+
+    instance: str
+    graph: str
+    budget_bytes: int
+    family: str
+    ops: int
+    values: int
+    floor_bytes: int
+    once_floor_bytes: int
+    peak_bytes: int
+    in_100: int
+
+    @property
+    def plan(self) -> str:
+        """Where the plan of its record lies below the library."""
+        return f"plans/{self.family}/{self.instance}.plan.json.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class BestKnown:
+    """What is known of an instance: a row of ``records.csv``. What is not known is None.
+
+    Attributes:
+        plan: path of the plan's file below the library.
+        value: its cost, in the graph's unit.
+        by, date: who found it, and when.
+        bound: no plan of the space ``bound_of`` costs less.
+        bound_by: who proved it.
+        gap: (value - bound) / value.
+        status: see :func:`status_of`.
+    """
+
+    instance: str
+    graph: str
+    plan: str | None
+    budget_bytes: int
+    value: int | None
+    by: str | None
+    date: str | None
+    bound: int | None
+    bound_of: str | None
+    bound_by: str | None
+    gap: float | None
+    status: str
+    floor_bytes: int
+    once_floor_bytes: int
+    family: str
+
+
+def unsolved(instance: LibraryProblem) -> BestKnown:
+    """An instance of which nothing is known."""
+    known = asdict(instance)
+    named: dict[str, Any] = {field.name: known.get(field.name) for field in fields(BestKnown)}
+    return BestKnown(**{**named, "status": "open"})
+
+
+def gap_of(value: int | None, bound: int | None) -> float | None:
+    """(value - bound) / value, to six digits; None where one of them is not known."""
+    if value is None or bound is None:
+        return None
+    return round((value - bound) / value, 6) if value else 0.0
+
+
+def status_of(gap: float | None, quick: bool) -> str:
+    """What a problem is, by its gap.
+
+    Args:
+        quick: has a single run closed it within :data:`QUICK` seconds?
+
+    >>> [status_of(gap, False) for gap in (0.0, 0.001, 0.01, 0.06, None)]
+    ['closed', 'closed', 'hard', 'open', 'open']
+    >>> status_of(0.0, True)
+    'easy'
+    """
+    if gap is not None and gap <= CLOSED:
+        return "easy" if quick else "closed"
+    return "hard" if gap is not None and gap <= HARD else "open"
+
+
+def whole_bound(bound: float) -> int:
+    """A bound in whole units: costs are whole, so that it may be rounded up.
+
+    What a solver may be off is taken from it before.
+
+    >>> whole_bound(10.3), whole_bound(11.0000001), whole_bound(0.0)
+    (11, 11, 0)
+    """
+    return max(0, math.ceil(bound - max(_SLACK, bound * _SLACK)))
+
+
+@dataclass(frozen=True)
+class Library:
+    """Problems and records of a folder.
+
+    Attributes:
+        folder: with ``problems.csv``.
+        instances: by name, in the table's order.
+        records: by the instance's name; none for those that nobody has solved.
+    """
+
+    folder: Path
+    instances: Mapping[str, LibraryProblem]
+    records: Mapping[str, BestKnown]
+
+    def graph(self, path: str) -> Graph:
+        """One of its graphs.
+
+        Raises:
+            GraphError: it cannot be read; names the file.
+        """
+        return read_graph(self.folder / path)
+
+    def record(self, name: str) -> BestKnown:
+        """An instance's record."""
+        return self.records.get(name) or unsolved(self.instances[name])
+
+    def of_graph(self, name: str) -> list[LibraryProblem]:
+        """The instances of a graph, by the graph's name."""
+        return [each for each in self.instances.values() if graph_name(each.graph) == name]
+
+    def write(self, records: Mapping[str, BestKnown]) -> None:
+        """Write ``records.csv``: one row for each instance, in the order of ``problems.csv``."""
+        columns = tuple(field.name for field in fields(BestKnown))
+        rows = (asdict(records.get(name) or unsolved(i)) for name, i in self.instances.items())
+        write_table(self.folder / "records.csv", columns, rows)
+
+
+def graph_name(path: str) -> str:
+    """A graph's name, by its file's.
+
+    >>> graph_name("chains/unit_chain4.graph.json.gz")
+    'unit_chain4'
+    """
+    return path.rpartition("/")[2].removesuffix(".graph.json.gz")
+
+
+def read_library(folder: str | Path = "instances") -> Library:
+    """Read the tables.
+
+    Raises:
+        ConfigError: there is no library, or a table is not as it must be.
+    """
+    place = Path(folder)
+    if not (place / "problems.csv").is_file():
+        raise ConfigError(
+            f"library={place}: no problems.csv there; stand in a checkout, or give library=FOLDER"
+        )
+    instances = _read(place / "problems.csv", LibraryProblem)
+    path = place / "records.csv"
+    records = _read(path, BestKnown) if path.is_file() else ()
+    known = {each.instance: each for each in records}
+    for name in known.keys() - {each.instance for each in instances}:
+        raise ConfigError(f"{path}: instance {name!r} is not in problems.csv; remove the row")
+    return Library(place, {each.instance: each for each in instances}, known)
+
+
+def _read(path: Path, kind: Any) -> list[Any]:
+    """A table's rows as objects of a class."""
+    types = {field.name: str(field.type) for field in fields(kind)}
+    try:
+        rows = read_table(path)
+        return [kind(**{key: _cell(types[key], text) for key, text in row.items()}) for row in rows]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        columns = " ".join(types)
+        raise ConfigError(
+            f"{path}: not such a table ({error}); its columns are: {columns}"
+        ) from None
+
+
+def _cell(kind: str, text: str) -> Any:
+    if text == "" and kind.endswith("None"):
+        return None
+    if kind.startswith("int"):
+        return int(text)
+    return float(text) if kind.startswith("float") else text
+
+
+def is_closed(record: BestKnown) -> bool:
+    """Are value and bound as good as equal?"""
+    return record.status in ("easy", "closed")

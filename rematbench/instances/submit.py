@@ -1,0 +1,310 @@
+"""``rematbench-instances submit``: a better plan or a better bound becomes the record.
+
+A plan is judged by the simulator, whatever its sender says of it. A bound is taken from a run's
+row, which says by which program, options and version it was proven, so that it can be proven again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from rematbench.base.checks import did_you_mean
+from rematbench.base.errors import ConfigError, InvalidPlan, RematbenchError
+from rematbench.base.origin import one_line
+from rematbench.graphs.files import plan_document, read_plan, write_json
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan, in_program_order
+from rematbench.graphs.simulate import Trace, check_draws, simulate
+from rematbench.instances.news import Step, add_news
+from rematbench.instances.records import (
+    CLOSED,
+    QUICK,
+    BestKnown,
+    Library,
+    LibraryProblem,
+    gap_of,
+    graph_name,
+    status_of,
+    whole_bound,
+)
+from rematbench.rows.row import Row, read_row
+
+SPACES = ("any", "9", "F", "C")
+"""Of bounds, the widest first."""
+_VERSION = re.compile(r"rematbench [^;\s]+")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What somebody sends.
+
+    Attributes:
+        where: the file that is named in messages.
+        plan: of the file, or of the run; None where it found none.
+        row: of the run; None for a plan alone.
+        by: who sends it.
+        date: of the run, or today.
+        graph: the name of its graph.
+    """
+
+    where: Path
+    plan: Plan | None
+    row: Row | None
+    by: str
+    date: str
+    graph: str
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes: that the plan or the run was for."""
+        if self.row is not None:
+            return self.row["budget_bytes"]
+        return None if self.plan is None else self.plan.budget_bytes
+
+
+def offers(place: Path, by: str | None, today: str) -> Iterator[Offer]:
+    """A plan file, or every run under a folder (of a sweep, say) that has a row and a plan.
+
+    Raises:
+        ConfigError: there is nothing.
+        PlanError: a plan file is bad.
+    """
+    if place.is_file() and place.name != "row.json":
+        plan = read_plan(place)
+        yield Offer(place, plan, None, by or plan.strategy or "unknown", today, plan.graph)
+        return
+    rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
+    if not rows:
+        raise ConfigError(f"{place}: no plan file, nor a folder of runs; give *.plan.json or a run")
+    for path in rows:
+        row, file = read_row(path), path.with_name("plan.json")
+        made = _VERSION.search(str(row["versions"]))
+        limit = row["extra"].get("time_limit")
+        run = f"{row['strategy']} ({limit:g} s, {made[0] if made else 'rematbench'})"
+        yield Offer(
+            path,
+            read_plan(file) if file.is_file() and row["status"] == "ok" else None,
+            row,
+            f"{by}, {run}" if by else run,
+            str(row["utc"])[:10],
+            str(row["model"]),
+        )
+
+
+class Judge:
+    """Judges offers for a library, and keeps the records that come of them.
+
+    Args:
+        library: as its tables are.
+
+    Attributes:
+        records: as they are after the offers so far.
+        plans: the new values' plans, by instance.
+        first: records as they were, of the instances that changed.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.records = {name: library.record(name) for name in library.instances}
+        self.plans: dict[str, Plan] = {}
+        self.first: dict[str, BestKnown] = {}
+        self._graph = cache(library.graph)
+        self._names = {graph_name(each.graph) for each in library.instances.values()}
+
+    def take(self, offer: Offer) -> list[Step]:
+        """What an offer improves; each is kept.
+
+        Raises:
+            RematbenchError: it is not valid, or improves nothing; one line that says why. Then
+                nothing is kept.
+        """
+        before = self.records.copy(), self.plans.copy(), self.first.copy()
+        try:
+            return self._taken(offer)
+        except RematbenchError:
+            self.records, self.plans, self.first = before
+            raise
+
+    def _taken(self, offer: Offer) -> list[Step]:
+        if offer.graph not in self._names:
+            hint = did_you_mean(offer.graph, self._names)
+            raise ConfigError(
+                f"{offer.where}: graph {offer.graph!r} is not in the library; {hint}plan on one of "
+                "its files (`rematbench-instances list`)"
+            )
+        problems = self.library.of_graph(offer.graph)
+        if offer.budget is not None and offer.budget not in [p.budget_bytes for p in problems]:
+            known = ", ".join(str(each.budget_bytes) for each in problems)
+            raise ConfigError(
+                f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
+                f"{known}"
+            )
+        if offer.row is not None:
+            _check_hashes(offer, self._graph(problems[0].graph))
+        steps = self._plans(offer, problems) if offer.plan is not None else []
+        steps += self._bounds(offer, problems)
+        if not steps:
+            raise ConfigError(f"{offer.where}: not better; {self._best(offer, problems)}")
+        return steps
+
+    def _keep(self, new: BestKnown, plan: Plan | None) -> list[Step]:
+        """The step to ``new``, with its gap and status; none where that is what there was."""
+        old, gap = self.records[new.instance], gap_of(new.value, new.bound)
+        new = replace(new, gap=gap, status=status_of(gap, new.status == "easy"))
+        if new == old:
+            return []
+        self.first.setdefault(old.instance, old)
+        self.records[old.instance] = new
+        if plan is not None:
+            self.plans[old.instance] = plan
+        return [Step(old, new)]
+
+    def _plans(self, offer: Offer, problems: Sequence[LibraryProblem]) -> list[Step]:
+        """A plan is one for every budget that holds its peak."""
+        assert offer.plan is not None
+        trace = _judged(offer, self._graph(problems[0].graph))
+        if offer.budget is not None and trace.peak_bytes > offer.budget:
+            raise ConfigError(
+                f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
+                f"{offer.budget} allowed"
+            )
+        steps, cost = [], round(trace.cost)
+        for problem in problems:
+            old = self.records[problem.instance]
+            worse = old.value is not None and cost >= old.value
+            if problem.budget_bytes < trace.peak_bytes or worse:
+                continue
+            if old.bound is not None and cost < old.bound:
+                old = _without_bound(old, offer, cost)
+            new = replace(old, value=cost, plan=problem.plan, by=offer.by, date=offer.date)
+            steps += self._keep(new, offer.plan)
+        return steps
+
+    def _bounds(self, offer: Offer, problems: Sequence[LibraryProblem]) -> list[Step]:
+        """A bound holds for every smaller budget, too."""
+        row = offer.row
+        if row is None or row["bound"] is None or row["bound_of"] not in SPACES:
+            return []
+        bound, space, budget = whole_bound(row["bound"]), str(row["bound_of"]), row["budget_bytes"]
+        steps = []
+        for problem in problems:
+            old, own = self.records[problem.instance], problem.budget_bytes == budget
+            if budget is not None and problem.budget_bytes > budget:
+                continue
+            if old.value is not None and bound > old.value:
+                if own:
+                    raise ConfigError(
+                        f"{offer.where}: the bound {bound} ({space}) by {offer.by} is above the "
+                        f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
+                    )
+                continue
+            new = replace(old, status="easy") if own and _quick(row) else old
+            if _better(bound, space, old):
+                new = replace(new, bound=bound, bound_of=space, bound_by=offer.by)
+            steps += self._keep(new, None)
+        return steps
+
+    def _best(self, offer: Offer, problems: Sequence[LibraryProblem]) -> str:
+        asked = [p for p in problems if offer.budget in (None, p.budget_bytes)]
+        best = [self.records[each.instance] for each in asked]
+        return "; ".join(f"{r.instance} has {r.value} by {r.by}, bound {r.bound}" for r in best)
+
+    def write(self) -> None:
+        """Plan files, then ``records.csv``."""
+        for name, plan in self.plans.items():
+            problem = self.library.instances[name]
+            kept = plan.labelled(plan.strategy, problem.budget_bytes)
+            write_json(self.library.folder / problem.plan, plan_document(kept))
+        self.library.write(self.records)
+
+
+def _better(bound: int, space: str, old: BestKnown) -> bool:
+    if old.bound is None or old.bound_of is None:
+        return True
+    wider = SPACES.index(space) < SPACES.index(old.bound_of)
+    return bound > old.bound or (bound == old.bound and wider)
+
+
+def _without_bound(old: BestKnown, offer: Offer, cost: int) -> BestKnown:
+    """A record whose bound is of other plans than one that costs less."""
+    if old.bound_of == "any":
+        raise ConfigError(
+            f"{offer.where}: costs {cost}, below the bound {old.bound} by {old.bound_by} for "
+            f"{old.instance}, which holds for any plan: one of the two is wrong"
+        )
+    return replace(old, bound=None, bound_of=None, bound_by=None)
+
+
+def _quick(row: Row) -> bool:
+    """Has this run alone closed its problem, and soon?"""
+    gap, seconds = row["gap"], row["extra"].get("plan_cpu_seconds")
+    return gap is not None and gap <= CLOSED and seconds is not None and seconds <= QUICK
+
+
+def _check_hashes(offer: Offer, graph: Graph) -> None:
+    assert offer.row is not None
+    claimed = offer.row["graph_hash"]
+    if claimed != graph.hash:
+        raise ConfigError(
+            f"{offer.where}: graph_hash is {claimed}, and that of the library's {graph.name} "
+            f"{graph.hash}; plan on the library's file"
+        )
+    stated = offer.row["extra"].get("plan_hash")
+    if offer.plan is not None and stated is not None and stated != offer.plan.hash(graph):
+        raise ConfigError(
+            f"{offer.where}: plan_hash is not that of the plan beside it; run the job again"
+        )
+
+
+def _judged(offer: Offer, graph: Graph) -> Trace:
+    """What the simulator says of an offer's plan."""
+    assert offer.plan is not None
+    try:
+        trace = simulate(graph, offer.plan)
+        check_draws(graph, offer.plan)
+    except InvalidPlan as error:
+        raise ConfigError(f"{offer.where}: the plan is not valid: {one_line(error)}") from None
+    if trace.copies is not None:
+        raise ConfigError(f"{offer.where}: the plan copies to a host; the library's have none")
+    if not in_program_order(graph, offer.plan):
+        raise ConfigError(
+            f"{offer.where}: first computes are not in program order, for which bounds are proven; "
+            "keep to it"
+        )
+    return trace
+
+
+def submit(
+    library: Library, places: Sequence[Path], by: str | None, today: str
+) -> tuple[Mapping[str, Step], list[str]]:
+    """Judge all offers, and write what they improve: plans, records and news.
+
+    Args:
+        places: plan files, runs, or folders of runs.
+        by: who sends them; None: who made them, as the files say.
+        today: ISO date, of news and of plans that tell none.
+
+    Returns:
+        What changed, by instance, and why other offers were refused.
+
+    Raises:
+        RematbenchError: nothing was accepted; the only offer's reason where there is one.
+    """
+    judge, refused = Judge(library), list[str]()
+    for place in places:
+        for offer in offers(place, by, today):
+            try:
+                judge.take(offer)
+            except RematbenchError as error:
+                refused.append(one_line(error))
+    if not judge.first:
+        more = f" (and {len(refused) - 1} more offers)" if len(refused) > 1 else ""
+        raise ConfigError(f"{refused[0]}{more}")
+    steps = {name: Step(old, judge.records[name]) for name, old in judge.first.items()}
+    judge.write()
+    add_news(library.folder / "NEWS.md", [*steps.values()], today)
+    return steps, refused

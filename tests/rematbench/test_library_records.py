@@ -1,0 +1,361 @@
+"""The library's records: selections, submissions of each kind, the check, comparisons."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Callable
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rematbench.base.errors import ConfigError, InvalidPlan
+from rematbench.engines.plans.stages import plan_with_checkpoints
+from rematbench.graphs.builders.synthetic import join, unit_chain
+from rematbench.graphs.files import write_graph, write_plan
+from rematbench.graphs.floors import once_floor
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Compute, Plan, program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.instances import app
+from rematbench.instances.records import LibraryProblem, read_library, whole_bound
+from rematbench.instances.selection import select, sweeps
+from rematbench.instances.table import write_table
+from rematbench.rows.row import make_row, write_row
+
+CHAIN = unit_chain(8)
+JOIN = join([2, 3])
+VERSIONS = "python 3.11.7; rematbench 0.1.0"
+Command = Callable[..., tuple[int, str]]
+
+
+def problems(graph: Graph, family: str, budgets: list[int], hundred: int) -> list[LibraryProblem]:
+    facts = (len(graph.ops), len(graph.values), graph.floor_bytes(), once_floor(graph)[0])
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    path = f"{family}/{graph.name}.graph.json.gz"
+    return [
+        LibraryProblem(f"{graph.name}@{n}", path, budget, family, *facts, peak, hundred)
+        for n, budget in enumerate(budgets, 1)
+    ]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library of a chain with three budgets and a join with two."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "instances"
+    rows = [*problems(CHAIN, "chains", [5, 7, 9], 1), *problems(JOIN, "joins", [5, 7], 0)]
+    columns = [field.name for field in fields(LibraryProblem)]
+    table = [dict(zip(columns, astuple(row), strict=True)) for row in rows]
+    write_graph(folder / rows[0].graph, CHAIN)
+    write_graph(folder / rows[3].graph, JOIN)
+    write_table(folder / "problems.csv", columns, table)
+    return folder
+
+
+@pytest.fixture
+def command(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Command:
+    def run(*words: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["rematbench-instances", *map(str, words)])
+        code = 0
+        try:
+            app.main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    return run
+
+
+def chain_plan(*kept: int) -> Plan:
+    """The chain's plan that keeps some layers and recomputes the others from them."""
+    plan = plan_with_checkpoints(CHAIN, list(kept))
+    return Plan(plan.statements, CHAIN.name, "by_hand")
+
+
+def plan_file(plan: Plan, budget: int | None, name: str = "mine.plan.json") -> Path:
+    path = Path(name)
+    write_plan(path, plan.labelled("by_hand", budget))
+    return path
+
+
+def run_folder(plan: Plan, name: str = "run", **columns: Any) -> Path:
+    """A run as ``rematbench`` leaves it."""
+    folder = Path(name)
+    trace = simulate(CHAIN, plan)
+    extra = {"time_limit": 1.0, "plan_hash": plan.hash(CHAIN), "plan_cpu_seconds": 0.5}
+    known = {
+        "model": CHAIN.name,
+        "graph_hash": CHAIN.hash,
+        "strategy": "anytime",
+        "budget_bytes": trace.peak_bytes,
+        "status": "ok",
+        "cost": trace.cost,
+        "peak_bytes": trace.peak_bytes,
+        "checkpoint_all_cost": 17.0,
+        "overhead": trace.cost / 17 - 1,
+        "versions": VERSIONS,
+        "utc": "2026-01-31T12:00:00Z",
+        "extra": extra | columns.pop("extra", {}),
+    }
+    write_row(folder / "row.json", make_row(**(known | columns)))
+    write_plan(folder / "plan.json", plan.labelled("anytime", trace.peak_bytes))
+    return folder
+
+
+def peak_and_cost(plan: Plan) -> tuple[int, float]:
+    trace = simulate(CHAIN, plan)
+    return trace.peak_bytes, trace.cost
+
+
+FOUR, SPARSE = chain_plan(1, 3, 5), chain_plan(3)
+
+
+def test_selections(place: Path) -> None:
+    library = read_library(place)
+    assert [each.instance for each in select(library, ["REMATLIB-100"])] == [
+        f"unit_chain8@{n}" for n in (1, 2, 3)
+    ]
+    assert len(select(library, ["ALL"])) == 5
+    assert len(select(library, ["unit_chain8@1,join*"])) == 3
+    assert len(select(library, ["ALL", "family=joins", "status=open,hard", "ops=-100"])) == 2
+    made = sweeps(str(place), "ALL ops=10-", "1/2")
+    assert [(each["model.path"], each["budget"]) for each in made] == [
+        (str(place / "chains/unit_chain8.graph.json.gz"), [5, 7, 9])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing*"], "no such instance or graph"),
+        (["ALL", "family=chain"], "did you mean chains?"),
+        (["ALL", "ops=9"], "give a range"),
+        (["ALL", "status=closed"], "no instance is so"),
+        (["ALL", "size=3"], "give one of family, status, ops"),
+    ],
+)
+def test_bad_selections(place: Path, words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+        select(read_library(place), words)
+
+
+def test_a_plan_becomes_the_record_of_each_budget_that_holds_it(
+    place: Path, command: Command
+) -> None:
+    peak, cost = peak_and_cost(FOUR)
+    assert peak == 7
+    code, said = command("submit", plan_file(FOUR, 7), "by=A. Person")
+    assert code == 0, said
+    records = read_library(place).records
+    values = [records[f"unit_chain8@{n}"].value for n in (1, 2, 3)]
+    assert values == [None, cost, cost]
+    assert records["unit_chain8@2"].by == "A. Person"
+    assert records["unit_chain8@2"].status == "open"  # no bound is known
+    assert (place / "plans/chains/unit_chain8@2.plan.json.gz").is_file()
+    assert "first records of 2 problems" in (place / "NEWS.md").read_text()
+    assert command("check", "unit_chain8@2") == (0, "1 records are sound, 0 of them closed\n")
+
+
+def test_a_record_made_worse_on_purpose_is_improved(place: Path, command: Command) -> None:
+    costly = Plan([*FOUR.statements[:1], *FOUR.statements], CHAIN.name)  # computes one op twice
+    (peak, cost), (_, best) = peak_and_cost(costly), peak_and_cost(FOUR)
+    assert (peak, cost) == (7, best + 1)
+    assert command("submit", plan_file(costly, 7))[0] == 0
+    code, said = command("submit", plan_file(FOUR, 7), "by=A. Person")
+    assert code == 0
+    assert f"unit_chain8@2: value {best:g} by A. Person, was {cost:g} by by_hand" in said
+    assert f"unit_chain8@2: value {best:g} by A. Person" in (place / "NEWS.md").read_text()
+    assert read_library(place).records["unit_chain8@2"].value == best
+    assert command("check", "unit_chain8@2")[0] == 0
+
+
+def test_a_bound_closes_a_problem(place: Path, command: Command) -> None:
+    _, cost = peak_and_cost(FOUR)
+    assert command("submit", plan_file(FOUR, 7))[0] == 0
+    run = run_folder(FOUR, bound=cost - 0.4, bound_of="any", gap=0.0)
+    code, said = command("submit", run)
+    assert code == 0, said
+    records = read_library(place).records
+    second, first = records["unit_chain8@2"], records["unit_chain8@1"]
+    assert (second.bound, second.gap, second.status) == (cost, 0.0, "easy")
+    assert second.bound_by == "anytime (1 s, rematbench 0.1.0)"
+    assert (first.bound, first.value) == (cost, None)  # holds for smaller budgets, too
+    assert records["unit_chain8@3"].bound is None
+    assert f"value {cost:g}" not in said  # the plan was known
+    assert command("submit", run)[0] == 1  # nothing is better the second time
+
+
+def mistakes() -> dict[str, tuple[Callable[[], object], list[str]]]:
+    """Submissions that are refused, after ``FOUR`` is the record: how, and what is said."""
+    _, cost = peak_and_cost(FOUR)
+    bad = FOUR.labelled("x", 7)
+    other = Plan(program_order(JOIN).statements, "elsewhere")
+    late = Plan([Compute("layer0"), Compute("layer2")], CHAIN.name)
+    return {
+        "not better": (lambda: plan_file(FOUR, 7), ["not better", "unit_chain8@2 has"]),
+        "of another graph": (lambda: plan_file(other, 7), ["'elsewhere' is not in the library"]),
+        "of no instance": (lambda: plan_file(FOUR, 8), ["no instance of budget 8", "5, 7, 9"]),
+        "over budget": (lambda: plan_file(bad, 5), ["over budget", "7 bytes, of 5 allowed"]),
+        "not valid": (lambda: plan_file(late, 7), ["not valid", "statement 1"]),
+        "a forged graph hash": (
+            lambda: run_folder(FOUR, graph_hash="0" * 16),
+            ["graph_hash is 000"],
+        ),
+        "a forged plan hash": (
+            lambda: run_folder(FOUR, extra={"plan_hash": "0" * 64}),
+            ["plan_hash is not that of the plan"],
+        ),
+        "a bound above a known plan": (
+            lambda: run_folder(FOUR, bound=cost + 3.0, bound_of="any"),
+            [f"the bound {cost + 3:g} (any) by anytime", f"known plan of {cost:g} by by_hand"],
+        ),
+        "no file": (lambda: "nowhere", ["nowhere: no plan file"]),
+        "no plan": (lambda: "instances/problems.csv", ["instances/problems.csv"]),
+    }
+
+
+@pytest.mark.parametrize("name", mistakes())
+def test_what_is_refused(place: Path, command: Command, name: str) -> None:
+    """One line each, and nothing is written."""
+    assert command("submit", plan_file(FOUR, 7, "first.plan.json"))[0] == 0
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    made, words = mistakes()[name]
+    code, said = command("submit", made())
+    assert code == 1
+    assert said.count("\n") == 1
+    assert all(word in said for word in words), said
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+
+
+def test_a_plan_below_a_bound_of_all_plans_is_refused(place: Path, command: Command) -> None:
+    """Of narrower spaces it is another plan, and the record loses its bound."""
+    _, cost = peak_and_cost(FOUR)
+    costly = Plan([*FOUR.statements[:1], *FOUR.statements], CHAIN.name)
+    for space, expected in (("any", 1), ("9", 0)):
+        place.joinpath("records.csv").unlink(missing_ok=True)
+        run = run_folder(costly, bound=cost + 1.0, bound_of=space)
+        assert command("submit", run)[0] == 0
+        code, said = command("submit", plan_file(FOUR, 7))
+        assert code == expected, said
+        assert ("holds for any plan" in said) == (space == "any")
+    assert read_library(place).records["unit_chain8@2"].bound is None
+
+
+def test_out_of_program_order(place: Path, command: Command) -> None:
+    """Two branches of a join may run in either order, but bounds are of one."""
+    computes = [s for s in program_order(JOIN).statements if isinstance(s, Compute)]
+    orders = [
+        Plan([*computes[:i], computes[i + 1], computes[i], *computes[i + 2 :]], JOIN.name)
+        for i in range(len(computes) - 1)
+    ]
+    valid = [plan for plan in orders if is_valid(JOIN, plan)]
+    code, said = command("submit", plan_file(valid[0], None))
+    assert code == 1
+    assert "not in program order" in said
+
+
+def is_valid(graph: Graph, plan: Plan) -> bool:
+    try:
+        simulate(graph, plan)
+    except InvalidPlan:
+        return False
+    return True
+
+
+def damage(place: Path, name: str) -> str:
+    """Break a library; returns what must be named."""
+    plan = place / "plans/chains/unit_chain8@2.plan.json.gz"
+    graph = place / "chains/unit_chain8.graph.json.gz"
+    table = place / "records.csv"
+    if name == "a truncated instance":
+        graph.write_bytes(graph.read_bytes()[:50])
+        return str(graph.relative_to(place.parent))
+    if name == "a missing plan":
+        plan.unlink()
+        return str(plan.relative_to(place.parent))
+    if name == "another plan":
+        write_plan(plan, program_order(CHAIN).labelled("x", 7))
+        return str(plan.relative_to(place.parent))
+    if name == "a plan too many":
+        plan.with_name("other.plan.json.gz").write_bytes(gzip.compress(b"{}"))
+        return "other.plan.json.gz"
+    lines = table.read_text().splitlines(keepends=True)
+    if name == "a missing row":
+        table.write_text("".join(lines[:2] + lines[3:]))
+        return "unit_chain8@2 has no row"
+    cells = lines[2].split(",")
+    cells[4] = str(int(cells[4]) - 1)
+    table.write_text("".join([*lines[:2], ",".join(cells), *lines[3:]]))
+    return "the record says"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a truncated instance", "a missing plan", "another plan", "a plan too many"),
+        *("a missing row", "another value"),
+    ],
+)
+def test_check_names_what_is_wrong(place: Path, command: Command, name: str) -> None:
+    assert command("submit", plan_file(FOUR, 7))[0] == 0
+    assert command("check")[0] == 0
+    named = damage(place, name)
+    code, said = command("check")
+    assert code == 1
+    assert any(named in line for line in said.splitlines()), said
+
+
+def test_comparing(place: Path, command: Command) -> None:
+    for name, plans in (("a", (FOUR, SPARSE)), ("b", (SPARSE,))):
+        for number, plan in enumerate(plans):
+            run_folder(plan, f"{name}/{number}", budget_bytes=7 if plan is FOUR else 5)
+    costly = Plan([*FOUR.statements[:1], *FOUR.statements], CHAIN.name)
+    run_folder(costly, "b/9", budget_bytes=7, strategy="dtr")
+    assert (
+        "rows of one strategy are needed, there are anytime, dtr" in command("compare", "a", "b")[1]
+    )
+    (_, one), (_, two) = peak_and_cost(FOUR), peak_and_cost(costly)
+    code, said = command("compare", "a", "b:dtr")
+    assert code == 0, said
+    assert "1 problems: A solves 1, B 1" in said
+    assert "A cheaper 1, equal 0, dearer 0" in said
+    assert f"geometric mean: {one / two:.4f} (too few graphs" in said
+    assert "    1.000  100.0%    0.0%" in said
+    assert command("compare", "a")[0] == 2
+
+
+def test_list_and_words(place: Path, command: Command) -> None:
+    assert command("submit", plan_file(FOUR, 7))[0] == 0
+    code, said = command("list", "REMATLIB-100")
+    assert code == 0
+    assert said.splitlines()[-1].startswith("3 instances of 1 graphs: 0 easy, 0 closed, 0 hard, 3")
+    assert command("lst") == (
+        2,
+        "rematbench-instances: lst: unknown; did you mean list? give one of list, solve, submit, "
+        "check, compare\n",
+    )
+    assert "no problems.csv there" in command("list", "library=elsewhere")[1]
+    assert "no strategy" in command("solve", "ALL")[1]
+    assert "the library decides it" in command("solve", "ALL", "strategy=dtr", "budget=3")[1]
+    assert "part=9" in command("solve", "ALL", "strategy=dtr", "part=9")[1]
+
+
+def test_solving_goes_on_and_is_submitted(place: Path, command: Command) -> None:
+    """Through the same sweeps as ``rematbench -m``: finished jobs are recalled."""
+    words = ("solve", "unit_chain8", "strategy=chen_sqrt", "hydra.sweep.dir=runs/mine")
+    code, said = command(*words)
+    assert code == 0, said
+    assert len([*Path("runs/mine").rglob("row.json")]) == 3
+    assert command(*words)[1].count("(cached)") == 3
+    assert command("submit", "runs/mine")[0] == 0
+    assert read_library(place).records["unit_chain8@3"].by == "chen_sqrt (60 s, rematbench 0.1.0)"
+
+
+def test_whole_bounds_never_pass_the_cost() -> None:
+    assert whole_bound(61.0000000001) == 61
+    assert whole_bound(60.99999999999997) == 61
+    assert whole_bound(10**9 + 0.2) <= 10**9 + 1

@@ -182,13 +182,14 @@ class Loop:
         return None
 
     def _unplanned(self, region: CompiledGraph) -> Planned:
-        planned = region.planned
+        planned: Planned = region.planned
         assert planned is not None
         alone = self._now.kind is not None and self._now.together is None
         roomy = planned.most is None or 2 * planned.share.peak <= planned.most
         if not region.shares or (not self.pending() and (alone or roomy)):
             return planned
-        return region.lean
+        lean: Planned = region.lean
+        return lean
 
     def _admit(self, region: CompiledGraph, call: PendingCall) -> None:
         most = self._now.plans[0].most if self._now.plans else call.planned.most

@@ -250,4 +250,5 @@ def _tick(place: int) -> str:
 
 def _halves(call: Recorded) -> Halves:
     assert call.region.planned is not None
-    return call.region.planned.halves
+    found: Halves = call.region.planned.halves
+    return found

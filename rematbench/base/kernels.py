@@ -50,6 +50,8 @@ def _compiled(function: Function, folder: Path | None) -> Function:
     Args:
         folder: where it is kept; None: nowhere.
     """
+    if cast(Any, numba.config).DISABLE_JIT:
+        return function
     kept = folder is not None
     # Its types do not know all of numba's options.
     njit, unliteral = cast(Any, numba.njit), cast(Any, numba.types.unliteral)

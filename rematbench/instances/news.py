@@ -11,11 +11,7 @@ from rematbench.instances.records import BestKnown, is_closed
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
-class NewsItem:
-=======
 class RecordStep:
->>>>>>> wt-records
     """What a submission makes of a record.
 
     Attributes:
@@ -30,11 +26,7 @@ MOST_NEWS = 20
 """Lines for one submission; of more, the first values and the rest are counted."""
 
 
-<<<<<<< HEAD
-def add_news(path: Path, steps: Sequence[NewsItem], today: str) -> None:
-=======
 def add_news(path: Path, steps: Sequence[RecordStep], today: str) -> None:
->>>>>>> wt-records
     """Put the news on top of ``NEWS.md``."""
     head = "# News\n\nWhat was improved or closed, when and by whom; the latest first.\n\n"
     old = path.read_text(encoding="utf-8").removeprefix(head) if path.is_file() else ""
@@ -48,11 +40,7 @@ def add_news(path: Path, steps: Sequence[RecordStep], today: str) -> None:
     write_bytes(path, (head + "\n".join(lines) + "\n" + old).encode())
 
 
-<<<<<<< HEAD
-def tell(step: NewsItem) -> str:
-=======
 def tell(step: RecordStep) -> str:
->>>>>>> wt-records
     """A step in words."""
     old, new = step.old, step.new
     parts = []
@@ -66,11 +54,7 @@ def tell(step: RecordStep) -> str:
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 
 
-<<<<<<< HEAD
-def _counted(steps: Sequence[NewsItem], what: str = "") -> str:
-=======
 def _counted(steps: Sequence[RecordStep], what: str = "") -> str:
->>>>>>> wt-records
     values = sum(step.new.value != step.old.value for step in steps)
     bounds = sum(step.new.bound != step.old.bound for step in steps)
     closed = sum(is_closed(step.new) and not is_closed(step.old) for step in steps)

@@ -19,11 +19,7 @@ from rematbench.graphs.files import plan_document, read_plan, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
-<<<<<<< HEAD
-from rematbench.instances.news import NewsItem, add_news
-=======
 from rematbench.instances.news import RecordStep, add_news
->>>>>>> wt-records
 from rematbench.instances.records import (
     CLOSED,
     QUICK,
@@ -119,11 +115,7 @@ class RecordJudge:
         self._graph = cache(library.graph)
         self._names = {graph_name(each.graph) for each in library.instances.values()}
 
-<<<<<<< HEAD
-    def take(self, offer: Submission) -> list[NewsItem]:
-=======
     def take(self, offer: Submission) -> list[RecordStep]:
->>>>>>> wt-records
         """What an offer improves; each is kept.
 
         Raises:
@@ -137,11 +129,7 @@ class RecordJudge:
             self.records, self.plans, self.first = before
             raise
 
-<<<<<<< HEAD
-    def _taken(self, offer: Submission) -> list[NewsItem]:
-=======
     def _taken(self, offer: Submission) -> list[RecordStep]:
->>>>>>> wt-records
         if offer.graph not in self._names:
             hint = did_you_mean(offer.graph, self._names)
             raise ConfigError(
@@ -163,11 +151,7 @@ class RecordJudge:
             raise ConfigError(f"{offer.where}: not better; {self._best(offer, problems)}")
         return steps
 
-<<<<<<< HEAD
-    def _keep(self, new: BestKnown, plan: Plan | None) -> list[NewsItem]:
-=======
     def _keep(self, new: BestKnown, plan: Plan | None) -> list[RecordStep]:
->>>>>>> wt-records
         """The step to ``new``, with its gap and status; none where that is what there was."""
         old, gap = self.records[new.instance], gap_of(new.value, new.bound)
         new = replace(new, gap=gap, status=status_of(gap, new.status == "easy"))
@@ -177,15 +161,9 @@ class RecordJudge:
         self.records[old.instance] = new
         if plan is not None:
             self.plans[old.instance] = plan
-<<<<<<< HEAD
-        return [NewsItem(old, new)]
-
-    def _plans(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[NewsItem]:
-=======
         return [RecordStep(old, new)]
 
     def _plans(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
->>>>>>> wt-records
         """A plan is one for every budget that holds its peak."""
         assert offer.plan is not None
         trace = _judged(offer, self._graph(problems[0].graph))
@@ -206,11 +184,7 @@ class RecordJudge:
             steps += self._keep(new, offer.plan)
         return steps
 
-<<<<<<< HEAD
-    def _bounds(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[NewsItem]:
-=======
     def _bounds(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
->>>>>>> wt-records
         """A bound holds for every smaller budget, too."""
         row = offer.row
         if row is None or row["bound"] is None or row["bound_of"] not in SPACES:
@@ -306,13 +280,8 @@ def _judged(offer: Submission, graph: Graph) -> Trace:
 
 def submit(
     library: Library, places: Sequence[Path], by: str | None, today: str
-<<<<<<< HEAD
-) -> tuple[Mapping[str, NewsItem], list[str]]:
-    """Judge all offers, and write what they improve: plans, records and news.
-=======
 ) -> tuple[Mapping[str, RecordStep], list[str]]:
     """RecordJudge all offers, and write what they improve: plans, records and news.
->>>>>>> wt-records
 
     Args:
         places: plan files, runs, or folders of runs.
@@ -335,11 +304,7 @@ def submit(
     if not judge.first:
         more = f" (and {len(refused) - 1} more offers)" if len(refused) > 1 else ""
         raise ConfigError(f"{refused[0]}{more}")
-<<<<<<< HEAD
-    steps = {name: NewsItem(old, judge.records[name]) for name, old in judge.first.items()}
-=======
     steps = {name: RecordStep(old, judge.records[name]) for name, old in judge.first.items()}
->>>>>>> wt-records
     judge.write()
     add_news(library.folder / "NEWS.md", [*steps.values()], today)
     return steps, refused

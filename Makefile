@@ -1,27 +1,38 @@
 # make bench: set up, run the quickstart sweep and draw its figure.   make test: set up, run the tests.
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3))
-VENV ?= .venv
+# TORCH=2.15.0: another PyTorch, in an environment of its own.
+PINNED := $(shell sed -n 's/^torch==//p' constraints.txt)
+TORCH ?= $(PINNED)
+venv = $(if $(filter $(PINNED),$1),.venv,.venv-$1)
+VENV ?= $(call venv,$(TORCH))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures leaderboard leaderboard-page test check links docs gpu setup clean
+.PHONY: bench benchmarks figures leaderboard leaderboard-page test tools matrix check links docs gpu gpu-bundle gpu-offline setup clean
 
 setup: $(READY)
 
+tools: $(TOOLS)
+
 # torch goes first, by its exact pin: resolving it together with the rest may pick a larger build.
 # torchvision declares no build of torch that every platform has, so it goes in without dependencies.
+CONSTRAINTS := $(VENV)/constraints.txt
+# Its release for another PyTorch stands in the table of those that we run with.
+VISION = if [ $(TORCH) = $(PINNED) ]; then sed -n 's/^torchvision==//p' constraints.txt; else \
+  sed -n 's/^    "$(basename $(TORCH))": TorchRelease("\([0-9.]*\)".*/\1.*/p' tracing/releases.py; fi
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --no-deps "$$(grep '^torchvision==' constraints.txt)"
-	$(PIP) install -c constraints.txt -e .
+	{ grep -v '^torch' constraints.txt; echo "torch==$(TORCH)"; } > $(CONSTRAINTS)
+	$(PIP) install "torch==$(TORCH)"
+	$(PIP) install --no-deps "torchvision==$$($(VISION))"
+	$(PIP) install -c $(CONSTRAINTS) -e .
 	touch $@
 
 # What only tests and linters need: pytest, ruff, mypy, the launchers.
 $(TOOLS): $(READY)
-	$(PIP) install -c constraints.txt -e ".[dev,models,moccasin,sac,joblib,ray,slurm]"
+	$(PIP) install -c $(CONSTRAINTS) -e ".[dev,models,moccasin,sac,joblib,ray,slurm]"
 	touch $@
 
 bench: $(READY)
@@ -99,6 +110,15 @@ benchmark-%: $(TOOLS)
 test: $(TOOLS)
 	$(BIN)/python -m pytest -q -n 2
 
+# Tests of tracing, validator and training on the oldest PyTorch, the pinned one and the newest.
+MATRIX ?= 2.11.0 $(PINNED) 2.15.0
+matrix: $(addprefix matrix-,$(MATRIX))
+	PYTEST_ADDOPTS="-n 2" $(BIN)/python -m benchmarks.versions \
+	  $(foreach torch,$(MATRIX),$(abspath $(call venv,$(torch)))/bin/python)
+
+matrix-%:
+	$(MAKE) tools TORCH=$*
+
 check: $(TOOLS) links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -117,7 +137,7 @@ links:
 # The site, in build/site: from docs/, docstrings, the configuration and committed results.
 DOCS := $(VENV)/.docs
 $(DOCS): $(READY)
-	$(PIP) install -c constraints.txt -e ".[docs]"
+	$(PIP) install -c $(CONSTRAINTS) -e ".[docs]"
 	touch $@
 
 docs: $(DOCS) links
@@ -125,11 +145,25 @@ docs: $(DOCS) links
 	@echo "the site: build/site/index.html"
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
-# Without network, where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin
+# SUITE: more of its overrides. Where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin
 gpu: $(TOOLS)
 	began=$$(date +%s); status=0; \
 	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator tests/training || status=$$?; \
-	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) && exit $$status
+	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) $(SUITE) && exit $$status
+
+# Wheels for a machine without network: those of its packages that the machine lacks, besides PyTorch
+# (which brings jinja2, networkx and others) and the large ones in HAS, which come with many images.
+BUNDLE := build/gpu-bundle
+HAS ?= torch torchvision jinja2 markupsafe networkx numpy scipy numba llvmlite pandas matplotlib pillow \
+  fonttools contourpy kiwisolver
+gpu-bundle: $(TOOLS)
+	$(BIN)/python -m benchmarks.gpu_bundle $(BUNDLE) --python 3.12 --has $(HAS)
+
+# There, with the checkout and the bundle beside it: into a folder, and nothing of the machine changes.
+gpu-offline:
+	python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target build/site $(BUNDLE)/*.whl
+	PYTHONSAFEPATH=1 PYTHONPATH=$(abspath build/site) \
+	  $(MAKE) gpu TOOLS= BIN=$$(dirname $$(command -v python3)) SUITE="$(SUITE)"
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf .venv .venv-* build *.egg-info

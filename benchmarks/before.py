@@ -3,7 +3,9 @@
 At 4f1d762 ``checkmate_ilp`` was our own search; since then that name is Checkmate's program, and
 the search is ``anytime``. ``python -m benchmarks.before`` plans graphs of the benchmarks
 ``checkmate``, ``proven`` and ``scale`` by the code of both, in turns, each in a process of its own
-whose kernels are compiled. ``runs/benchmarks/before.json`` has each plan's cost over the other's.
+whose kernels are compiled. ``runs/benchmarks/before.json`` has each plan's cost over the other's:
+of one pair where the two are equal, else the median of several, since annealing that ends by the
+clock finds another plan each time.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from benchmarks.checkmate import PAPERS, REAL, SWEPT
 from benchmarks.figures import Figure, publish
@@ -28,6 +31,8 @@ LIMIT = 8.0
 GAP = 1e-4
 TIE = 1e-3
 """Costs that differ by less are equal: annealing draws other numbers at another speed."""
+PAIRS = 5
+"""Where the first pair differs."""
 MOST = 1.001
 MEAN = 1 + 1e-4
 
@@ -56,16 +61,27 @@ def main() -> None:
             write_graph(file, without_nodes(graph))
             for share in shares:
                 words = [str(file), f"{share:g}", f"{GAP:g}", f"{LIMIT:g}"]
-                ours, theirs = (said(tree, PLAN, *words) for tree in trees)
-                ratios.append(ours[2] / theirs[2])
+                pairs = compared(trees, words)
+                ratios.append(median(ours[2] / theirs[2] for ours, theirs in pairs))
+                ours, theirs = (median(run[3] for run in runs) for runs in zip(*pairs, strict=True))
                 title = f"{name}, at {share:g}: cost over that of {COMMIT}"
                 figures += [
                     Figure(title, ratios[-1], MOST, "x"),
-                    Figure(f"{name}, at {share:g}: gap", 100 * ours[3], None, "%"),
-                    Figure(f"{name}, at {share:g}: gap of {COMMIT}", 100 * theirs[3], None, "%"),
+                    Figure(f"{name}, at {share:g}: gap", 100 * ours, None, "%"),
+                    Figure(f"{name}, at {share:g}: gap of {COMMIT}", 100 * theirs, None, "%"),
                 ]
-                print(f"{title} {ratios[-1]:.6f}", flush=True)
+                print(f"{title} {ratios[-1]:.6f} (pairs: {len(pairs)})", flush=True)
             publish("before", [*figures, *summary(ratios)])
+
+
+def compared(trees: tuple[Path, Path], words: list[str]) -> list[tuple[list[float], ...]]:
+    """What the code of both says of one problem, in turns: once, or several times if it differs."""
+    pairs = []
+    for _ in range(PAIRS):
+        pairs.append(tuple(said(tree, PLAN, *words) for tree in trees))
+        if abs(pairs[0][0][2] / pairs[0][1][2] - 1) <= TIE:
+            break
+    return pairs
 
 
 def summary(ratios: list[float]) -> list[Figure]:

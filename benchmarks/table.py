@@ -14,6 +14,7 @@ ALL = {
     "report": "the report of 10,000 rows",
     "commands": "the quickstart sweep, and one that is resumed",
     "startup": "what a command costs where nothing is planned, beside 4f1d762",
+    "kernels": "compiling the kernels of the quickstart's planners, beside c7868bd",
     "train": "training with a plan beside eager training",
     "online": "the online runtime beside eager training",
     "spine": "simulation, capture and execution",

@@ -50,7 +50,7 @@ class Copies:
     ends: FloatArray
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """What kernels change: flags and times per value, clocks and sums per engine, bytes."""
 
     live: NDArray[np.bool_]
@@ -65,6 +65,16 @@ class _State(NamedTuple):
     bytes: IntArray
     size: IntArray
     resident: NDArray[np.bool_]
+
+
+class StatementRows(NamedTuple):
+    """Per statement: bytes on the device during and after it, on the host after it; times."""
+
+    during: IntArray
+    after: IntArray
+    host: IntArray
+    begins: FloatArray
+    ends: FloatArray
 
 
 class Replayed(NamedTuple):
@@ -88,19 +98,13 @@ def replay(
         live: the residents; what is on the device at the end.
         device: two rows that are filled with live bytes during and after each statement.
     """
-    tables, count = graph.tables, len(graph.values)
-    times = np.zeros((4, count))
-    clock, waited = np.zeros((2, 3))
-    bytes_ = np.array([graph.resident_bytes, 0, 0, 0, 0, 0])
-    hosted = np.zeros(count, dtype=np.bool_)
-    ready, sent, whole, fetched = times
-    state = _State(live, hosted, ready, sent, whole, fetched, clock, waited, bytes_,
-                   tables.value_bytes, tables.resident)  # fmt: skip
+    tables = graph.tables
+    state = blank_state(graph, live)
     host = np.zeros(len(codes), dtype=np.int64)
     begins, ends = np.zeros((2, len(codes)))
-    numbers = float(link.out), float(link.into), float(link.latency), bool(link.shared)
-    fault, position, value, cost, computed, checkpoints = _replay(
-        codes, tables, state, numbers, device[0], device[1], host, begins, ends
+    rows = StatementRows(device[0], device[1], host, begins, ends)
+    fault, position, value, cost, computed, checkpoints = run_codes(
+        codes, tables, state, link_numbers(link), rows
     )
     makespan = float(state.clock[COMPUTE])
     for output in tables.outputs.tolist():
@@ -112,9 +116,29 @@ def replay(
     return Replayed(fault, position, value, makespan, computed, checkpoints, copies)
 
 
+def blank_state(graph: Graph, live: NDArray[np.bool_]) -> State:
+    """The state before the first statement.
+
+    Args:
+        live: the residents; kernels change it.
+    """
+    tables, count = graph.tables, len(graph.values)
+    ready, sent, whole, fetched = np.zeros((4, count))
+    clock, waited = np.zeros((2, 3))
+    bytes_ = np.array([graph.resident_bytes, 0, 0, 0, 0, 0])
+    hosted = np.zeros(count, dtype=np.bool_)
+    return State(live, hosted, ready, sent, whole, fetched, clock, waited, bytes_,
+                 tables.value_bytes, tables.resident)  # fmt: skip
+
+
+def link_numbers(link: Link) -> tuple[float, float, float, bool]:
+    """A link as kernels take it."""
+    return float(link.out), float(link.into), float(link.latency), bool(link.shared)
+
+
 @kernel
-def _replay(codes, tables, state, link, during, after, host, begins, ends):
-    """Fills the rows; returns a fault with position and value, cost, computes, checkpoints."""
+def run_codes(codes, tables, state, link, timeline):
+    """Fills the timeline; returns a fault with position and value, cost, computes, checkpoints."""
     cost, computed, checkpoints = 0.0, 0, -1
     for position in range(codes.size):
         code = codes[position]
@@ -130,9 +154,9 @@ def _replay(codes, tables, state, link, during, after, host, begins, ends):
             fault, v, begin, end = _move(code, state, link)
         if fault != OK:
             return fault, position, v, cost, computed, checkpoints
-        begins[position], ends[position] = begin, end
-        during[position], after[position] = state.bytes[1], state.bytes[0]
-        host[position] = state.bytes[2]
+        timeline.begins[position], timeline.ends[position] = begin, end
+        timeline.during[position], timeline.after[position] = state.bytes[1], state.bytes[0]
+        timeline.host[position] = state.bytes[2]
     return OK, 0, 0, cost, computed, max(checkpoints, 0)
 
 

@@ -22,6 +22,7 @@ from rematbench.rows.provenance import commit, now, versions
 from rematbench.rows.row import Row, make_row, write_row
 from rematbench.training.compiled.backend import Region, regions
 from rematbench.training.compiled.planning import Planned, recomputed
+from rematbench.training.compiled.together import Together
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,12 +79,18 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every graph of a model that trains by a plan, in the order in which they were compiled."""
+    """Every graph of a model that trains by a plan, in the order in which they were compiled.
+
+    Attributes:
+        graphs: one for each plan that calls of a graph run by.
+        steps: sequences of several calls that are planned as one.
+    """
 
     graphs: tuple[Compiled, ...]
+    steps: tuple[Together, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.graphs))
+        return "\n".join(map(str, (*self.steps, *self.graphs)))
 
     def write(self, folder: str | Path) -> tuple[Path, ...]:
         """Write each graph's row, plan, trace and page below a folder; returns the pages."""
@@ -117,13 +124,13 @@ def explain(model: nn.Module) -> Explanation:
     """
     own = {id(parameter) for parameter in model.parameters()}
     found = sorted((each for each in regions if _reads(each, own)), key=lambda each: each.number)
-    graphs = [_compiled(each, each.planned) for each in found if each.planned is not None]
+    graphs = [_compiled(each, plan) for each in found for plan in each.plans]
     if not graphs:
         raise ConfigError(
             f"{type(model).__name__} has no graph that trains by a plan; compile it with "
             'torch.compile(model, backend="rematbench", options={"budget": "8GiB"}) and run a step'
         )
-    return Explanation(tuple(graphs))
+    return Explanation(tuple(graphs), tuple(plan for each in found for plan in each.steps))
 
 
 def _reads(region: Region, parameters: Iterable[int]) -> bool:
@@ -147,7 +154,7 @@ def _compiled(region: Region, planned: Planned) -> Compiled:
         trace=planned.trace,
         budget_bytes=planned.limit,
         simulated_peak_bytes=planned.share.peak,
-        measured_peak_bytes=region.meter.peak_bytes,
+        measured_peak_bytes=region.meter.peak_bytes if planned is region.planned else None,
         ordinary_peak_bytes=planned.base.peak_bytes,
         overhead=planned.overhead,
         recomputed={scope: (int(count), share) for scope, (count, share) in ordered},

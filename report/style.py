@@ -29,7 +29,7 @@ _COLOURS = (
     *("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc"),
     *("#ca9161", "#fbafe4", "#949494", "#b8ab00", "#56b4e9"),
 )
-_PLACES = 43
+_PLACES = 50
 """Those that cards give come first; whoever has none comes behind, by a hash of the name."""
 # Rows of before, whose strategy ran on our search: (place, colour).
 _ON_OUR_SEARCH = {"moccasin+anytime": (37, "#4f6f00"), "rockmate+anytime": (38, "#8c1d40")}

@@ -44,7 +44,7 @@ def knapsack_solver(recomputed: Collection[str], known: Collection[str]) -> Any:
         from torch._inductor.custom_graph_pass import CustomKnapsackSolver
     except ImportError:
         raise NotApplicable(
-            f"PyTorch {torch.__version__} has no CustomKnapsackSolver; 2.11 and 2.13 have"
+            f"PyTorch {torch.__version__} has no CustomKnapsackSolver; 2.11 to 2.15 have"
         ) from None
     again, names = frozenset(recomputed), frozenset(known)
 

@@ -15,6 +15,7 @@ import numpy as np
 from rematbench.base.errors import InvalidPlan
 from rematbench.base.kernels import kernel
 from rematbench.engines.anytime import Progress
+from rematbench.engines.bridges.anneal import annealed
 from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.weave import woven
 from rematbench.engines.plans.stages import BoolArray, FloatArray
@@ -25,6 +26,13 @@ from rematbench.graphs.simulate import simulate
 
 SPREAD = 0.7
 """How far scores of gaps are moved at random, as a share of each."""
+
+
+SMALL = 400
+"""Statements of plans that are annealed."""
+WORK = 200_000
+"""Statements that are replayed in one go."""
+WARMTHS = (0.0, 0.02, 0.1, 0.3)
 
 
 @dataclass
@@ -78,6 +86,10 @@ class BridgeSearch:
         """One move from the best plan."""
         if self.best is None:
             return
+        plan = self.progress.plan
+        if plan is not None and len(plan) <= SMALL and self._random.random() < 0.8:
+            self._anneal(plan)
+            return
         computes, bridged = self.best
         kind = self._random.random()
         if kind < 0.45:
@@ -85,6 +97,14 @@ class BridgeSearch:
         elif kind < 0.75:
             computes = self._with_one_more(computes, bridged)
         self._weave(computes, SPREAD * self._random.random())
+
+    def _anneal(self, plan: Plan) -> None:
+        """Change the statements of the best plan."""
+        codes = plan.codes(self.problem.graph)
+        warmth, seed = self._random.choice(WARMTHS), int(self._random.integers(2**31))
+        tries = WORK // (len(codes) + 1)
+        found = annealed(self.problem, codes, tries, float(warmth), seed)
+        self.offer(Plan.from_codes(self.problem.graph, found))
 
     def _weave(self, computes: IntArray, spread: float) -> None:
         problem, link = self.problem, self.problem.link

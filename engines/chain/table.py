@@ -75,11 +75,15 @@ class Table:
         Yields:
             Operation, stage, and the number of the stage's option; -1 where it is kept in none.
         """
+        return self.segment(0, len(self.chain) - 1, memory - self.chain.input_bytes)
+
+    def segment(self, s: int, t: int, memory: int) -> Iterator[tuple[Operation, int, int]]:
+        """The same for stages s to t, with ``memory`` for all but the input of s."""
         n, chain = len(self.chain), self.chain
         output, first, sizes = chain.output.tolist(), self.options.first.tolist(), self.options.kept
         kernel: Any = choose
         choice = partial(kernel, chain.stages(), self.options, self.rules, self.stairs)
-        pending = [(0, n - 1, memory - chain.input_bytes, False)]
+        pending = [(s, t, memory, False)]
         while pending:
             s, t, m, saved = pending.pop()
             if t < s:  # the way back over a stage that was kept; m says how

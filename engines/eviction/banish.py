@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rematbench.base.kernels import inner_kernel
 from rematbench.engines.eviction.components import components_evict
 from rematbench.engines.eviction.regions import regions_evict
 from rematbench.engines.eviction.state import (
@@ -19,14 +20,13 @@ from rematbench.engines.eviction.state import (
     Row,
     RuntimeState,
     emit,
-    kernel,
     pin,
     pool_remove,
     unlock,
 )
 
 
-@kernel
+@inner_kernel
 def evict(s: RuntimeState, g: int) -> None:
     """Free the resident storage ``g``; all tensors that view it become undefined."""
     storage = s.storages[g]
@@ -49,20 +49,20 @@ def evict(s: RuntimeState, g: int) -> None:
         regions_evict(s, g)
 
 
-@kernel
+@inner_kernel
 def parent(s: RuntimeState, op: Row, k: int) -> Any:
     """The storage of argument ``k``."""
     return s.tensors[s.flat[op.arguments + k]].storage
 
 
-@kernel
+@inner_kernel
 def _flag(s: RuntimeState, t: int, k: int) -> Any:
     """Which flag says that the storage of argument ``k`` waits for tensor ``t``."""
     op = s.ops[s.tensors[t].op]
     return op.flags + (t - op.first) * op.narguments + s.flat[op.slots + k]
 
 
-@kernel
+@inner_kernel
 def wait(s: RuntimeState, t: int) -> None:
     """Tensor ``t`` is undefined: the storages of its parents wait for it."""
     op = s.ops[s.tensors[t].op]
@@ -73,7 +73,7 @@ def wait(s: RuntimeState, t: int) -> None:
             s.storages[g].waiting += 1
 
 
-@kernel
+@inner_kernel
 def wait_no_more(s: RuntimeState, t: int, k: int) -> None:
     """The storage of argument ``k`` of tensor ``t`` waits for it no longer."""
     flag = _flag(s, t, k)
@@ -82,7 +82,7 @@ def wait_no_more(s: RuntimeState, t: int, k: int) -> None:
         s.storages[parent(s, s.ops[s.tensors[t].op], k)].waiting -= 1
 
 
-@kernel
+@inner_kernel
 def release_parents(s: RuntimeState, t: int, count: int) -> None:
     """Tensor ``t`` was computed: unlock its parents, and banish those that nothing needs.
 
@@ -114,7 +114,7 @@ def release_parents(s: RuntimeState, t: int, count: int) -> None:
         position += 1
 
 
-@kernel
+@inner_kernel
 def try_banish(s: RuntimeState, g: int) -> None:
     """Banish storage ``g`` if it has no references and no evicted dependents."""
     storage = s.storages[g]
@@ -138,7 +138,7 @@ def try_banish(s: RuntimeState, g: int) -> None:
     emit(s, BANISHED, storage.root)
 
 
-@kernel
+@inner_kernel
 def _leave_parents(s: RuntimeState, t: int, g: int) -> None:
     """Tensor ``t`` of ``g`` depends on nothing any longer."""
     op = s.ops[s.tensors[t].op]
@@ -149,7 +149,7 @@ def _leave_parents(s: RuntimeState, t: int, g: int) -> None:
             s.storages[other].readers -= 1
 
 
-@kernel
+@inner_kernel
 def _leave_child(s: RuntimeState, child: int, g: int) -> None:
     """No tensor of ``child`` depends on ``g`` any longer."""
     storage = s.storages[child]

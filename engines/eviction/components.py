@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rematbench.engines.eviction.state import RuntimeState, kernel
+from rematbench.base.kernels import inner_kernel
+from rematbench.engines.eviction.state import RuntimeState
 from rematbench.graphs.ir import IntArray
 
 
-@kernel
+@inner_kernel
 def new_node(s: RuntimeState, g: int, cost: int) -> None:
     """Give storage ``g`` a component of its own."""
     node = s.nodes[s.now.nodes]
@@ -22,7 +23,7 @@ def new_node(s: RuntimeState, g: int, cost: int) -> None:
     s.now.nodes += 1
 
 
-@kernel
+@inner_kernel
 def _root(s: RuntimeState, node: int) -> Any:
     """The root above ``node``; the whole path points at it afterwards."""
     root, nodes = node, s.nodes
@@ -37,7 +38,7 @@ def _root(s: RuntimeState, node: int) -> Any:
     return root
 
 
-@kernel
+@inner_kernel
 def _evicted_neighbours(s: RuntimeState, g: int) -> int:
     """Put the evicted neighbours of ``g`` into ``todo``, in order; returns how many."""
     own = s.storages[g]
@@ -54,7 +55,7 @@ def _evicted_neighbours(s: RuntimeState, g: int) -> int:
     return count
 
 
-@kernel
+@inner_kernel
 def component_cost(s: RuntimeState, g: int) -> Any:
     """The cost of all evicted components next to ``g``."""
     cost = 0
@@ -66,7 +67,7 @@ def component_cost(s: RuntimeState, g: int) -> Any:
     return cost
 
 
-@kernel
+@inner_kernel
 def components_evict(s: RuntimeState, g: int) -> None:
     """Storage ``g`` was evicted: join it with the components around it."""
     new_node(s, g, s.storages[g].cost)
@@ -78,7 +79,7 @@ def components_evict(s: RuntimeState, g: int) -> None:
             s.nodes[right].cost += s.nodes[left].cost
 
 
-@kernel
+@inner_kernel
 def components_compute(s: RuntimeState, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` are resident again."""
     for i in range(count):

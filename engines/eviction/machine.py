@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rematbench.base import kernels
+from rematbench.base.kernels import inner_kernel, kernel
 from rematbench.engines.eviction.banish import evict, parent, release_parents, try_banish, wait
 from rematbench.engines.eviction.components import components_compute, new_node
 from rematbench.engines.eviction.regions import regions_compute
@@ -28,7 +28,6 @@ from rematbench.engines.eviction.state import (
     Row,
     RuntimeState,
     emit,
-    kernel,
     lock,
     pin,
     pool_add,
@@ -43,7 +42,7 @@ COMPUTE, TAKE, RELEASE = int(StepKind.COMPUTE), int(StepKind.TAKE), int(StepKind
 _MOST_ACCESSES = 2**24
 
 
-@kernel
+@inner_kernel
 def _play(s: RuntimeState, ticks: int) -> Any:
     """Play until the end, a fault, ``ticks`` more ticks, or until an array needs room."""
     now = s.now
@@ -66,13 +65,13 @@ def _play(s: RuntimeState, ticks: int) -> Any:
     return RUNNING
 
 
-@kernels.kernel
+@kernel
 def advance(s: RuntimeState, ticks: int) -> Any:
     """The compiled runtime, the one entry that is kept on disk."""
     return _play(s, ticks)
 
 
-@kernel
+@inner_kernel
 def _start(s: RuntimeState) -> Any:
     """Begin the step at hand."""
     kind, what = s.steps[s.now.step, 0], s.steps[s.now.step, 1]
@@ -89,7 +88,7 @@ def _start(s: RuntimeState) -> Any:
     return RUNNING
 
 
-@kernel
+@inner_kernel
 def _finish(s: RuntimeState) -> int:
     """End the step at hand; what it had to materialize is there."""
     kind, what = s.steps[s.now.step, 0], s.steps[s.now.step, 1]
@@ -104,7 +103,7 @@ def _finish(s: RuntimeState) -> int:
     return RUNNING
 
 
-@kernel
+@inner_kernel
 def _create(s: RuntimeState, op: Row) -> None:
     """Let the runtime know a new op, its tensors and its edges."""
     s.now.tensors = op.first + op.count
@@ -126,7 +125,7 @@ def _create(s: RuntimeState, op: Row) -> None:
             wait(s, t)
 
 
-@kernel
+@inner_kernel
 def _begin(s: RuntimeState, t: int, again: int) -> Any:
     """Want tensor ``t``: lock its defined parents, and list the others."""
     now = s.now
@@ -153,7 +152,7 @@ def _begin(s: RuntimeState, t: int, again: int) -> Any:
     return RUNNING
 
 
-@kernel
+@inner_kernel
 def _resume(s: RuntimeState) -> Any:
     """Go on with the innermost tensor: rematerialize its next parent, or compute it."""
     now = s.now
@@ -180,7 +179,7 @@ def _resume(s: RuntimeState) -> Any:
     return THRASHED if now.remat_cost > now.remat_limit else RUNNING
 
 
-@kernel
+@inner_kernel
 def _compute(s: RuntimeState, op: Row, t: int, again: int) -> int:
     """Run the op of tensor ``t``; returns how many tensors it defined (in ``made[1]``)."""
     now = s.now
@@ -214,7 +213,7 @@ def _compute(s: RuntimeState, op: Row, t: int, again: int) -> int:
     return tensors
 
 
-@kernel
+@inner_kernel
 def _release(s: RuntimeState, g: int) -> None:
     """One reference to storage ``g`` goes away."""
     if s.now.dealloc == DEALLOC_NONE:

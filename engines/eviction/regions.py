@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rematbench.engines.eviction.state import Row, RuntimeState, kernel
+from rematbench.base.kernels import inner_kernel
+from rematbench.engines.eviction.state import Row, RuntimeState
 from rematbench.graphs.ir import IntArray
 
 # Planes of ``State.bits``: the interior, then the frontier.
@@ -30,13 +31,13 @@ _PLACE = np.zeros(64, dtype=np.int64)
 _PLACE[[(0x03F79D71B4CB0A89 << i & (2**64 - 1)) >> 58 for i in range(64)]] = np.arange(64)
 
 
-@kernel
+@inner_kernel
 def lowest(word: Any) -> Any:
     """Index of the lowest bit of a word that is not zero."""
     return _PLACE[((word & (~word + _ONE)) * _SPREAD) >> _TOP]
 
 
-@kernel
+@inner_kernel
 def _edges(storage: Row, plane: int) -> tuple[Any, Any, Any]:
     """Where the edges of a storage begin, how many, and how many counting repeats."""
     if plane == FORWARD:
@@ -44,7 +45,7 @@ def _edges(storage: Row, plane: int) -> tuple[Any, Any, Any]:
     return storage.parents, storage.nparents, storage.reads
 
 
-@kernel
+@inner_kernel
 def rebuild(s: RuntimeState, g: int, plane: int) -> None:
     """Walk the region of the resident storage ``g`` again."""
     interior, frontier = s.bits[plane, g], s.bits[plane + 1, g]
@@ -72,7 +73,7 @@ def rebuild(s: RuntimeState, g: int, plane: int) -> None:
     s.now.accesses += accesses
 
 
-@kernel
+@inner_kernel
 def _set_cost(s: RuntimeState, g: int, plane: int, cost: int, walked: int) -> None:
     """Of a region, and how many edges counting repeats its interior has."""
     if plane == FORWARD:
@@ -81,7 +82,7 @@ def _set_cost(s: RuntimeState, g: int, plane: int, cost: int, walked: int) -> No
         s.storages[g].backward, s.storages[g].walked = cost, walked
 
 
-@kernel
+@inner_kernel
 def _leave(s: RuntimeState, at: int, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` leave the backward region of ``at``, as if it were rebuilt.
 
@@ -107,7 +108,7 @@ def _leave(s: RuntimeState, at: int, fresh: IntArray, count: int) -> None:
     s.now.accesses += own.reads + own.walked
 
 
-@kernel
+@inner_kernel
 def _borders(s: RuntimeState, g: int, at: int, interior: Any) -> Any:
     """Does ``at`` or the interior of its backward region depend on ``g`` directly?"""
     first = s.storages[g].children
@@ -118,7 +119,7 @@ def _borders(s: RuntimeState, g: int, at: int, interior: Any) -> Any:
     return False
 
 
-@kernel
+@inner_kernel
 def _absorb(s: RuntimeState, at: int, g: int, plane: int) -> None:
     """Add the region of ``g``, evicted just now, to that of its neighbour ``at``."""
     interior, more = s.bits[plane, at], s.bits[plane, g]
@@ -142,7 +143,7 @@ def _absorb(s: RuntimeState, at: int, g: int, plane: int) -> None:
     _set_cost(s, at, plane, cost, walked)
 
 
-@kernel
+@inner_kernel
 def regions_evict(s: RuntimeState, g: int) -> None:
     """Storage ``g`` was evicted: its resident neighbours' regions absorb its own."""
     for plane in (FORWARD, BACKWARD):
@@ -158,7 +159,7 @@ def regions_evict(s: RuntimeState, g: int) -> None:
     s.storages[g].forward = s.storages[g].backward = s.storages[g].walked = 0
 
 
-@kernel
+@inner_kernel
 def regions_compute(s: RuntimeState, fresh: IntArray, count: int) -> None:
     """The storages ``fresh[:count]`` are resident again: rebuild their and their neighbours'."""
     union = s.bits[:, -1]
@@ -183,7 +184,7 @@ def regions_compute(s: RuntimeState, fresh: IntArray, count: int) -> None:
                 word &= word - _ONE
 
 
-@kernel
+@inner_kernel
 def neighbourhood(s: RuntimeState, g: int) -> tuple[Any, Any]:
     """The cost of ``g`` and of e*(g), and the latest access to any of them, walked afresh.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rematbench.base.kernels import inner_kernel
 from rematbench.engines.eviction.components import component_cost
 from rematbench.engines.eviction.regions import neighbourhood
 from rematbench.engines.eviction.state import (
@@ -17,7 +18,6 @@ from rematbench.engines.eviction.state import (
     COST_NONE,
     DEALLOC_BANISH,
     RuntimeState,
-    kernel,
     pool_compact,
 )
 from rematbench.graphs.ir import IntArray
@@ -25,7 +25,7 @@ from rematbench.graphs.ir import IntArray
 _EXACT = 2.0**53
 
 
-@kernel
+@inner_kernel
 def choose(s: RuntimeState) -> Any:
     """The storage of the pool to evict: the last one of least score, or the first of score 0."""
     now = s.now
@@ -72,7 +72,7 @@ def choose(s: RuntimeState) -> Any:
     return chosen
 
 
-@kernel
+@inner_kernel
 def _oldest(s: RuntimeState) -> Any:
     """What LRU evicts: simrd's score is the time of the last access itself."""
     best, chosen = s.now.clock, -1
@@ -88,7 +88,7 @@ def _oldest(s: RuntimeState) -> Any:
     return chosen
 
 
-@kernel
+@inner_kernel
 def ratio(cost: int, size: int, stale: int) -> Any:
     """``cost / (size * stale)`` rounded once, as Python divides integers.
 
@@ -104,7 +104,7 @@ def ratio(cost: int, size: int, stale: int) -> Any:
     return _divide(cost, size, stale)
 
 
-@kernel
+@inner_kernel
 def _divide(cost: int, size: int, stale: int) -> float:
     """Binary long division of ``cost`` by the 128-bit product of ``size`` and ``stale``."""
     if cost == 0:
@@ -136,7 +136,7 @@ def _divide(cost: int, size: int, stale: int) -> float:
     return math.ldexp(float(whole), exponent - 52)
 
 
-@kernel
+@inner_kernel
 def _multiply(a: Any, b: Any) -> tuple[Any, Any]:
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     low = (a & mask) * (b & mask)
@@ -146,18 +146,18 @@ def _multiply(a: Any, b: Any) -> tuple[Any, Any]:
     return high, (middle << half) | (low & mask)
 
 
-@kernel
+@inner_kernel
 def _less(a_high: Any, a: Any, b_high: Any, b: Any) -> Any:
     return a_high < b_high or (a_high == b_high and a < b)
 
 
-@kernel
+@inner_kernel
 def _double(high: Any, low: Any) -> tuple[Any, Any]:
     one = np.uint64(1)
     return (high << one) | (low >> np.uint64(63)), low << one
 
 
-@kernel
+@inner_kernel
 def _below(twister: IntArray, limit: int) -> Any:
     """``random.randrange(0, limit)``."""
     bits = 0
@@ -169,7 +169,7 @@ def _below(twister: IntArray, limit: int) -> Any:
             return word
 
 
-@kernel
+@inner_kernel
 def _word(twister: IntArray) -> Any:
     """The next 32 bits of the Mersenne twister MT19937."""
     if twister[624] >= 624:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from rematbench.base.kernels import inner_kernel
 from rematbench.engines.eviction.compiled import CompiledStream, Table, row_type
 from rematbench.engines.eviction.rules import Happened
 from rematbench.graphs.ir import IntArray
 
 Row = Any  # of a table
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def kernel(function: Kernel) -> Kernel:
-    """Compile a function into its callers: machine.advance is the one entry kept on disk."""
-    compiled: Kernel = numba.njit(function)
-    return compiled
 
 
 SCALARS = row_type(
@@ -128,7 +120,7 @@ def new_state(compiled: CompiledStream, regions: bool, seed: int) -> RuntimeStat
     )
 
 
-@kernel
+@inner_kernel
 def pool_add(s: RuntimeState, g: int) -> None:
     """Make storage ``g`` evictable, unless it is."""
     if s.storages[g].place >= 0:
@@ -141,7 +133,7 @@ def pool_add(s: RuntimeState, g: int) -> None:
     s.now.evictable += 1
 
 
-@kernel
+@inner_kernel
 def pool_remove(s: RuntimeState, g: int) -> None:
     """Make storage ``g`` unevictable, unless it is; the others keep their order."""
     if s.storages[g].place < 0:
@@ -151,7 +143,7 @@ def pool_remove(s: RuntimeState, g: int) -> None:
     s.now.evictable -= 1
 
 
-@kernel
+@inner_kernel
 def pool_compact(s: RuntimeState) -> None:
     """Close the gaps in the pool."""
     count = 0
@@ -164,7 +156,7 @@ def pool_compact(s: RuntimeState) -> None:
     s.now.pooled = count
 
 
-@kernel
+@inner_kernel
 def lock(s: RuntimeState, g: int) -> None:
     """Keep storage ``g`` from being evicted until it is unlocked as often."""
     if s.storages[g].locks == 0:
@@ -172,7 +164,7 @@ def lock(s: RuntimeState, g: int) -> None:
     s.storages[g].locks += 1
 
 
-@kernel
+@inner_kernel
 def unlock(s: RuntimeState, g: int) -> None:
     """Give up one lock of storage ``g``."""
     s.storages[g].locks -= 1
@@ -180,7 +172,7 @@ def unlock(s: RuntimeState, g: int) -> None:
         pool_add(s, g)
 
 
-@kernel
+@inner_kernel
 def pin(s: RuntimeState, g: int) -> None:
     """Keep storage ``g`` for good."""
     if s.storages[g].pinned == 0:
@@ -188,7 +180,7 @@ def pin(s: RuntimeState, g: int) -> None:
         s.storages[g].pinned = 1
 
 
-@kernel
+@inner_kernel
 def emit(s: RuntimeState, kind: int, number: int) -> None:
     """Note that something happened."""
     row = s.records[s.now.records]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from threading import Thread
@@ -300,8 +303,23 @@ def _silent(threads: int, seed: int) -> highspy.Highs:
     _running[:] = [thread for thread in _running if thread.is_alive()]
     if not _running:  # all share one scheduler, which has the threads that it began with
         highspy.Highs.resetGlobalScheduler(True)
+    with suppress(OSError):  # there is no console
+        _take_banner()
     highs = highspy.Highs()
     highs.silent()
     highs.setOptionValue("threads", threads)
     highs.setOptionValue("random_seed", seed % 2**31)  # what HiGHS takes
     return highs
+
+
+@functools.cache
+def _take_banner() -> None:
+    """HiGHS 1.16 prints one with a process's first object, before that can be told not to."""
+    console = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        highspy.Highs()
+    finally:
+        os.dup2(console, 1)
+        os.close(console)

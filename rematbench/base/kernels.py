@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -23,19 +23,49 @@ from rematbench.base.cache_dirs import cache_root, code_hashes, is_installed_fil
 from rematbench.base.code_hash import locate
 
 Function = Callable[..., Any]
+Inner = TypeVar("Inner", bound=Function)
 # Versions of a module's kernels that are kept, the latest ones.
 _KEPT = 5
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function with ``numba.njit``; it may call other kernels, of any module.
+    """Compile a function with ``numba.njit``; it may call other kernels, of any module, not itself.
 
     Other threads may run meanwhile: HiGHS asks Python now and then whether to stop, and would wait.
     """
-    folder = _folder(function.__module__, function.__code__.co_filename)
+    return _compiled(function, _folder(function.__module__, function.__code__.co_filename))
+
+
+def inner_kernel(function: Inner) -> Inner:
+    """The same for what kernels of one module alone call: on disk it is a part of these."""
+    return cast(Inner, _compiled(function, None))
+
+
+def _compiled(function: Function, folder: Path | None) -> Function:
+    """One dispatcher for Python, and one, without what numba puts around a function for it, for
+    kernels: that takes a third as long to compile as the function.
+
+    To kernels, a literal argument is one of its type, else numba compiles for each.
+
+    Args:
+        folder: where it is kept; None: nowhere.
+    """
+    if cast(Any, numba.config).DISABLE_JIT:
+        return function
+    kept = folder is not None
+    # Its types do not know all of numba's options.
+    njit, unliteral = cast(Any, numba.njit), cast(Any, numba.types.unliteral)
     with _numba_folder(folder):
-        compiled: Function = numba.njit(cache=folder is not None, nogil=True)(function)
-    return compiled
+        compiled = njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
+    with _numba_folder(folder and folder / "inner"):
+        inner = njit(cache=kept, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+    def template(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        plain = {key: unliteral(of) for key, of in named.items()}
+        return inner.get_call_template(tuple(map(unliteral, args)), plain)
+
+    compiled.get_call_template, compiled.get_overload = template, inner.get_overload
+    return cast(Function, compiled)
 
 
 @contextlib.contextmanager

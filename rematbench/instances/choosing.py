@@ -119,8 +119,9 @@ def shares(sizes: Mapping[str, int], total: int) -> dict[str, int]:
     """
     roots = {name: size**0.5 for name, size in sizes.items()}
     exact = {name: total * root / sum(roots.values()) for name, root in roots.items()}
-    found = {name: int(share) for name, share in exact.items()}
-    left = sorted(sizes, key=lambda name: (found[name] - exact[name], name))
+    found = {name: min(int(share), sizes[name]) for name, share in exact.items()}
+    free = [name for name in sizes if found[name] < sizes[name]]
+    left = sorted(free, key=lambda name: (found[name] - exact[name], name))
     for name in left[: total - sum(found.values())]:
         found[name] += 1
     return found

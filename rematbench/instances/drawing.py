@@ -1,10 +1,10 @@
 """Candidates out of torchvision, timm, transformers and diffusers, by a fixed draw.
 
-Models are put in a random order with a fixed seed (timm's module by module, so that none sends its
-second before each has sent its first; of torchvision's modules, three each). The first
-:data:`CANDIDATES` are drawn, each with a batch, and where it has them with a depth, a length or
-widths. So a library's version decides the draw. Nothing is known of the graphs at this point; which
-ones are kept is for :mod:`rematbench.instances.choosing` to say.
+A library's models are grouped (by the module that defines them; in transformers by task), and from
+each group a number is drawn, each with a batch, and where it has them with a depth, a length or
+widths. The draw is random with a fixed seed, so that a library's version decides it. Nothing is
+known of the graphs at this point; which ones are kept is for
+:mod:`rematbench.instances.choosing` to say.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import islice
 from random import Random
 from typing import Any
 
 from rematbench.instances.families import H100, Candidate
 
-CANDIDATES = {"torchvision": 54, "timm": 110, "transformers": 60, "diffusers": 24}
-_PER_MODULE = 3
-_DIFFUSERS = ("UNet2DModel", "UNet2DConditionModel", "DiTTransformer2DModel")
+PER_MODULE = {"torchvision": 3, "timm": 2}
+PER_TASK = {
+    "causal_lm": 44,
+    "masked_lm": 18,
+    "seq2seq": 12,
+    "speech_to_text": 4,
+    "image_classification": 16,
+}
+NETWORKS = {"UNet2DModel": 11, "UNet2DConditionModel": 13, "DiTTransformer2DModel": 6}
 _DETECTS = ("rcnn", "fcos", "retinanet", "ssd", "raft", "quantized")
 """In names of torchvision whose steps depend on what is in the images, or that do not train."""
 
 
 def drawn() -> list[Candidate]:
     """All candidates, library by library."""
-    makers = {
-        "torchvision": torchvision,
-        "timm": timm,
-        "transformers": transformers,
-        "diffusers": diffusers,
-    }
-    return [s for name, make in makers.items() for s in islice(make(), CANDIDATES[name])]
+    return [*torchvision(), *timm(), *transformers(), *diffusers()]
 
 
 def _sampled(random: Random, names: Sequence[str], count: int) -> list[str]:
@@ -50,7 +49,7 @@ def torchvision() -> Iterator[Candidate]:
         if not any(part in name for part in _DETECTS):
             modules.setdefault(models.get_model_builder(name).__module__, []).append(name)
     for module in sorted(modules):
-        for name in _sampled(random, modules[module], _PER_MODULE):
+        for name in _sampled(random, modules[module], PER_MODULE["torchvision"]):
             classifies = ".video" not in module and ".segmentation" not in module
             batch = random.choice((16, 64, 256) if classifies else (2, 4, 8))
             words = (
@@ -72,20 +71,16 @@ def _resolution(name: str, module: str) -> int:
 
 
 def timm() -> Iterator[Candidate]:
-    """Image classifiers; from each module one, then from each another."""
+    """Image classifiers; two of each module."""
     from rematbench.zoo.libraries import import_library
 
     library: Any = import_library("timm", "timm")
-    random, modules = Random("rematlib timm"), sorted(library.list_modules())
-    seen = set[str]()
-    while True:
-        for module in random.sample(modules, len(modules)):
-            name = random.choice(sorted(library.list_models(module=module)))
+    random = Random("rematlib timm")
+    for module in sorted(library.list_modules()):
+        for name in _sampled(random, library.list_models(module=module), PER_MODULE["timm"]):
             batch = random.choice((16, 64, 128))
-            if name not in seen:
-                seen.add(name)
-                words = ("model=timm", f"model.arch={name}", f"batch_size={batch}", *H100)
-                yield Candidate("timm", f"timm_{name}_b{batch}", words)
+            words = ("model=timm", f"model.arch={name}", f"batch_size={batch}", *H100)
+            yield Candidate("timm", f"timm_{name}_b{batch}", words)
 
 
 def transformers() -> Iterator[Candidate]:
@@ -95,17 +90,17 @@ def transformers() -> Iterator[Candidate]:
 
     library: Any = import_library("transformers", "transformers")
     names = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES
-    random, tasks = Random("rematlib transformers"), dict[str, str]()
+    random, taken = Random("rematlib transformers"), set[str]()
     for task, of in TASKS.items():
-        for kind in getattr(library, of.auto)._model_mapping._model_mapping:
-            if kind in names:
-                tasks.setdefault(names[kind], task)
-    for config in random.sample(sorted(tasks), len(tasks)):
-        yield _transformer(random, library, config, tasks[config])
+        mapping = getattr(library, of.auto)._model_mapping._model_mapping
+        fitting = {names[kind] for kind in mapping if kind in names} - taken
+        taken |= fitting
+        for config in _sampled(random, [*fitting], PER_TASK[task]):
+            yield _transformer(random, library, config, task)
 
 
 def _transformer(random: Random, library: Any, config: str, task: str) -> Candidate:
-    depth, batch = random.choice((2, 4, 8, 12)), random.choice((2, 8, 16))
+    depth, batch = random.choice((2, 6, 12, 24)), random.choice((2, 8, 16))
     length, attention = random.choice((128, 256, 512)), random.choice(("sdpa", "sdpa", "eager"))
     words = ["model=transformers", f"model.config={config}", f"model.task={task}"]
     name = f"hf_{re.sub('config$', '', config.lower())}_b{batch}"
@@ -139,16 +134,19 @@ _WIDTHS = (
 
 def diffusers() -> Iterator[Candidate]:
     """U-nets with and without text, of drawn widths, depths and blocks; diffusion transformers."""
-    random, seen = Random("rematlib diffusers"), set[str]()
-    while True:
-        network, batch = random.choice(_DIFFUSERS), random.choice((2, 8, 32))
-        make = _transformer_2d if network.startswith("DiT") else _unet
-        name, options = make(random, network)
-        if name not in seen:
-            seen.add(name)
-            given = (f"++model.options.{key}={_listed(value)}" for key, value in options.items())
-            words = ("model=diffusers", f"model.config={network}", *given, f"batch_size={batch}")
-            yield Candidate("diffusers", f"diff_{name}_b{batch}", (*words, *H100))
+    random = Random("rematlib diffusers")
+    for network, count in NETWORKS.items():
+        seen = set[str]()
+        while len(seen) < count:
+            batch = random.choice((2, 8, 32))
+            make = _transformer_2d if network.startswith("DiT") else _unet
+            name, options = make(random, network)
+            if name not in seen:
+                seen.add(name)
+                given = (f"++model.options.{k}={_listed(v)}" for k, v in options.items())
+                words = ("model=diffusers", f"model.config={network}", *given)
+                words = (*words, f"batch_size={batch}", *H100)
+                yield Candidate("diffusers", f"diff_{name}_b{batch}", words)
 
 
 def _listed(value: Any) -> str:

@@ -39,7 +39,7 @@ class Candidate:
 
 def fixed() -> list[Candidate]:
     """The families that are not drawn, in order."""
-    makers = (networks, papers, chains, joins, layered, logs, forward, zoo)
+    makers = (networks, papers, chains, joins, layered, logs, forward)
     return [source for maker in makers for source in maker()]
 
 
@@ -165,34 +165,3 @@ def forward() -> Iterator[Candidate]:
         yield Candidate("forward", f"keras_{network}_forward", words)
     for seed, length in enumerate((30, 100, 300, 1000)):
         yield Candidate("forward", f"random{length}_forward", _built("only_forward", length, seed))
-
-
-def _unrolled(length: int) -> tuple[str, ...]:
-    """An LSTM over so many words."""
-    words = (f"sequence_length={length}", "vocabulary=256")
-    return ("model=lstm_lm", *(f"model.options.{word}" for word in words), "batch_size=256")
-
-
-_ZOO = {
-    "lstm_lm_s280": _unrolled(280),
-    "lstm_lm_s600": _unrolled(600),
-    "tree_lstm_d8": ("model=tree_lstm", "model.options.depth=8", "batch_size=1024"),
-    "densenet_bc_d250": ("model=densenet_bc", "model.options.depth=250", "batch_size=64"),
-    "resnet_k100": ("model=resnet32", "model.options.blocks=100", "batch_size=128"),
-    "llama3_8b_l126": (
-        *("model=llama3_8b", "++model.options.num_hidden_layers=126", "batch_size=1"),
-        "++model.options.sequence_length=2048",
-    ),
-    "transformer_lm_l200": ("model=transformer_lm", "model.options.layers=200", "batch_size=8"),
-    "darts_b64": ("model=darts", "batch_size=64"),
-    "nasnet_b64": ("model=nasnet", "batch_size=64"),
-    "amoebanet_b64": ("model=amoebanet", "batch_size=64"),
-    "biggan_discriminator_b64": ("model=biggan_discriminator", "batch_size=64"),
-    "mixtral_small_b8": ("model=mixtral", "model.size=small", "batch_size=8"),
-}
-
-
-def zoo() -> Iterator[Candidate]:
-    """Our own: cells of architecture search, long sequences and many layers, to 45,000 ops."""
-    for name, words in _ZOO.items():
-        yield Candidate("zoo", name, (*words, *H100))

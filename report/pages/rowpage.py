@@ -19,6 +19,7 @@ from rematbench.graphs.link import Link
 from rematbench.graphs.simulate import simulate
 from rematbench.report.collect import Record, Skipped
 from rematbench.report.pages.compact import source
+from rematbench.report.pages.lanes import LANE, Lanes, lanes_of, link_of
 from rematbench.report.pages.picture import COLOURS, Painter, ScheduleImages, data_uri
 from rematbench.report.pages.timeline import HEIGHT, WIDTH, Timeline, read_timeline
 from rematbench.rows.row import COLUMNS, Row, cells
@@ -95,12 +96,12 @@ class RowPages:
     def write(self, record: Record) -> None:
         """Write the page of one row, if anything of it can be drawn."""
         folder = record.path.parent
-        picture, files, timeline = None, Files(None, None), None
+        picture, lanes, files, timeline = None, None, Files(None, None), None
         levels = _levels(record.row)
         faults = []
         try:
             if (folder / PLAN).exists():
-                picture, files = self._draw_plan(record, folder)
+                picture, lanes, files = self._draw_plan(record, folder)
         except _Stale as error:
             self.problems.append(Skipped(folder, str(error)))
             return
@@ -119,6 +120,7 @@ class RowPages:
             picture=_pictures(picture),
             timeline=timeline,
             lines=_drawn(levels, timeline),
+            lanes=lanes,
             files=files,
             faults=faults,
             memory=_parts(record.row),
@@ -126,8 +128,10 @@ class RowPages:
         _write(self._out / f"{record.id}.html", page.encode(errors="backslashreplace"))
         self.written.append(record.id)
 
-    def _draw_plan(self, record: Record, folder: Path) -> tuple[ScheduleImages, Files]:
-        """The picture of ``plan.json``, once the simulator has accepted the plan as the row's.
+    def _draw_plan(
+        self, record: Record, folder: Path
+    ) -> tuple[ScheduleImages, Lanes | None, Files]:
+        """The pictures of ``plan.json``, once the simulator has accepted the plan as the row's.
 
         Raises:
             RematbenchError: a file is damaged, or the plan is not the row's.
@@ -135,7 +139,8 @@ class RowPages:
         path = folder / PLAN
         plan = read_plan(path)
         painter, graph_file = self._painter(folder / "graph.json.gz")
-        trace = simulate(painter.graph, plan, _ANY)  # its peak is the same with any link
+        link = link_of(record.row)
+        trace = simulate(painter.graph, plan, link or _ANY)  # its peak is the same with any link
         text = record.row["peak_bytes"]
         if trace.peak_bytes != text:
             raise _Stale(
@@ -143,9 +148,10 @@ class RowPages:
                 "an earlier run, so that neither it nor trace.csv is drawn; run the job again"
             )
         picture = painter.schedule(plan)
+        lanes = lanes_of(painter.graph, trace, link) if link else None
         name = f"{record.id}.plan.json.gz"
         _write(self._out / name, gzip.compress(path.read_bytes(), 6, mtime=0))
-        return picture, Files(name, graph_file)
+        return picture, lanes, Files(name, graph_file)
 
     def _painter(self, path: Path) -> tuple[Painter, str]:
         """A painter, and the name of its graph's copy: one for all rows that share it."""
@@ -181,6 +187,7 @@ def _described(record: Record) -> dict[str, Any]:
         "event_colours": _EVENT_COLOURS,
         "width": WIDTH,
         "height": HEIGHT,
+        "lane_height": LANE,
     }
 
 

@@ -22,14 +22,17 @@ SHARE, RUNGS = 0.25, 5
 """Of the time: for recomputation alone at the budget, and as much for larger ones, so many."""
 OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
 """Rules that offload, whose plans the search begins from, too."""
+PLANNERS = (("auto_perf", 0.1), ("pofo", 0.2), ("poet", 0.1))
+"""Planners that do so within a budget, and the most of the time that each may take."""
 
 
 @dataclass(frozen=True)
 class Hybrid:
     """Keep, recompute or offload, in one plan, with a bound.
 
-    It begins from checkpoint-all, from practice's rules and from recomputation alone at the budget
-    and at larger ones, so that it is never worse than they are: docs/papers/hybrid.md.
+    It begins from checkpoint-all, from practice's rules, from other planners with a host and from
+    recomputation alone at the budget and at larger ones, so that it is never worse than they are:
+    docs/papers/hybrid.md.
 
     Attributes:
         gap: relative gap (cost - bound) / cost at which to stop.
@@ -47,7 +50,8 @@ class Hybrid:
     def warm_up(self) -> None:
         """Compile the kernels, however long that takes."""
         graph = unit_chain(8)
-        make("anytime").warm_up()
+        for name in ("anytime", "pofo"):
+            make(name).warm_up()
         problem = Problem(graph, 7, link=Link(1.0, 1.0))
         search = BridgeSearch(problem, Progress(planning_seconds(), 0.0, lambda words: None))
         search.take(program_order(graph))
@@ -111,12 +115,16 @@ class Hybrid:
 
 
 def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
-    """Checkpoint-all, and the plans of rules and of planners that need no time."""
+    """Checkpoint-all, and the plans of rules and of planners that need little time."""
     yield order
     rules = [(make(name), replace(problem, budget=None)) for name in OFFLOADING]
     quick = [(each, problem) for each in quick_planners()]
-    for strategy, asked in (*rules, *quick):
-        plan = _start(strategy, replace(asked, time_limit=problem.time_limit / 40))
+    starts = [(strategy, asked, 1 / 40) for strategy, asked in (*rules, *quick)]
+    for strategy, asked, share in (
+        *starts,
+        *((make(name), problem, share) for name, share in PLANNERS),
+    ):
+        plan = _start(strategy, replace(asked, time_limit=share * problem.time_limit))
         if plan is not None:
             yield plan
 

@@ -9,9 +9,14 @@ from rematbench.strategies.cards import Card
 
 
 class Facts(TypedDict, total=False):
-    """offload_all, offload_hidden, offload_dots."""
+    """offload_all, offload_hidden, offload_dots, auto_perf."""
 
-    offloaded_values: Annotated[int, Means("that go to the host")]
+    offloaded_values: Annotated[int, Means("that go to the host; auto_perf: ops whose values do")]
+    layers: Annotated[int, Means("repeated blocks")]
+    shares: Annotated[
+        list[float],
+        Means("of layers' activations that are kept, recomputed, offloaded", "ratio", length=3),
+    ]
 
 
 CARDS = (
@@ -47,6 +52,18 @@ CARDS = (
         page="offload.md",
         golden="its rules, statement by statement",
         place=42,
+        facts=Facts,
+    ),
+    Card(
+        name="auto_perf",
+        planner="layers.AutoPerf",
+        problem="split each layer's activations by a linear program (torchtitan#4636)",
+        guarantee="none; its peak is an estimate",
+        scope="models with repeated blocks",
+        page="offload.md",
+        golden="its program by hand, statement by statement",
+        knobs="`solver`",
+        place=45,
         facts=Facts,
     ),
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from rematbench.base.checks import check_count
 from rematbench.base.errors import NotApplicable
-from rematbench.engines.bridges.bound import overwrites
+from rematbench.engines.bridges.across import across_loss, copyable
 from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.weave import plan_at
 from rematbench.engines.plans.regions import plan_with_regions
@@ -53,11 +53,11 @@ class OffloadAll:
             NotApplicable: there is no link, or no backward pass.
             Infeasible: the plan is above the budget, or the host's limit.
         """
-        graph = _checked(problem)
+        graph = copyable(problem)
         codes = program_order(graph).codes(graph)
         sequence = Sequence.of(graph, codes[codes >= 0])
         wide = sequence.sizes >= max(1, self.least_bytes)
-        gaps = np.flatnonzero(_across(sequence) & wide)
+        gaps = np.flatnonzero(across_loss(sequence) & wide)
         return _solution(problem, sequence, gaps, self.newest)
 
 
@@ -77,8 +77,8 @@ class OffloadHidden:
             NotApplicable: there is no link, or no repeated block.
             Infeasible: the plan is above the budget, or the host's limit.
         """
-        graph = _checked(problem)
-        blocks = _blocks(graph)
+        graph = copyable(problem)
+        blocks = blocks_of(graph)
         sequence = _regions(graph, blocks, np.zeros(len(graph.ops), dtype=bool))
         inputs = np.zeros(len(graph.values), dtype=bool)
         for block in blocks:
@@ -86,7 +86,7 @@ class OffloadHidden:
             for op in block.ops:
                 reads = graph.tables.inputs[op]
                 inputs[[v for v in reads.tolist() if graph.tables.writer[v] not in inside]] = True
-        gaps = np.flatnonzero(_across(sequence) & inputs[sequence.value])
+        gaps = np.flatnonzero(across_loss(sequence) & inputs[sequence.value])
         return _solution(problem, sequence, gaps, 0, ahead=True)
 
 
@@ -106,31 +106,24 @@ class OffloadDots:
             NotApplicable: there is no link, no repeated block, or no product of matrices there.
             Infeasible: the plan is above the budget, or the host's limit.
         """
-        graph = _checked(problem)
-        blocks = _blocks(graph)
+        graph = copyable(problem)
+        blocks = blocks_of(graph)
         dots = np.zeros(len(graph.ops), dtype=bool)
         inside = [op for block in blocks for op in block.ops]
         dots[[op for op in inside if graph.ops[op].operator in PRODUCTS]] = True
         if not dots.any():
             raise NotApplicable("no block has a product of matrices; use offload_hidden")
         sequence = _regions(graph, blocks, dots)
-        away = _across(sequence) & dots[graph.tables.writer[sequence.value]]
+        away = across_loss(sequence) & dots[graph.tables.writer[sequence.value]]
         return _solution(problem, sequence, np.flatnonzero(away), 0, ahead=True)
 
 
-def _checked(problem: Problem) -> Graph:
-    """The graph, if its values can go to the host."""
-    graph = problem.graph
-    if not problem.link.both:
-        raise NotApplicable("there is no link to the host; give link=pcie4, say")
-    if graph.loss_index is None:
-        raise NotApplicable("the graph has no loss op, so that there is no backward pass")
-    if overwrites(graph):
-        raise NotApplicable("an op overwrites what it reads; offload_* knows no such ops")
-    return graph
+def blocks_of(graph: Graph) -> tuple[Block, ...]:
+    """Its repeated blocks.
 
-
-def _blocks(graph: Graph) -> tuple[Block, ...]:
+    Raises:
+        NotApplicable: there are none.
+    """
     found = repeated_blocks(graph)
     if not found:
         raise NotApplicable("no module is repeated; use offload_all or hybrid")
@@ -142,17 +135,13 @@ def _regions(graph: Graph, blocks: tuple[Block, ...], saved: BoolArray) -> Seque
     region = np.full(len(graph.ops), -1, dtype=np.int64)
     for number, block in enumerate(blocks):
         region[list(block.ops)] = number
+    return sequence_of_regions(graph, region, saved)
+
+
+def sequence_of_regions(graph: Graph, region: IntArray, saved: BoolArray) -> Sequence:
+    """The computes of :func:`~rematbench.engines.plans.regions.plan_with_regions`."""
     codes = plan_with_regions(graph, region, saved).codes(graph)
     return Sequence.of(graph, codes[codes >= 0])
-
-
-def _across(sequence: Sequence) -> BoolArray:
-    """Which gaps of forward values lead over the loss."""
-    graph = sequence.graph
-    ops = graph.tables.op_of[sequence.computes]
-    loss = int(np.flatnonzero(ops == graph.loss_index)[0])
-    forward = graph.tables.forward[graph.tables.writer[sequence.value]]
-    return np.asarray(forward & (sequence.begin < loss) & (sequence.end > loss))
 
 
 def _solution(

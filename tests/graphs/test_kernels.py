@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from numba.core import event
 
 from rematbench.base import cache_dirs, kernels
 
@@ -114,6 +115,28 @@ def test_a_tuple_that_others_hand_over_is_compiled_anew(
         assert first(name, "b", "a") == 2.0
     finally:
         forget()
+
+
+def test_what_kernels_call_is_compiled_once_and_without_a_wrapper(fresh) -> None:
+    """A literal is of its type; Python may call it all the same, and then gets a wrapper."""
+    scaled = fresh(factor=3).scaled
+    compiled: list[bool] = []
+
+    class Listener(event.Listener):
+        def on_start(self, found: event.Event) -> None:
+            compiled.append(found.data["dispatcher"].targetoptions.get("no_cpython_wrapper", False))
+
+        def on_end(self, found: event.Event) -> None: ...
+
+    @kernels.kernel
+    def thrice(x: int) -> int:
+        return scaled(x) + scaled(1) + scaled(2)
+
+    with event.install_listener("numba:compile", Listener()):
+        assert thrice(5) == 24
+        assert compiled == [False, True]
+        assert scaled(5) == 15
+    assert compiled == [False, True, False]
 
 
 def test_old_versions_do_not_pile_up(fresh, tmp_path: Path) -> None:

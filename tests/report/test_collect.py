@@ -101,7 +101,15 @@ def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) 
             *("fit", "relaxation_costs", "link", "waiting"),
         },
         "true": {
-            *("cached", "bad_config", "stopped", "master_weights", "in_program_order", "lossy"),
+            *(
+                "cached",
+                "bad_config",
+                "stopped",
+                "master_weights",
+                "in_program_order",
+                "lossy",
+                "states_cut",
+            ),
             *("steady_allocator", "measurement_reused", "interrupted", "costs_rounded", "proven"),
             *("staleness", "size", "trace_omitted", "operators", "relaxation_costs"),
         },

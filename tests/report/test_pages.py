@@ -30,6 +30,7 @@ from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import Record, collect
 from rematbench.report.pages import picture
 from rematbench.report.pages.compact import budget_fraction, dump, page_data, problems
+from rematbench.report.pages.lanes import lanes_of
 from rematbench.report.pages.picture import Painter, png
 from rematbench.report.pages.rowpage import readable
 from rematbench.report.pages.site import write_pages
@@ -311,11 +312,38 @@ def test_a_row_whose_plan_copies_has_a_page(tmp_path: Path) -> None:
     place = next(i for i, each in enumerate(rest) if getattr(each, "op", "") == "grad_layer0")
     rest[place:place] = [Fetch("layer0")]
     plan = Plan((first, second, Offload("layer0"), Free("layer0"), *rest), graph.name)
-    run_folder(tmp_path / "runs" / "a", graph, plan)
+    link = {"name": "given", "out": 1.0, "in": 0.5, "latency": 0.0, "shared": False}
+    run_folder(tmp_path / "runs" / "a", graph, plan, extra={"link": link})
     written = write_pages(collect([tmp_path / "runs"]), tmp_path / "out")
     assert (written.row_pages, written.problems) == (1, ())
     (page,) = (tmp_path / "out" / "rows").glob("*.html")
-    assert page.read_text().count("data:image/png;base64,") == 2
+    text = page.read_text()
+    assert text.count("data:image/png;base64,") == 2
+    for engine in ("compute", "link out", "link in"):
+        assert f"<title>{engine}: at work" in text
+    assert "link=given link.out=1.0 link.in=0.5 link.latency=0.0" in text
+
+
+def test_three_lanes_of_a_plan_with_copies() -> None:
+    graph = unit_chain(2)
+    first, second, *rest = program_order(graph).statements
+    rest = [each for each in rest if each != Free("layer0")]
+    place = next(i for i, each in enumerate(rest) if getattr(each, "op", "") == "grad_layer0")
+    copies = (first, second, Offload("layer0"), Free("layer0"))
+    plan = Plan([*copies, *rest[:place], Fetch("layer0"), *rest[place:]], graph.name)
+    link = Link(1.0, 0.5)
+    trace = simulate(graph, plan, link)
+    found = lanes_of(graph, trace, link)
+    assert found is not None
+    compute, out, into = found.lanes
+    # Out while the second layer runs; in right before its reader, which waits for all of it.
+    assert found.makespan == trace.cost == 7
+    assert (compute.busy, out.busy, into.busy) == (5 / 7, 1 / 7, 2 / 7)
+    assert compute.waited == 2 / 7
+    assert out.paths[0][0] == "M128.57 0H257.14V30H128.57Z"
+    assert into.paths[0][0] == "M514.29 0H771.43V30H514.29Z"
+    assert compute.paths[0][0].count("M") == 2
+    assert lanes_of(graph, simulate(graph, program_order(graph)), link) is None
 
 
 def test_many_pages_are_drawn_by_several_processes(tmp_path: Path, monkeypatch) -> None:

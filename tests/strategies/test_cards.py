@@ -16,6 +16,7 @@ from rematbench.strategies import registry
 from rematbench.strategies.cards import Card
 
 HOUSE = Path(__file__).parents[2]
+PLACES = ("https://arxiv.org/abs/", "https://doi.org/", "https://papers.nips.cc/")
 OURS = [card for name, card in registry.cards().items()
         if registry.entry(name).source == "rematbench"]  # fmt: skip
 CARD = '''"""The card."""
@@ -128,7 +129,7 @@ def test_what_a_card_says(card: Card) -> None:
         assert card.name.split("_")[0] in text, f"{card.page} does not name {card.name}"
     if card.paper:
         assert re.fullmatch(r"(19|20)\d\d", str(card.paper.year))
-        assert card.paper.url.startswith(("https://arxiv.org/abs/", "https://doi.org/"))
+        assert card.paper.url.startswith(PLACES)
     assert card.colour is None or re.fullmatch("#[0-9a-f]{6}", card.colour)
 
 

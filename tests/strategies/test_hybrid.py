@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 import pytest
+from copying import chain, is_there_a_better_plan, offloaded, scoped
 
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.bridges.bound import makespan_bound
@@ -16,9 +16,10 @@ from rematbench.engines.bridges.weave import woven
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
-from rematbench.graphs.plan import Offload, Plan, program_order
+from rematbench.graphs.plan import Offload, program_order
 from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
+from rematbench.strategies.hybrid.planner import _firsts
 from rematbench.strategies.registry import make
 
 LINKS = (Link(0.3, 0.3), Link(1.0, 0.5), Link(4.0, 4.0, 0.25), Link(1.0, 1.0, shared=True))
@@ -27,99 +28,6 @@ LINKS = (Link(0.3, 0.3), Link(1.0, 0.5), Link(4.0, 4.0, 0.25), Link(1.0, 1.0, sh
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
     make("hybrid").warm_up()
-
-
-@dataclass(frozen=True)
-class Label:
-    """A prefix of a plan: what is where, and when."""
-
-    live: frozenset[int]
-    hosted: frozenset[int]
-    done: frozenset[int]
-    clock: tuple[float, float, float]
-    ready: tuple[float, ...]
-    sent: tuple[float, ...]
-    whole: tuple[float, ...]
-
-    @property
-    def times(self) -> tuple[float, ...]:
-        return (*self.clock, *self.ready, *self.sent, *self.whole)
-
-
-def is_there_a_better_plan(graph: Graph, budget: int, link: Link, cost: float) -> bool:
-    """Exhaustive search for a plan, in any order, that is done before ``cost``.
-
-    Nothing is dropped (there is no limit of the host); labels that another one dominates are cut.
-    """
-    count = len(graph.values)
-    size = [v.bytes for v in graph.values]
-    ops = [(n, op.implementations[0].cost, graph.tables.inputs[n].tolist(),
-            graph.tables.writes[n].tolist()[0]) for n, op in enumerate(graph.ops)]  # fmt: skip
-    outputs = set(graph.tables.outputs.tolist())
-    zero = (0.0,) * count
-    empty = frozenset[int]()
-    stack = [Label(empty, empty, empty, (0.0, 0.0, 0.0), zero, zero, zero)]
-    seen: dict[object, list[tuple[float, ...]]] = {}
-
-    def put(times: tuple[float, ...], v: int, time: float) -> tuple[float, ...]:
-        return (*times[:v], time, *times[v + 1 :])
-
-    def visit(label: Label) -> None:
-        rest = sum(op[1] for op in ops if op[0] not in label.done)
-        if label.clock[0] + rest >= cost - 1e-9:
-            return
-        key = label.live, label.hosted, label.done
-        known = seen.setdefault(key, [])
-        times = label.times
-        if any(all(a <= b for a, b in zip(one, times, strict=True)) for one in known):
-            return
-        known[:] = [k for k in known if not all(b <= a for a, b in zip(k, times, strict=True))]
-        known.append(times)
-        stack.append(label)
-
-    while stack:
-        at = stack.pop()
-        c, o, i = at.clock
-        if at.times not in seen.get((at.live, at.hosted, at.done), [at.times]):
-            continue
-        ended = outputs <= at.live and len(at.done) == len(ops)
-        if ended and max([c, *(at.ready[v] for v in outputs)]) < cost - 1e-9:
-            return True
-        held = sum(size[v] for v in at.live)
-        for n, takes, reads, v in ops:
-            if v not in at.live and set(reads) <= at.live and held + size[v] <= budget:
-                end = max([c, *(at.ready[r] for r in reads)]) + takes
-                visit(Label(at.live | {v}, at.hosted, at.done | {n}, (end, o, i),
-                            put(at.ready, v, end), put(at.sent, v, 0.0), at.whole))  # fmt: skip
-        for v in at.live:
-            after = max(c, at.ready[v], at.sent[v])
-            visit(Label(at.live - {v}, at.hosted, at.done, (after, o, i),
-                        put(at.ready, v, 0.0), put(at.sent, v, 0.0), at.whole))  # fmt: skip
-            if v not in at.hosted:
-                end = max(o, at.ready[v]) + link.copy_out(size[v])
-                both = end if link.shared else i
-                visit(Label(at.live, at.hosted | {v}, at.done, (c, end, both), at.ready,
-                            put(at.sent, v, end), put(at.whole, v, end)))  # fmt: skip
-        for v in at.hosted - at.live:
-            if held + size[v] <= budget:
-                end = max(i, c, at.whole[v]) + link.copy_in(size[v])
-                both = end if link.shared else o
-                visit(Label(at.live | {v}, at.hosted, at.done, (c, both, end),
-                            put(at.ready, v, end), put(at.sent, v, 0.0), at.whole))  # fmt: skip
-    return False
-
-
-def chain(sizes: list[int], costs: list[float]) -> Graph:
-    """A chain of layers with sizes and costs, its loss and gradients."""
-    base = unit_chain(len(sizes))
-    bytes_ = [*sizes, 1, *reversed(sizes)]
-    time = [*costs, 1.0, *(2 * c for c in reversed(costs))]
-    values = tuple(Value(v.name, b) for v, b in zip(base.values, bytes_, strict=True))
-    ops = tuple(
-        simple_op(op.name, op.phase, list(op.implementations[0].reads), list(op.writes), cost)
-        for op, cost in zip(base.ops, time, strict=True)
-    )
-    return Graph("chain", values, ops, base.outputs)
 
 
 CHAINS = (
@@ -144,6 +52,34 @@ def test_no_plan_of_a_small_chain_is_faster(sizes, costs, link: Link) -> None:
         assert not is_there_a_better_plan(graph, budget, link, trace.cost), (budget, trace.cost)
 
 
+def eight_ops() -> Graph:
+    """A chain of three layers, and one more op of the backward pass that reads an early value."""
+    base = chain([1, 2, 2], [1.0, 2.0, 1.0])
+    last = simple_op("more", Phase.BACKWARD, ["layer1", base.outputs[0]], ["more"], 1.0)
+    values, ops = (*base.values, Value("more", 1)), (*base.ops, last)
+    return Graph("eight", values, ops, ("more",))
+
+
+@pytest.mark.parametrize(
+    ("graph", "budget", "link"),
+    [
+        (chain([1, 2, 2], [1.0, 2.0, 1.0]), 7, LINKS[2]),  # one is computed again, one copied
+        (with_backward(random_graph(3, 7)), 117, LINKS[2]),
+        (with_backward(random_graph(3, 2)), 310, LINKS[1]),
+        (eight_ops(), 7, LINKS[2]),
+    ],
+    ids=["chain", "random7", "random2", "eight"],
+)
+def test_small_graphs_are_planned_exactly(graph: Graph, budget: int, link: Link) -> None:
+    assert 7 <= len(graph.ops) <= 8
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    assert graph.floor_bytes() <= budget < peak
+    found = make("hybrid").plan(Problem(graph, budget, 1.0, link=link))
+    assert found.plan is not None
+    cost = simulate(graph, found.plan, link).cost
+    assert not is_there_a_better_plan(graph, budget, link, cost)
+
+
 def test_never_worse_than_recomputation_or_its_bound() -> None:
     for seed in range(3):
         graph = with_backward(random_graph(12, seed))
@@ -162,6 +98,35 @@ def test_never_worse_than_recomputation_or_its_bound() -> None:
             assert trace.peak_bytes <= budget
             assert found.bound <= trace.cost + 1e-9
             assert trace.cost <= simulate(graph, alone.plan).cost + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "budget", "link"),
+    [
+        ("pofo", unit_chain(24), 10, Link(0.3, 0.3)),
+        ("pofo", chain([3, 4, 3, 1, 2, 4], [1.0, 3.0, 3.0, 2.0, 1.0, 2.0]), 14, Link(1.0, 1.0)),
+        ("auto_perf", scoped(6), 21000, Link(1000.0, 1000.0)),
+        ("poet", unit_chain(6), 4, Link(0.5, 0.5)),
+    ],
+)
+def test_never_worse_than_other_planners_with_a_host(name, graph, budget, link: Link) -> None:
+    problem = Problem(graph, budget, 2.0, link=link)
+    theirs = make(name).plan(problem).plan
+    ours = make("hybrid").plan(problem).plan
+    assert theirs is not None
+    assert ours is not None
+    least = simulate(graph, theirs, link).cost
+    assert simulate(graph, ours, link).cost <= least + 1e-9
+
+
+def test_it_begins_from_their_plans() -> None:
+    """Before any move of its own."""
+    graph, link = unit_chain(24), Link(0.3, 0.3)
+    problem = Problem(graph, 10, 5.0, link=link)
+    plans = {plan.hash(graph) for plan in _firsts(problem, program_order(graph))}
+    theirs = make("pofo").plan(problem).plan
+    assert theirs is not None
+    assert theirs.hash(graph) in plans
 
 
 def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
@@ -214,25 +179,6 @@ def test_below_the_floor_is_proven() -> None:
     with pytest.raises(Infeasible, match="alone must have 3 bytes") as caught:
         make("hybrid").plan(Problem(graph, 2, 1.0, link=LINKS[0]))
     assert caught.value.proven
-
-
-def scoped() -> Graph:
-    """Three blocks of a product and an activation, with backward."""
-    values, ops, last = [Value("x", 2000, resident=True)], [], "x"
-    for n in range(3):
-        for kind in ("mm", "gelu"):
-            name = f"b{n}_{kind}"
-            values.append(Value(name, 2000))
-            op = simple_op(name, Phase.FORWARD, [last], [name], 2.0)
-            target = f"aten.{kind}.default"
-            ops.append(replace(op, scope=f"layers.{n}.{kind}", target=target))
-            last = name
-    return with_backward(Graph("scoped", tuple(values), tuple(ops), (last,)))
-
-
-def offloaded(plan: Plan | None) -> list[str]:
-    assert plan is not None
-    return [s.value for s in plan.statements if isinstance(s, Offload)]
 
 
 def test_the_rules_offload_what_they_say() -> None:

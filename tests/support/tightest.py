@@ -47,8 +47,8 @@ NEVER = {
     "gist": "it encodes what waits, and computes nothing twice",
 }
 """Strategies whose plans recompute nothing, and why."""
-COPIES = ("offload_all", "offload_dots", "offload_hidden")
-"""Rules that need a link: plans that copy to the host are simulated alone so far."""
+COPIES = ("auto_perf", "offload_all", "offload_dots", "offload_hidden", "poet", "pofo")
+"""They need a link: plans that copy to the host are simulated alone so far."""
 FIRST = dict.fromkeys(
     ("checkmate_ilp", "checkmate_rounding", "gist", "moccasin", "monet"), "resnet32"
 )

@@ -24,7 +24,7 @@ SNAPSHOTS = {
         "mobilenet_v2": (413, 206),
     },
 }
-SNAPSHOTS["2.11"] = SNAPSHOTS["2.13"]
+SNAPSHOTS["2.11"] = SNAPSHOTS["2.15"] = SNAPSHOTS["2.13"]
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS["2.13"])

@@ -32,6 +32,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.tracing.halves import BORDER
+from rematbench.tracing.releases import RELEASE
 from rematbench.training.compiled import backend as compiled, inductor, meters, sizes
 from rematbench.zoo.vision import import_torchvision
 
@@ -162,7 +163,8 @@ def test_measured_peak_knows_when_tangents_go(kept: bool) -> None:
     planned, meter = region().planned, region().meter
     assert planned is not None
     assert meter.peak_bytes is not None
-    expected = planned.share.peak + sum(each.nbytes for each in held)
+    others = 0 if RELEASE.holds_tangents else sum(each.nbytes for each in held)
+    expected = planned.share.peak + others
     assert 0 <= meter.peak_bytes - expected <= 1024
 
 
@@ -298,7 +300,7 @@ def test_inductor_lets_go_what_the_plan_lets_go(monkeypatch: pytest.MonkeyPatch)
         torch._dynamo.reset()
         compiled.regions.clear()
     lean, own = peaks
-    assert lean <= 0.95 * own
+    assert lean <= (0.95 if RELEASE.keeps_layouts else 1.0) * own
 
 
 def test_explain_tells_and_draws(tmp_path: Path) -> None:
@@ -342,7 +344,9 @@ def test_graph_breaks_share_the_budget() -> None:
     assert_same(model, twin)
     text = rematbench.explain(model)
     assert len(text.graphs) == 2
-    assert text.graphs[1].budget_bytes < 2_000_000  # type: ignore[operator]
+    (step,) = text.steps
+    assert step.peak_bytes <= 2_000_000
+    assert "2 calls planned as one" in str(text)
 
 
 class Block(nn.Module):
@@ -375,31 +379,37 @@ def test_blocks_share_one_budget_and_one_plan() -> None:
     twin = copy.deepcopy(model)
     expected = train(twin, twin, outside)
     for block in model.blocks:
-        block.compile(backend="rematbench", options=options(budget=0.8, graphs=3))
+        block.compile(backend="rematbench", options=options(budget=0.8))
     assert all(map(torch.equal, train(model, model, outside), expected))
     assert_same(model, twin)
     assert len({each.planned.graph.hash for each in compiled.regions if each.planned}) == 1
-    planned = next(each.planned for each in compiled.regions if each.planned)
-    assert planned.trace.recomputations > 0
+    (step,) = rematbench.explain(model).steps
+    assert step.overhead > 0
+    assert step.peak_bytes <= 0.8 * step.ordinary_peak_bytes
 
 
 def test_more_calls_than_the_budget_holds_are_refused() -> None:
-    """Nobody said that three blocks share the budget: an error, before anything is breached."""
+    """Before anything is breached."""
     model = Blocks(3)
     for block in model.blocks:
-        block.compile(backend="rematbench", options=options(budget=600_000))
-    with pytest.raises(ExecutionError, match="graphs"):
+        block.compile(backend="rematbench", options=options(budget=400_000))
+    with pytest.raises(ExecutionError, match="compiled calls wait"):
         train(model, model, outside, 1)
 
 
 def test_two_forward_passes_before_a_backward_pass() -> None:
     model = layers()
-    run = compile_it(model)
-    first = outside(run)
-    with pytest.raises(ExecutionError, match="2 compiled calls wait"):
-        outside(run)
-    first.backward()
-    outside(run).backward()  # nothing waits any more
+    twin = copy.deepcopy(model)
+
+    def both(run: Any) -> Tensor:
+        return outside(run) + outside(run)
+
+    expected = train(twin, twin, both)
+    assert all(map(torch.equal, train(model, compile_it(model), both), expected))
+    assert_same(model, twin)
+    (step,) = rematbench.explain(model).steps
+    assert step.overhead > 0
+    assert step.peak_bytes <= 0.7 * step.ordinary_peak_bytes
 
 
 def test_other_batch_sizes_get_plans_of_their_own() -> None:

@@ -9,6 +9,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,14 +23,18 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import Infeasible, RematbenchError
+from rematbench.graphs.budget import Budget
+from rematbench.graphs.plan import Plan
 from rematbench.tracing.halves import Halves, Source, halves_of
 from rematbench.training.compiled import dynamo, eager, meters
+from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
-from rematbench.training.compiled.ledger import ledger_of
 from rematbench.training.compiled.options import INDUCTOR, Options, read_options
-from rematbench.training.compiled.planning import Planned, planned
+from rematbench.training.compiled.planning import Planned, planned, planned_lean
+from rematbench.training.compiled.record import weak_of
 from rematbench.training.compiled.sizes import MOST_SIZES
+from rematbench.training.compiled.together import Together
 from rematbench.validator.halves import TwoPrograms, generate_halves
 
 if TYPE_CHECKING:
@@ -95,6 +100,7 @@ class Region:
         options: as given.
         name: of the module that it came from.
         number: in the order in which they were compiled.
+        is_whole: it is all that its model trains by, as far as Dynamo tells.
         halves, planned: once a backward pass is asked for; None of a graph that only infers.
         meter: what was measured.
         parameters: weak references to the parameters that it reads.
@@ -105,41 +111,82 @@ class Region:
         self.name, self.number = name or _name(module), next(_numbers)
         self.sources = [_source(node) for node in module.graph.nodes if node.op == "placeholder"]
         self.module: GraphModule = module
+        self.is_whole = True
         self.halves: Halves | None = None
         self.planned: Planned | None = None
         self.programs: TwoPrograms | None = None
         self.meter = meters.Meter()
         self.parameters: list[weakref.ref[nn.Parameter]] = []
         self.run: Any = None
+        self.loop = loop_of(options)
         self._partitioner: PlanPartitioner | None = None
         self._stale, self._tries, self._tighter = False, 0, 0
-        self._ledger, self._held = ledger_of(options), 0
-        self._args: Sequence[Any] = ()
+        self._lean: Planned | None = None
+        self._variants = Variants(self)
+        self._asked: Planned | None = None
+        self._parts: list[Planned] = []
+        self._call_now: PendingCall | None = None
 
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
-        self.parameters = [weakref.ref(each) for each in inputs if isinstance(each, nn.Parameter)]
-        if self.options.graphs == 1:
-            self._held = self._ledger.held(inputs)
-        # What was saved is ours to release: it is not donated to what Inductor writes.
-        with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
-            self.run = self._compiled(inputs)
+        own = [each for each in inputs if isinstance(each, nn.Parameter)]
+        self.parameters = [weakref.ref(each) for each in own]
+        self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
+        self.run = self.compiled_by(None, inputs)
         regions.add(self)
         # The function that Dynamo keeps keeps the region.
         return self._call
 
+    def plans_steps_of(self, calls: int) -> bool:
+        """Is a step that begins here, of so many calls, planned as one?"""
+        return self.shares and not (calls == 1 and self.is_whole)
+
+    @property
+    def shares(self) -> bool:
+        """May a step of several calls give it another plan?"""
+        return not isinstance(self.options.plan, Plan) and self.options.budget != Budget()
+
+    @property
+    def plans(self) -> list[Planned]:
+        """What its calls run by, each once."""
+        parts: list[Planned | None] = [*self._parts] or [self.planned]
+        return list({each.plan.hash(each.graph): each for each in parts if each}.values())
+
+    @property
+    def steps(self) -> list[Together]:
+        """The plans of sequences that begin with it."""
+        found = self.loop.planned_from(self)
+        return [] if found is None else [found]
+
+    def takes(self, parts: list[Planned]) -> None:
+        """Its calls are planned together with others."""
+        self._parts = parts
+
+    @property
+    def lean(self) -> Planned:
+        """A plan that keeps little between the halves."""
+        if self._lean is None:
+            assert self.planned is not None
+            self._lean = planned_lean(self.planned.halves, self.options)
+        return self._lean
+
     def _call(self, *args: Any) -> Any:
         if self._stale:
             self._again(args)
-        found = self.planned
-        if found is None or found.most is None:
+        if self.planned is None:
             return self.run(*args)
-        self._ledger.admit(self.name, found.share, args, found.most, str(self.options.budget))
-        self._args = args
+        call = self._call_now = self.loop.begin(self, args)
         try:
-            return self.run(*args)
+            return self._variants.run_by(call.planned, args)(*args)
         finally:
-            self._args = ()
+            self._call_now = None
+
+    def compiled_by(self, plan: Planned | None, inputs: Sequence[Any]) -> Any:
+        """The graph compiled for a plan; None: for one that is made on the way."""
+        self._asked = plan
+        # What was saved is ours to release: it is not donated to what Inductor writes.
+        with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
+            return self._compiled(inputs)
 
     def _compiled(self, inputs: Sequence[Any]) -> Any:
         if self.options.lower == INDUCTOR:
@@ -151,15 +198,16 @@ class Region:
                 module, inputs, self._partitioner, self._computes_again, self._metered
             )
         compiler = aot_autograd(
-            fw_compiler=lambda module, inputs: self._half(backward=False),
-            bw_compiler=lambda module, inputs: self._half(backward=True),
+            fw_compiler=lambda module, inputs: eager.boxed(lambda args: self._forward(args)),
+            bw_compiler=lambda module, inputs: self._backward(self._tokened),
             inference_compiler=self._inference,
             partition_fn=self._partition,
         )
         return compiler(self.module, inputs)
 
     def _computes_again(self) -> bool:
-        return self.planned is not None and self.planned.source != "ordinary"
+        found = self._asked or self.planned
+        return found is not None and found.trace.recomputations > 0
 
     def say(self, words: str) -> None:
         """A line of progress."""
@@ -171,57 +219,113 @@ class Region:
     ) -> tuple[GraphModule, GraphModule]:
         nodes = list(joint.graph.nodes)
         halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
-        with unset_fake_temporarily(), _disable_current_modes():
-            found = planned(halves, self.options, self.say, self._held, self._tighter)
-        self.planned, self.halves = found, found.halves
-        self.say(_label(found))
-        self.programs = generate_halves(found.halves, found.plan)
+        found = self._asked
+        if found is None:
+            with unset_fake_temporarily(), _disable_current_modes():
+                found = self.planned = self._planned(halves)
+            self.halves = found.halves
+            self.say(_label(found))
+        self.programs = self._variants.programs_of(found)
         if self._partitioner is None:
-            return eager.shells(found.halves, self.programs)
+            return eager.shells(found.halves)
         self._partitioner.hash = found.plan.hash(found.graph)
-        return graphs_of(found.halves, found.plan, self.programs)
+        # The plan's names are those of this trace, which is like the first one.
+        return graphs_of(replace(halves, captured=found.halves.captured), found.plan, self.programs)
 
-    def _half(self, backward: bool) -> Any:
-        assert self.programs is not None
-        return self._metered(
-            self.programs.backward if backward else self.programs.forward, backward
-        )
+    def _planned(self, halves: Halves) -> Planned:
+        if self.is_whole or not self.shares:
+            return planned(halves, self.options, self.say, self._tighter)
+        return planned_lean(halves, self.options, self.say)
 
-    def _metered(self, half: Any, backward: bool) -> Any:
-        """A half as AOTAutograd calls it: measured the first time."""
-        meter, halves, found = self.meter, self.halves, self.planned
+    def _forward(self, args: list[Any]) -> Any:
+        """The forward half, by our own statements, of the call under way."""
+        call, halves = self._call_now, self.halves
+        assert call is not None
         assert halves is not None
-        assert found is not None
-        tangents, returned = len(halves.tangents), len(halves.results)
-        ledger, share, limited = self._ledger, found.share, found.most is not None
-        new = set(halves.captured.updates.values())
-        passing = [i for i, end in enumerate(halves.results) if getattr(end, "name", None) in new]
-        if not backward:
+        programs = self._variants.programs_of(call.planned)
+        made = self._metered_forward(programs.forward, args, call)
+        results = made[: len(halves.results)]
+        token = eager.token_of(programs, made[len(halves.results) :], call)
+        self.loop.waits(call, weak_of(token))
+        return (*results, token)
 
-            def forward(args: list[Any]) -> Any:
-                made = meter.forward(half, args, passing) if meter.wants_forward else half(args)
-                if limited:
-                    ledger.note(share, self._args, made[:returned], made[returned:])
-                return made
+    def _tokened(self, args: list[Any]) -> tuple[PendingCall | None, Any, list[Any]]:
+        """The call, its backward program, and what that is given."""
+        handed = eager.handed_by(args[0])
+        given = [*handed.tensors, *args[1:]]
+        args.clear()
+        handed.tensors.clear()
+        return handed.call, handed.programs.backward, given
 
-            return eager.boxed(forward)
+    def _metered_forward(self, half: Any, args: list[Any], call: PendingCall) -> Any:
+        halves = self.halves
+        assert halves is not None
+        self.loop.given(call, halves.primals, args)
+        if self.meter.wants_forward and call.planned is self.planned:
+            new = set(halves.captured.updates.values())
+            ends = enumerate(halves.results)
+            passing = [i for i, end in ends if getattr(end, "name", None) in new]
+            made = self.meter.forward(half, args, passing)
+        else:
+            made = half(args)
+        self.loop.made(call, halves.results, made)
+        return made
+
+    def _backward(self, taken: Any) -> Any:
+        """A backward half as AOTAutograd calls it: measured the first time.
+
+        Args:
+            taken: says of its arguments which call, which function and what it is given.
+        """
         context = TracingContext.try_get()
         if context is not None and context.fw_metadata is not None:
             # Where PyTorch would speak of donated buffers, we say what to do.
             context.fw_metadata.bw_donated_idxs = []
 
         def back(args: list[Any]) -> Any:
+            halves = self.halves
+            assert halves is not None
             eager.check_once()
-            if limited:
-                ledger.over(args[: len(args) - tangents])
-            if not meter.wants_backward:
-                return half(args)
-            try:
-                return meter.backward(half, args, tangents)
-            finally:
-                self._judge()
+            call, half, given = taken(args)
+            tangents = len(halves.tangents)
+            if call is not None:
+                self.loop.goes_back(call)
+                self.loop.given(call, halves.tangents, given[len(given) - tangents :])
+            if self.meter.wants_backward and call is not None and call.planned is self.planned:
+                try:
+                    made = self.meter.backward(half, given, tangents)
+                finally:
+                    self._judge()
+            else:
+                made = half(given)
+            if call is not None:
+                self.loop.made(call, halves.gradients, made)
+            return made
 
         return eager.boxed(back)
+
+    def _metered(self, half: Any, backward: bool) -> Any:
+        """A half of Inductor's as AOTAutograd calls it."""
+        if backward:
+
+            def taken(args: list[Any]) -> tuple[PendingCall | None, Any, list[Any]]:
+                assert self.halves is not None
+                handed = args[: len(args) - len(self.halves.tangents)]
+                return self.loop.call_of(handed), half, args
+
+            return self._backward(taken)
+
+        def forward(args: list[Any]) -> Any:
+            call, halves = self._call_now, self.halves
+            assert call is not None
+            assert halves is not None
+            given = list(args)
+            made = self._metered_forward(half, args, call)
+            results = len(halves.results)
+            self.loop.waits(call, sign_of_life(given, made[:results], made[results:]))
+            return made
+
+        return eager.boxed(forward)
 
     def _judge(self) -> None:
         """Compare the measured peak with the budget; where it broke, plan anew for less."""
@@ -235,8 +339,7 @@ class Region:
         self._tries += 1
         # As much below what the plan was simulated to take as it took too much.
         assert found.allowed is not None
-        taken = found.share.together(self.options.graphs)
-        self._tighter += found.allowed - taken + int(1.05 * (peak - found.limit)) + 1
+        self._tighter += found.allowed - found.share.peak + int(1.05 * (peak - found.limit)) + 1
         self._stale = True
         _warn.warning(
             "rematbench: %s; a leaner plan is tried at the next call (%d of %d)",
@@ -250,8 +353,7 @@ class Region:
         self._stale = False
         before = self.run, self.halves, self.planned, self.programs
         try:
-            with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
-                self.run = self._compiled(args)
+            self.run = self.compiled_by(None, args)
         except Infeasible as error:
             self.run, self.halves, self.planned, self.programs = before
             _warn.warning(
@@ -267,6 +369,34 @@ class Region:
         module.recompile()
         forward = module.forward
         return eager.boxed(lambda args: forward(args))
+
+
+class Variants:
+    """What a graph is compiled to for each plan that its calls run by."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = weakref.ref(region)
+        self._programs: dict[str, TwoPrograms] = {}
+        self._runs: dict[str, Any] = {}
+
+    def programs_of(self, found: Planned) -> TwoPrograms:
+        """A plan's two halves as our statements."""
+        key = found.plan.hash(found.graph)
+        if key not in self._programs:
+            self._programs[key] = generate_halves(found.halves, found.plan)
+        return self._programs[key]
+
+    def run_by(self, found: Planned, args: Sequence[Any]) -> Any:
+        """A function of the graph's inputs, by a plan."""
+        region = self._region()
+        assert region is not None
+        if region.options.lower != INDUCTOR or found is region.planned:
+            return region.run
+        key = found.plan.hash(found.graph)
+        if key not in self._runs:
+            with torch._dynamo.config.patch(disable=True):
+                self._runs[key] = region.compiled_by(found, args)
+        return self._runs[key]
 
 
 def _label(found: Planned) -> str:

@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch._dynamo.callback import callback_handler
+from torch.nn.parallel import DistributedDataParallel
 
 from rematbench.base.cache_dirs import FOR_THE_USER
 
 _warn = logging.getLogger(FOR_THE_USER)
 BACKEND = "rematbench"
+_RESUMED = "torch_dynamo_resume_in"
+"""What TorchDynamo calls what comes after a graph break."""
 
 
 class Compiling(NamedTuple):
@@ -53,6 +56,40 @@ def _read(known: dict[str, Any]) -> Compiling | None:
     wrapper = getattr(known.get("compiler_fn"), "_torchdynamo_orig_backend", None)
     module = next((each for each in given.values() if isinstance(each, nn.Module)), None)
     return Compiling(module, code.co_qualname, str(getattr(wrapper, "compiler_name", "")))
+
+
+def is_whole(parameters: set[int]) -> bool:
+    """Is the graph that is compiled just now all that its model trains by?
+
+    Not after a graph break, nor where a model calls it that has other parameters to train; a model
+    that was cut for DistributedDataParallel must have them all.
+
+    Args:
+        parameters: addresses of those that the graph reads.
+    """
+    found = compiling()
+    outermost, breaks = _around()
+    if found is None or breaks or found.function.rpartition(".")[2].startswith(_RESUMED):
+        return found is None
+    if found.module is not None and not isinstance(outermost, DistributedDataParallel):
+        parameters = parameters | {id(each) for each in found.module.parameters()}
+    return outermost is None or all(
+        id(each) in parameters for each in outermost.parameters() if each.requires_grad
+    )
+
+
+def _around() -> tuple[nn.Module | None, bool]:
+    """The outermost module that is called just now, and: is there a graph break?"""
+    outermost, breaks = None, False
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        name, known = frame.f_code.co_name, frame.f_locals
+        if name == "_call_impl" and isinstance(known.get("self"), nn.Module):
+            outermost = known["self"]
+        elif name == "compile_subgraph":
+            breaks = breaks or bool(getattr(known.get("reason"), "graph_break", False))
+    return outermost, breaks
 
 
 def name_of(compiled: Compiling | None) -> str | None:

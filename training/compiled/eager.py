@@ -2,13 +2,16 @@
 
 AOTAutograd asks its partitioner for two FX modules, and a compiler for a function of each. The
 modules here are shells: inputs, one call, outputs, each with the stand-in that AOTAutograd looks
-at; the functions are those of :mod:`rematbench.validator.halves`.
+at; the functions are those of :mod:`rematbench.validator.halves`. What the forward half hands over
+hangs on the storage of one empty tensor, the *token*, which autograd keeps in its place: so each
+call may run by another plan, and the shells stay as they are.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,26 +21,71 @@ from torch.fx import Graph, GraphModule, Node
 from rematbench.base.errors import ExecutionError
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import Halves
-from rematbench.training.compiled.fxhalves import fake_state
 from rematbench.validator.halves import TwoPrograms
 
 Half = Callable[[list[Any]], Any]
 
 
-def shells(halves: Halves, programs: TwoPrograms) -> tuple[GraphModule, GraphModule]:
+def shells(halves: Halves) -> tuple[GraphModule, GraphModule]:
     """The forward and the backward module for AOTAutograd."""
     fakes = halves.fakes
 
     def ends(returned: Sequence[Any]) -> list[Any]:
         return [fakes[end.name] if isinstance(end, Ref) else end for end in returned]
 
-    handed = [fakes[name] for name in (*programs.saved, *programs.copied)]
-    handed += [fake_state(halves) for _ in programs.states]
+    with fakes[halves.tangents[0]].fake_mode:
+        token = torch.empty(0)
     primals = [(name, fakes[name]) for name in halves.primals]
     tangents = [(name, fakes[name]) for name in halves.tangents]
-    given = [(f"handed_{i}", fake) for i, fake in enumerate(handed)]
-    forward = _shell(primals, [*ends(halves.results), *handed])
-    return forward, _shell([*given, *tangents], ends(halves.gradients))
+    forward = _shell(primals, [*ends(halves.results), token])
+    return forward, _shell([("token", token), *tangents], ends(halves.gradients))
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a forward half hands to its backward half.
+
+    Attributes:
+        programs: the plan that both run by.
+        tensors: without history, so that nothing is held in a circle.
+        versions: of each, when it was handed over.
+        call: whose it is.
+    """
+
+    programs: TwoPrograms
+    tensors: list[Tensor]
+    versions: tuple[int, ...]
+    call: Any
+
+
+def token_of(programs: TwoPrograms, handed: Sequence[Tensor], call: Any) -> Tensor:
+    """What autograd keeps of a call; gone, the call is over."""
+    token = torch.empty(0)
+    tensors = [each.detach() for each in handed]
+    versions = tuple(each._version for each in tensors)
+    token.untyped_storage().handed = Handed(programs, tensors, versions, call)
+    return token
+
+
+def handed_by(token: Tensor) -> Handed:
+    """What hangs on a token.
+
+    Raises:
+        ExecutionError: nothing does, or a tensor was changed in the meantime.
+    """
+    handed = getattr(token.untyped_storage(), "handed", None)
+    if not isinstance(handed, Handed):
+        raise ExecutionError(
+            "saved_tensors_hooks copied what a compiled graph saves (save_on_cpu does), and the "
+            "copy lacks what the plan needs: leave them out around what is compiled"
+        )
+    if any(t._version != v for t, v in zip(handed.tensors, handed.versions, strict=True)):
+        raise ExecutionError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            "operation between the forward and the backward pass of a compiled graph; work on a "
+            "copy of it"
+        )
+    return handed
 
 
 def half_of_a_plan(*inputs: Any) -> Any:

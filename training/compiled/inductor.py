@@ -10,6 +10,8 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import GraphModule
 
+from rematbench.tracing.releases import RELEASE
+
 Partition = Callable[..., tuple[GraphModule, GraphModule]]
 Wrap = Callable[[Any, bool], Any]
 
@@ -25,10 +27,11 @@ LEAN: dict[str, Any] = {
     "allow_buffer_reuse": False,
     # A value that is read twice is written once; else all that it is made of stays for it.
     "realize_reads_threshold": 1,
-    # Copies of weights and images in another layout would be saved for the backward pass.
-    "layout_optimization": False,
 }
 """Settings under which what lives is what the plan keeps; for plans that compute again."""
+if RELEASE.keeps_layouts:
+    # Copies of weights and images in another layout would be saved for the backward pass.
+    LEAN["layout_optimization"] = False
 
 
 class PlanPartitioner(CustomPartitionerFn):

@@ -2,68 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rematbench.base.errors import NotApplicable
 from rematbench.costmodel.device import random_state_bytes
-from rematbench.graphs.ir import Op
+from rematbench.graphs.ir import Graph, Op, Phase
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.patience import patiently
-from rematbench.training.compiled.sharing import Share, share_of
 
 
 @dataclass(frozen=True)
 class Made:
-    """A plan that two halves can run.
+    """A plan that two halves, or those of several calls, can run.
 
     Attributes:
         trace: as simulated.
-        share: what one call takes of the budget.
-        together: what all calls take that share the budget; bytes.
+        parts: the plans of the calls.
     """
 
     plan: Plan
     trace: Trace
-    share: Share
-    together: int
+    parts: tuple[Plan, ...]
+
+    @property
+    def peak(self) -> int:
+        """Of all calls, in bytes; residents included."""
+        return self.trace.peak_bytes
 
 
 class Judge:
-    """Says what a plan takes of the budget, and whether it fits; all in bytes.
+    """Says what a plan of one call takes of the budget, and whether it fits; all in bytes.
 
     Args:
-        held: that other calls hold while this graph runs.
+        outside: that is there besides the graph: what the caller holds, other models.
         tighter: of the budget to leave alone, for a leaner plan.
 
     Attributes:
+        graph: what strategies plan.
         base: ordinary training.
         budget: of all that runs; None: no limit.
-        others: what other calls hold, and what the graph does not see.
         extras: what halves may hand over besides values.
+        taken: not for a plan: reserve, outside, extras.
         allowed: what is left for a plan, residents included; None: no limit.
     """
 
-    def __init__(self, halves: Halves, options: Options, held: int, tighter: int) -> None:
-        self.halves, self.options = halves, options
-        self.graph, self.held, self.tighter = halves.captured.graph, held, tighter
+    def __init__(
+        self, halves: Halves, options: Options, outside: int = 0, tighter: int = 0
+    ) -> None:
+        self.halves: tuple[Halves, ...] = (halves,)
+        self._begin(halves.captured.graph, options, outside, tighter)
+
+    def _begin(self, graph: Graph, options: Options, outside: int, tighter: int) -> None:
+        self.graph, self.options = graph, options
+        self.tighter, self.outside = tighter, outside
         self.base = self.judged(program_order(self.graph))
-        # A fraction is one of the whole that shares the budget.
-        self.budget = options.budget.of(self.base.together + held)
-        self.others, self.extras = options.reserve + held, _extras(halves)
-        self.taken = self.others + self.extras
+        self.budget = options.budget.of(self.base.peak + outside)
+        self.extras = sum(map(_extras, self.halves))
+        self.taken = options.reserve + outside + self.extras
         self.allowed = None if self.budget is None else self.budget - self.taken - tighter
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as halves can run it."""
-        plan = settled(self.halves, plan)
-        trace = simulate(self.graph, plan)
+        (halves,) = self.halves
+        plan = settled(halves, plan)
         check_draws(self.graph, plan)
-        share = share_of(self.halves, plan, trace)
-        return Made(plan, trace, share, share.together(self.options.graphs))
+        return Made(plan, simulate(self.graph, plan), (plan,))
+
+    def others(self) -> Iterable[Made]:
+        """Plans that are known to run, and may fit where no strategy's does."""
+        return ()
 
     def asked(
         self,
@@ -73,7 +85,7 @@ class Judge:
         patient: bool = False,
         starts: tuple[Plan, ...] = (),
     ) -> Made:
-        """A strategy's plan within ``budget`` bytes of one call.
+        """A strategy's plan within ``budget`` bytes.
 
         Args:
             patient: stop when more time cannot pay.
@@ -82,8 +94,9 @@ class Judge:
         Raises:
             Infeasible, NotApplicable: as the strategy does; it makes no plan.
         """
+        captured = self.halves[0].captured if len(self.halves) == 1 else None
         limits = (budget, seconds, self.options.seed)
-        problem = Problem(self.graph, *limits, self.halves.captured, warm_starts=starts)
+        problem = Problem(self.graph, *limits, captured, warm_starts=starts)
         found = (patiently(strategy, problem) if patient else strategy.plan(problem)).plan
         if found is None:
             raise NotApplicable(f"{type(strategy).__name__} judges itself and makes no plan to run")
@@ -96,7 +109,7 @@ class Judge:
 
     def fits(self, made: Made, spare: int = 0) -> bool:
         """Is a plan within what is allowed, and ``spare`` bytes more?"""
-        return self.allowed is None or made.together <= self.allowed + spare
+        return self.allowed is None or made.peak <= self.allowed + spare
 
 
 def settled(halves: Halves, plan: Plan) -> Plan:
@@ -123,6 +136,29 @@ def settled(halves: Halves, plan: Plan) -> Plan:
         seen.add(op)
         computes.append(code)
     return Plan.of_computes(graph, computes)
+
+
+def all_again(halves: Halves) -> Plan:
+    """Nothing but results is kept: the backward half first runs the forward half again."""
+    graph = halves.captured.graph
+    forward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
+    rest = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
+    needed = graph.needed_ops()
+    order = [i for i in forward if needed[i]] + [graph.op_index[BORDER]]
+    order += [*_read_again(halves, forward, rest), *rest]
+    return settled(halves, Plan.of_computes(graph, graph.tables.op_first[order]))
+
+
+def _read_again(halves: Halves, forward: list[int], rest: list[int]) -> list[int]:
+    """The forward ops that must run again, in order, for ``rest`` to have what they read."""
+    ops = halves.captured.graph.ops
+    wanted = {value for i in rest for value in ops[i].reads}
+    again: list[int] = []
+    for i in reversed(forward):
+        if wanted.intersection(ops[i].writes) and halves.held.isdisjoint(ops[i].writes):
+            again.insert(0, i)
+            wanted.update(ops[i].reads)
+    return again
 
 
 def _is_seed(op: Op) -> bool:

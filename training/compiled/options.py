@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench import costmodel as costs
-from rematbench.base.cache_dirs import cache_root
+from rematbench.base.cache_dirs import FOR_THE_USER, cache_root
 from rematbench.base.checks import did_you_mean, flag, one_of, seconds, whole
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
@@ -20,6 +21,7 @@ from rematbench.graphs.planning import Strategy
 from rematbench.training.choice import plan_or_strategy
 from rematbench.training.compiled.patience import GAP
 
+_warn = logging.getLogger(FOR_THE_USER)
 EAGER, INDUCTOR = "eager", "inductor"
 LOWERINGS = (EAGER, INDUCTOR)
 _REMEDY = 'torch.compile(model, backend="rematbench", options={"budget": "8GiB"})'
@@ -40,7 +42,6 @@ class Options:
         patient: it stops earlier, when more time cannot pay.
         replan_seconds: for the plan of a graph that is known at other sizes.
         costmodel: see :func:`rematbench.costmodel.names`.
-        graphs: how many calls of compiled graphs have to share the budget: pending at once.
         seed: of the strategy.
         cache: where plans and profiles are kept; None: nowhere.
         progress: say on standard error what is measured and planned.
@@ -55,7 +56,6 @@ class Options:
     patient: bool = False
     replan_seconds: float = 1.0
     costmodel: str = "profiled"
-    graphs: int = 1
     seed: int = 0
     cache: Path | None = None
     progress: bool = True
@@ -68,12 +68,13 @@ class Options:
             kind = type(self.plan)
             known = asdict(self.plan) if is_dataclass(self.plan) else repr(self.plan)
             plan = [f"{kind.__module__}.{kind.__qualname__}", known]
-        text = [plan, self.time_limit, self.graphs, self.seed]
+        text = [plan, self.time_limit, self.seed]
         return {"options": json.loads(json.dumps(text, default=repr))}
 
 
 _NAMES = (
     "strategy",
+    "graphs",
     *(f.name for f in fields(Options) if f.name not in ("plan", "name", "patient")),
 )
 
@@ -90,15 +91,12 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     if others:
         raise ConfigError(f"{'='.join(map(str, next(iter(others.items()))))}: give {_REMEDY}")
     text = dict(given or {})
-    for name in text:
-        if name not in _NAMES:
-            hint = did_you_mean(str(name), _NAMES)
-            raise ConfigError(
-                f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
-            )
+    _check_names(text)
     strategy = text.pop("strategy", "anytime")
     plan = plan_or_strategy(strategy)
     known = {name: read(text[name]) for name, read in _READERS.items() if name in text}
+    if known.pop("graphs", None) is not None:
+        _warn.warning("rematbench: option graphs is not read: the calls of a step are recorded")
     if "cache" not in text:
         known["cache"] = _cache(True)
     if strategy == "anytime":
@@ -106,6 +104,15 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
     name = strategy if isinstance(strategy, str) else type(plan).__name__
     budget = parse_budget(text.get("budget"))
     return Options(budget=budget, plan=plan, name=name, **known)
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in _NAMES:
+            hint = did_you_mean(str(name), _NAMES)
+            raise ConfigError(
+                f"option {name}: unknown; {hint}it may be one of: {', '.join(_NAMES)}"
+            )
 
 
 def _good_enough(plan: Any) -> Any:

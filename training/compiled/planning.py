@@ -30,16 +30,18 @@ from rematbench.base.errors import (
 from rematbench.base.kernels import digest
 from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
-from rematbench.graphs.simulate import Trace
+from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.halves import Halves
-from rematbench.training.compiled.judging import Judge, Made
+from rematbench.training.compiled.judging import Judge, Made, all_again
 from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.record import CallRecord
 from rematbench.training.compiled.resized import of_another_size
-from rematbench.training.compiled.sharing import Share
+from rematbench.training.compiled.sharing import Share, share_of
 from rematbench.training.compiled.sizes import KnownSizes, family_of
+from rematbench.training.compiled.together import StepJudge, Together
 
 _log_user = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
@@ -59,7 +61,7 @@ class Planned:
         share: what it takes of the budget.
         allowed: bytes that the budget leaves for it, residents included; None: no limit.
         limit: the most that this graph's own peak may be.
-        most: what all calls may take that are pending at once.
+        most: what all calls may take that are pending at once; None where that is not known.
         source: ``ordinary``, ``planned``, ``cache``, ``given``, or ``another size``: from its plan.
         seconds: profiling, and planning.
     """
@@ -111,13 +113,11 @@ def planned(
     halves: Halves,
     options: Options,
     say: Callable[[str], None] = lambda words: None,
-    held: int = 0,
     tighter: int = 0,
 ) -> Planned:
-    """The cheapest plan of the strategy within the budget.
+    """The cheapest plan of the strategy within the budget, for a graph that is alone.
 
     Args:
-        held: bytes that others hold while this graph runs.
         tighter: bytes of the budget to leave alone, for a leaner plan.
 
     Raises:
@@ -128,20 +128,85 @@ def planned(
     family = family_of(halves.captured.graph, options)
     halves, measured = costed(halves, options, say, family)
     profiled = time.perf_counter()
-    judge = Judge(halves, options, held, tighter)
+    judge = Judge(halves, options, tighter=tighter)
     made, source = _chosen(judge, say, family)
-    if source != "given" and not (held or tighter):
+    if source != "given" and not tighter:
         family.add(judge.graph, made.plan, judge.overhead(made), measured)
-    plan, share = made.plan, made.share
-    if plan.strategy not in _LEAN:  # which helped out
-        plan = plan.labelled(options.name, judge.allowed)
-    limit = most = None
-    if judge.budget is not None:  # what other calls take is theirs
-        limit = judge.budget - judge.others - (made.together - share.peak)
-        most = judge.budget - options.reserve
-    text = (made.trace, judge.base.trace, share, judge.allowed, limit, most, source)
     seconds = (profiled - began, time.perf_counter() - profiled)
-    return Planned(judge.halves, plan, *text, seconds)
+    return _of_call(judge, made, made.plan, halves, source, seconds)
+
+
+def planned_lean(
+    halves: Halves, options: Options, say: Callable[[str], None] = lambda words: None
+) -> Planned:
+    """A plan that keeps little between the halves, for a step of which not all is known.
+
+    Raises:
+        Infeasible: not even this graph alone fits the budget; names the number that would do.
+    """
+    family = family_of(halves.captured.graph, options)
+    halves, _ = costed(halves, options, say, family)
+    judge = Judge(halves, options)
+    found = [judge.judged(all_again(halves)), *(made for _, made in _leanest(judge))]
+    fitting = [made for made in found if options.budget.bytes is None or judge.fits(made)]
+    if not fitting:
+        assert judge.allowed is not None
+        assert not isinstance(options.plan, Plan)
+        fitting = [_searched(judge, options.plan, judge.allowed, options.time_limit)]
+
+    def taken(made: Made) -> int:
+        share = share_of(halves, made.plan, made.trace)
+        return share.kept + share.peak
+
+    best = min(fitting, key=taken)
+    return _of_call(judge, best, best.plan, halves, "first step")
+
+
+def planned_together(
+    record: CallRecord, options: Options, outside: int, say: Callable[[str], None]
+) -> tuple[Together, tuple[Planned, ...]]:
+    """The cheapest plan of a sequence of calls within the budget, and each call's part of it.
+
+    Args:
+        outside: bytes that are there besides the graphs.
+
+    Raises:
+        Infeasible: the budget is too small; names the number that would do.
+    """
+    began = time.perf_counter()
+    judge = StepJudge(record, options, outside)
+    family = family_of(judge.graph, options)
+    made, source = _chosen(judge, say, family)
+    family.add(judge.graph, made.plan, judge.overhead(made), True)
+    budget, overhead = judge.budget, judge.overhead(made)
+    peaks = (made.peak, judge.base.peak, budget, overhead)
+    together = Together(tuple(record.events), *peaks, made.parts, source)
+    seconds = (0.0, time.perf_counter() - began)
+    pairs = zip(judge.halves, made.parts, strict=True)
+    parts = tuple(_of_call(judge, made, plan, halves, source, seconds) for halves, plan in pairs)
+    return together, parts
+
+
+def _of_call(
+    judge: Judge,
+    made: Made,
+    plan: Plan,
+    halves: Halves,
+    source: str,
+    seconds: tuple[float, float] = (0.0, 0.0),
+) -> Planned:
+    """The part of a plan that is one call's."""
+    options, graph = judge.options, halves.captured.graph
+    if plan.strategy not in _LEAN:  # which helped out
+        plan = plan.labelled(made.plan.strategy or options.name, judge.allowed)
+    trace, base = simulate(graph, plan), simulate(graph, program_order(graph))
+    share, limit, most = share_of(halves, plan, trace), None, None
+    if judge.budget is not None and source != "first step":  # what other calls take is theirs
+        limit = judge.budget - judge.outside - options.reserve - (made.peak - share.peak)
+    if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
+        most = judge.budget - judge.outside - options.reserve
+    text = (trace, base, share, judge.allowed, limit, most, source)
+    return Planned(halves, plan, *text, seconds)
 
 
 def _chosen(judge: Judge, say: Callable[[str], None], family: KnownSizes) -> tuple[Made, str]:
@@ -182,32 +247,28 @@ def _given(judge: Judge, plan: Plan) -> Made:
     made = judge.judged(plan)
     if judge.allowed is not None and not judge.fits(made):
         raise Infeasible(
-            f"the given plan peaks at {made.together + judge.taken} bytes, the budget is "
+            f"the given plan peaks at {made.peak + judge.taken} bytes, the budget is "
             f"{judge.allowed + judge.taken}; give a larger one, or a strategy",
-            smallest_peak_found=made.together,
+            smallest_peak_found=made.peak,
         )
     return made
 
 
 def _searched(judge: Judge, strategy: Strategy, allowed: int, limit: float) -> Made:
     """The cheapest plan that fits of those that the strategy makes."""
-    options = judge.options
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
-    if options.graphs == 1:
-        tries, seconds, plans = _TRIES, limit, _alone
-    else:
-        tries, plans = 2 * _TRIES, _shared
-        seconds = limit / tries
-    ask = partial(judge.asked, strategy, seconds=seconds, patient=options.patient)
+    ask = partial(judge.asked, strategy, seconds=limit, patient=judge.options.patient)
     leanest, found = None, list[Made]()
     try:
-        for made in islice(plans(judge, ask, allowed), tries):
-            found += [made] if judge.fits(made) else []
+        found.extend(filter(judge.fits, islice(_less(ask, allowed), _TRIES)))
     except Infeasible as error:
         leanest = error.smallest_peak_found
+    except NotApplicable:
+        if len(judge.halves) == 1:
+            raise
     if not found:  # as they can run, its plans are above the budget, or it had no time for one
-        found = [made for made in _whatever(judge, allowed) if judge.fits(made)]
+        found.extend(filter(judge.fits, _whatever(judge, allowed)))
     if not found:
         _refuse(judge, leanest)
     return min(found, key=lambda made: made.trace.cost)
@@ -220,23 +281,24 @@ def _whatever(judge: Judge, allowed: int) -> Iterator[Made]:
             continue
         ask = partial(judge.asked, registry.make(name), seconds=1.0)
         with suppress(Infeasible):
-            for made in islice(_shared(judge, ask, allowed), 2 * _TRIES):
+            for made in islice(_halving(judge, ask, allowed), 2 * _TRIES):
                 yield replace(made, plan=made.plan.labelled(name, allowed))
         yield replace(leanest, plan=leanest.plan.labelled(name, allowed))
+    yield from judge.others()
 
 
-def _alone(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
+def _less(ask: Asks, allowed: int) -> Iterator[Made]:
     """Plans for less and less, until one fits as it can run."""
     asked, excess = allowed, 1
     while excess > 0:
         found = ask(asked)
-        excess = found.share.peak - allowed
+        excess = found.peak - allowed
         asked -= max(excess, 1)
         yield found
 
 
-def _shared(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
-    """Plans for budgets of one call, halving the distance to the largest with which all fit."""
+def _halving(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:
+    """Plans for budgets halfway between one that is too large and one that is too small."""
     low, high = judge.graph.floor_bytes(), allowed
     while high - low > allowed // 1000:
         asked = (low + high) // 2
@@ -258,21 +320,16 @@ def _refuse(judge: Judge, own: int | None = None) -> NoReturn:
     Args:
         own: the peak of the strategy's leanest plan, where it said so.
     """
-    options, taken, held = judge.options, judge.taken, judge.held
-    name, leanest = min(_leanest(judge), key=lambda item: item[1].together)
-    needed = leanest.together + taken
+    options, taken = judge.options, judge.taken
+    name, leanest = min(_leanest(judge), key=lambda item: item[1].peak)
+    needed = leanest.peak + taken
     floor, what = judge.graph.floor()
-    shared = f", shared by {options.graphs} graphs" if options.graphs > 1 else ""
-    others = (
-        f"; other compiled graphs hold {held} of them: options={{'graphs': n}} leaves room for n"
-        if held
-        else ""
-    )
+    shared = f" for {judge.graph.name}" if len(judge.halves) > 1 else ""
     mine = "" if own is None else f" its leanest needs {own + taken};"
     raise Infeasible(
         f"{options.name} has no plan within budget={options.budget}{shared}:{mine} "
         f"budget={needed} would do for {name} (bytes; {taken} of them are kept for others), "
-        f"and below {floor + taken} there is none, because of {what}{others}",
+        f"and below {floor + taken} there is none, because of {what}",
         smallest_peak_found=needed,
     )
 
@@ -280,6 +337,8 @@ def _refuse(judge: Judge, own: int | None = None) -> NoReturn:
 def _leanest(judge: Judge) -> Iterator[tuple[str, Made]]:
     """The leanest plans of quick strategies, and ordinary training's."""
     yield "ordinary training", judge.base
+    for made in judge.others():
+        yield "the plans of the first step", made
     for name in _LEAN:
         strategy = registry.make(name)
         try:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
+from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
 from rematbench.tracing.halves import Halves
+from rematbench.tracing.releases import RELEASE
 from rematbench.validator.halves import border_of
 
 
@@ -34,15 +39,6 @@ class Share:
         """Of a call that is alone."""
         return self.parameters + self.inputs + max(self.forward, self.backward)
 
-    def together(self, calls: int) -> int:
-        """The peak of so many equal calls, each on the results of the one before.
-
-        All forward halves run, then all backward halves, the last call's first.
-        """
-        others = calls - 1
-        stays = max(others * self.kept, others * self.gradients)
-        return self.peak + others * self.parameters + stays
-
 
 def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     """What a plan takes.
@@ -55,9 +51,11 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     sizes = {value.name: value.bytes for value in graph.values}
     owned = sum(sizes[v] for v, kind in kinds.items() if kind in ("parameter", "buffer"))
     split = border_of(halves, plan)
-    tangents = sum(sizes[v] for v in {captured.value_of[t] for t in halves.tangents})
+    given = {captured.value_of[t] for t in halves.tangents}
+    tangents = sum(sizes[v] for v in given)
     residents = graph.resident_bytes
-    before = trace.bytes_during[: split + 1]
+    before, after = trace.bytes_during[: split + 1], trace.bytes_during[split:]
+    after = after + _held_tangents(graph, trace.codes[split:], given)
     trained = {
         captured.value_of[tensor]
         for resident in captured.residents
@@ -69,6 +67,16 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
         inputs=residents - owned,
         kept=int(trace.bytes_after[split]) - residents - tangents,
         forward=int(before.max(initial=residents)) - residents,
-        backward=int(trace.bytes_during[split:].max(initial=residents)) - residents,
+        backward=int(after.max(initial=residents)) - residents,
         gradients=sum(sizes[v] for v in trained),
     )
+
+
+def _held_tangents(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
+    """Bytes of tangents that statements up to each have freed, where PyTorch holds them still."""
+    if not RELEASE.holds_tangents:
+        return np.zeros(len(codes), dtype=np.int64)
+    gone = np.zeros(len(graph.values), dtype=np.int64)
+    places = [graph.value_index[name] for name in values]
+    gone[places] = graph.tables.value_bytes[places]
+    return np.cumsum(np.where(codes < 0, gone[~codes], 0))

@@ -15,6 +15,7 @@ import numpy as np
 import pyomo.environ as pyo
 
 from rematbench.base.errors import NotApplicable
+from rematbench.engines.plans.nodes import node_bytes
 from rematbench.engines.plans.stages import dependencies, needed
 from rematbench.graphs.ir import Graph
 
@@ -63,10 +64,7 @@ class Nodes:
                 "use anytime"
             )
         first = tables.op_first[ops]
-        read = np.zeros(len(graph.values), dtype=bool)
-        read[tables.inputs.picked(ops).items] = True
-        is_output = tables.is_output
-        split = [_split(tables.writes[op], tables.value_bytes, read, is_output) for op in ops]
+        split = node_bytes(graph)
         memory, pinned, unread, output = zip(*split, strict=True) if split else ((),) * 4
         workspace = tables.workspace[first].tolist()
         return cls(
@@ -82,16 +80,6 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.memory)
-
-
-def _split(written: Any, size: Any, read: Any, is_output: Any) -> tuple[int, int, int, bool]:
-    """(memory, pinned, unread bytes, is the node an output?)."""
-    outputs = written[is_output[written]]
-    kept = written[read[written] & ~is_output[written]]
-    unread = written[~read[written] & ~is_output[written]]
-    if len(outputs) and not size[kept].any():
-        return int(size[outputs].sum()), 0, int(size[unread].sum()), True
-    return int(size[kept].sum()), int(size[outputs].sum()), int(size[unread].sum()), False
 
 
 def problem_9(nodes: Nodes, budget: int, partitioned: bool = True) -> pyo.ConcreteModel:

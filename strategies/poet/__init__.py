@@ -1,0 +1,1 @@
+"""Integrated rematerialization and paging (Patil et al., ICML 2022)."""

@@ -1,0 +1,292 @@
+"""The calls of compiled graphs that share one budget: the plan of each, and what it may take.
+
+The first sequence of calls is recorded, each call by a plan that keeps little; then all of its
+calls are planned as one (:mod:`rematbench.training.compiled.together`). A call that the plan does
+not know runs by the plan that keeps little, if the budget holds.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from rematbench.base.cache_dirs import FOR_THE_USER
+from rematbench.base.errors import ExecutionError
+from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.planning import Planned, planned_together
+from rematbench.training.compiled.record import (
+    CallRecord,
+    CompiledGraph,
+    Event,
+    Kind,
+    sizes_of,
+    weak_of,
+)
+from rematbench.training.compiled.sharing import Share
+from rematbench.training.compiled.together import Together
+
+_warn = logging.getLogger(FOR_THE_USER)
+
+
+@dataclass(eq=False)
+class PendingCall:
+    """One call of a compiled graph.
+
+    Attributes:
+        planned: the plan that it runs by.
+        parameters: bytes of each parameter, by storage.
+        number: in the plan of the sequence; None: that does not know it.
+        record, recorded: where it is recorded, and its number there; None: nowhere.
+        alive: dies with what it handed over, and is none of the caller's where that can be.
+    """
+
+    planned: Planned
+    parameters: dict[int, int]
+    number: int | None = None
+    record: CallRecord | None = None
+    recorded: int = -1
+    alive: StorageWeakRef | None = None
+
+    @property
+    def share(self) -> Share:
+        """What it takes of the budget."""
+        return self.planned.share
+
+
+@dataclass
+class Known:
+    """What is known of the sequences that begin with one graph.
+
+    Attributes:
+        kind: of the one that is planned.
+        record: of it, until it is planned.
+        together, plans: the plan, and each call's part; None: its one call is planned by itself.
+        last: the kind of the latest one that was recorded.
+        changed: the latest one was another: the next is recorded.
+    """
+
+    kind: Kind | None = None
+    record: CallRecord | None = None
+    together: Together | None = None
+    plans: tuple[Planned, ...] = ()
+    numbers: tuple[int, ...] = ()
+    last: Kind | None = None
+    changed: bool = False
+    said: bool = False
+
+    def begin(self, kind: Kind, record: CallRecord | None) -> None:
+        """Another kind is the one to plan: what was planned is forgotten."""
+        self.kind, self.record, self.changed = kind, record, False
+        self.together, self.plans, self.numbers = None, (), ()
+
+
+@dataclass(eq=False)
+class Loop:
+    """The calls under one budget."""
+
+    _pending: list[PendingCall] = field(default_factory=list)
+    _known: weakref.WeakKeyDictionary[CompiledGraph, Known] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+    _record: CallRecord | None = None
+    _first: weakref.ref[CompiledGraph] | None = None
+    _now: Known = field(default_factory=Known)
+    _at: int = 0
+    _went_back: bool = False
+
+    def pending(self) -> list[PendingCall]:
+        """Those that still keep something, the latest last."""
+        self._pending = [c for c in self._pending if c.alive is not None and not c.alive.expired()]
+        return self._pending
+
+    def planned_from(self, region: CompiledGraph) -> Together | None:
+        """The plan of a sequence that begins with a graph."""
+        return self._known[region].together if region in self._known else None
+
+    def begin(self, region: CompiledGraph, args: Sequence[Any]) -> PendingCall:
+        """Let a call begin, by the plan that it gets.
+
+        Raises:
+            ExecutionError: the budget would not be kept until the last backward half has run.
+            Infeasible: the sequence that it begins has no plan within the budget.
+        """
+        first = None if self._first is None else self._first()
+        if not self.pending() or (self._went_back and region is first):
+            # What is pending still is a loss that is kept and never goes backward.
+            self._close()
+            self._open(region)
+        self._went_back = False
+        number = self._next(region)
+        if number is not None:
+            call = PendingCall(self._now.plans[number], _parameters(args), number)
+        else:
+            call = PendingCall(self._unplanned(region), _parameters(args))
+            self._admit(region, call)
+        if self._record is not None:
+            call.record, call.recorded = self._record, self._record.begins(region, args)
+        return call
+
+    def _open(self, region: CompiledGraph) -> None:
+        self._first, self._at = weakref.ref(region), 0
+        known = self._now = self._known.setdefault(region, Known())
+        if known.record is not None:
+            found = planned_together(known.record, region.options, 0, region.say)
+            known.together, known.plans = found
+            known.numbers = tuple(call.region.number for call in known.record.calls)
+            regions = [call.region for call in known.record.calls]
+            pairs = list(zip(regions, known.plans, strict=True))
+            for each in {each for each, _ in pairs}:
+                each.takes([plan for other, plan in pairs if other is each])
+            known.record = None
+            region.say(str(known.together))
+        self._record = CallRecord() if known.kind is None or known.changed else None
+
+    def _close(self) -> None:
+        """Learn from the sequence that is over."""
+        record, self._record = self._record, None
+        region = None if self._first is None else self._first()
+        if record is None or region is None or not record.is_whole():
+            return
+        record.close()
+        known, kind = self._now, record.kind
+        known.changed = kind != known.kind
+        if known.kind is None or (known.changed and kind == known.last):
+            known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
+        known.last = kind
+
+    def _next(self, region: CompiledGraph) -> int | None:
+        """The number in the plan of a call that begins; skipped ones hold nothing."""
+        known = self._now
+        if known.together is None:
+            return None
+        for place in range(self._at, len(known.together.events)):
+            call, backward = known.together.events[place]
+            if not backward and known.numbers[call] == region.number:
+                self._at = place + 1
+                return call
+        known.changed = True
+        if not known.said:
+            known.said = True
+            _warn.warning(
+                "rematbench: %s: the step has other calls than the one that was planned; what "
+                "is not in the plan keeps little, until the step has been the same twice",
+                region.name,
+            )
+        return None
+
+    def _unplanned(self, region: CompiledGraph) -> Planned:
+        planned: Planned = region.planned
+        assert planned is not None
+        alone = self._now.kind is not None and self._now.together is None
+        roomy = planned.most is None or 2 * planned.share.peak <= planned.most
+        if not region.shares or (not self.pending() and (alone or roomy)):
+            return planned
+        lean: Planned = region.lean
+        return lean
+
+    def _admit(self, region: CompiledGraph, call: PendingCall) -> None:
+        most = self._now.plans[0].most if self._now.plans else call.planned.most
+        if most is None or not self.pending():
+            return
+        needed = self._needed(call)
+        if needed > most:
+            gc.collect()  # an exception that was caught may hold a call's tensors in a circle
+            needed = self._needed(call)
+        calls = len(self.pending()) + 1
+        if calls > 1 and needed > most:
+            raise ExecutionError(
+                f"{region.name}: {calls} compiled calls wait for their backward pass at once, and "
+                f"hold {needed} bytes at their leanest, above budget={region.options.budget}; give "
+                "a larger one. A loss that never goes backward waits until you let go of it"
+            )
+
+    def _needed(self, call: PendingCall) -> int:
+        """The most bytes that pending calls and this one take, until the last of them is over."""
+        pending, parameters, share = self.pending(), dict(call.parameters), call.share
+        for each in pending:
+            parameters |= each.parameters
+        owned = sum(parameters.values())
+        needed = owned + share.inputs + max(share.forward, share.backward)
+        needed += sum(each.share.kept for each in pending)
+        before, gradients = 0, share.gradients + sum(each.share.gradients for each in pending)
+        for each in pending:  # its own backward half, when later ones have left their gradients
+            gradients -= each.share.gradients
+            mine = owned + before + each.share.inputs + each.share.backward + gradients
+            needed = max(needed, mine)
+            before += each.share.kept
+        return needed
+
+    def given(self, call: PendingCall, names: Sequence[str], tensors: Sequence[Any]) -> None:
+        """A half of a call is given tensors."""
+        if call.record is not None and call.record is self._record:
+            call.record.given(call.recorded, names, tensors)
+
+    def made(self, call: PendingCall, ends: Sequence[Any], tensors: Sequence[Any]) -> None:
+        """A half of a call has made what it returns."""
+        if call.record is not None and call.record is self._record:
+            call.record.made(call.recorded, ends, tensors)
+
+    def waits(self, call: PendingCall, alive: StorageWeakRef | None) -> None:
+        """The forward half of a call has run.
+
+        Args:
+            alive: dies with what it handed over.
+        """
+        call.alive = alive
+        self._pending.append(call)
+
+    def goes_back(self, call: PendingCall) -> None:
+        """The backward half of a call begins."""
+        self._pending = [each for each in self._pending if each is not call]
+        self._went_back = True
+        if call.record is not None and call.record is self._record:
+            call.record.goes_back(call.recorded)
+        if call.number is not None and self._now.together is not None:
+            events, event = self._now.together.events, Event(call.number, True)
+            if event in events[self._at :]:
+                self._at = events.index(event, self._at) + 1
+
+    def call_of(self, handed: Sequence[Any]) -> PendingCall | None:
+        """The call that handed these tensors over."""
+        keys = {weak.cdata for t in handed if isinstance(t, Tensor) and (weak := weak_of(t))}
+        found = (c for c in self._pending if c.alive is not None and c.alive.cdata in keys)
+        return next(found, None)
+
+
+def sign_of_life(
+    args: Sequence[Any], results: Sequence[Any], kept: Sequence[Any]
+) -> StorageWeakRef | None:
+    """A storage that goes when a call is over, of those that its forward half handed over.
+
+    Args:
+        args, results: what the caller holds; predictions that it collects outlive the call.
+    """
+    given, returned = sizes_of(args), sizes_of(results)
+    own = [t for t in kept if isinstance(t, Tensor) and (w := weak_of(t)) and w.cdata not in given]
+    own.sort(key=lambda t: (w := weak_of(t)) is not None and w.cdata in returned)
+    return weak_of(own[0]) if own else None
+
+
+def loop_of(options: Options) -> Loop:
+    """Of everything that is compiled under the same budget and reserve."""
+    return _loops.setdefault((options.budget, options.reserve), Loop())
+
+
+_loops: dict[Any, Loop] = {}
+
+
+def forget() -> None:
+    """Nothing is pending, and no sequence known."""
+    _loops.clear()
+
+
+def _parameters(args: Sequence[Any]) -> dict[int, int]:
+    """Bytes by storage."""
+    return dict(sizes_of(each for each in args if isinstance(each, nn.Parameter)))

@@ -1,0 +1,155 @@
+"""What a step of the loop consists of: the calls of compiled graphs in order, and what they share.
+
+A *sequence* begins with a call while none is pending, and ends when none is pending any more: one
+forward and backward pass of a model, say, however many graphs it has. Storages are known by their
+weak references, so that an address that is used again is no mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from rematbench.tracing.captured import Ref
+from rematbench.training.compiled.options import Options
+
+Kind = tuple[tuple[int, bool], ...]
+"""Of each event: the number of the graph (forward) or of the call (backward)."""
+
+
+class Event(NamedTuple):
+    """A half that has run: of the call of that number, counted from the first of the sequence."""
+
+    call: int
+    backward: bool
+
+
+class CompiledGraph(Protocol):
+    """What a step's record and plan need to know of a compiled graph.
+
+    Attributes:
+        number, name: of it.
+        options: that it was compiled with.
+        planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
+        lean: the plan of it that keeps little.
+        shares: may a step of several calls give it another plan?
+    """
+
+    number: int
+    name: str
+    options: Options
+    planned: Any
+
+    @property
+    def lean(self) -> Any: ...
+    @property
+    def shares(self) -> bool: ...
+    def say(self, text: str) -> None: ...
+    def takes(self, parts: list[Any]) -> None: ...
+    def plans_steps_of(self, calls: int) -> bool: ...
+
+
+@dataclass(eq=False)
+class Recorded:
+    """One call of a sequence.
+
+    Attributes:
+        stores: the storage of each tensor that a half was given, by name.
+        links: the call and the tensor of its that a tensor was given from, by name.
+        adds: its gradients are added to some that are there, and go.
+        back: has its backward half run?
+    """
+
+    region: CompiledGraph
+    stores: dict[str, int] = field(default_factory=dict)
+    links: dict[str, tuple[int, str]] = field(default_factory=dict)
+    adds: bool = False
+    back: bool = False
+
+
+class CallRecord:
+    """A sequence under way, or over.
+
+    Attributes:
+        calls, events: in order.
+        alive: the storages that outlived it, once it is over.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Recorded] = []
+        self.events: list[Event] = []
+        self.alive: frozenset[int] = frozenset()
+        self._made: dict[int, tuple[int, str]] = {}
+        self._known: dict[int, StorageWeakRef] = {}
+
+    @property
+    def kind(self) -> Kind:
+        """Equal for sequences of the same graphs in the same order."""
+        return tuple(
+            (event.call if event.backward else self.calls[event.call].region.number, event.backward)
+            for event in self.events
+        )
+
+    def begins(self, region: CompiledGraph, args: Sequence[Any]) -> int:
+        """A call begins; returns its number.
+
+        Args:
+            args: what the caller gives.
+        """
+        adds = any(isinstance(each, nn.Parameter) and each.grad is not None for each in args)
+        self.calls.append(Recorded(region, adds=adds))
+        self.events.append(Event(len(self.calls) - 1, False))
+        return len(self.calls) - 1
+
+    def goes_back(self, number: int) -> None:
+        """The backward half of a call begins."""
+        self.calls[number].back = True
+        self.events.append(Event(number, True))
+
+    def given(self, number: int, names: Iterable[str], tensors: Iterable[Any]) -> None:
+        """What a half is given, before it runs."""
+        call = self.calls[number]
+        for name, key in self._keys(zip(names, tensors, strict=False)):
+            call.stores[name] = key
+            if key in self._made:
+                call.links[name] = self._made[key]
+
+    def made(self, number: int, ends: Iterable[Any], tensors: Iterable[Any]) -> None:
+        """What a half has made."""
+        named = ((e.name, t) for e, t in zip(ends, tensors, strict=False) if isinstance(e, Ref))
+        for name, key in self._keys(named):
+            self.calls[number].stores[name] = key
+            self._made.setdefault(key, (number, name))
+
+    def is_whole(self) -> bool:
+        """Has every call gone backward?"""
+        return bool(self.calls) and all(call.back for call in self.calls)
+
+    def close(self) -> None:
+        """Nothing is pending any more, and the caller has gone on."""
+        self.alive = frozenset(key for key, weak in self._known.items() if not weak.expired())
+        self._known.clear()
+
+    def _keys(self, pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, int]]:
+        for name, tensor in pairs:
+            if isinstance(tensor, Tensor) and (weak := weak_of(tensor)) is not None:
+                self._known.setdefault(weak.cdata, weak)
+                yield name, weak.cdata
+
+
+def weak_of(tensor: Tensor) -> StorageWeakRef | None:
+    """A sign of life of a tensor's storage; None of one without (sparse tensors)."""
+    try:
+        return StorageWeakRef(tensor.untyped_storage())
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def sizes_of(things: Iterable[Any]) -> Mapping[int, int]:
+    """Bytes of storages, by storage."""
+    found = ((weak_of(t), t) for t in things if isinstance(t, Tensor))
+    return {weak.cdata: t.untyped_storage().nbytes() for weak, t in found if weak is not None}

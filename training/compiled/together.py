@@ -1,0 +1,107 @@
+"""One plan for all calls of a sequence, within one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import check_draws, simulate
+from rematbench.tracing.halves import Halves
+from rematbench.training.compiled.joined import joined
+from rematbench.training.compiled.judging import Judge, Made
+from rematbench.training.compiled.options import INDUCTOR, Options
+from rematbench.training.compiled.record import CallRecord, Event
+from rematbench.training.compiled.sharing import share_of
+
+VARIANTS = 4
+"""Plans that one graph is compiled for at most, where each takes a compilation of its own."""
+
+
+class StepJudge(Judge):
+    """Says what a plan of a sequence of calls takes of the budget.
+
+    Strategies plan a graph that keeps them from what the halves cannot run; what becomes of their
+    plans is judged on the graph as it is.
+    """
+
+    def __init__(self, record: CallRecord, options: Options, outside: int) -> None:
+        self._regions = [call.region for call in record.calls]
+        self._known = [call.region.lean.plan for call in record.calls]
+        self._true = joined(name_of(record), record, strict=False)
+        strict = joined(name_of(record), record, strict=True)
+        self.halves = strict.halves
+        self._begin(strict.graph, options, outside, 0)
+
+    def judged(self, plan: Plan) -> Made:
+        """Any plan of the graph, as the halves of its calls can run it."""
+        parts = self._true.parts(plan)
+        if self.options.lower == INDUCTOR:
+            for region in set(self._regions):
+                own = [i for i, each in enumerate(self._regions) if each is region]
+                fewer = _fewer(self.halves[own[0]], [parts[i] for i in own])
+                parts = [fewer.pop(0) if i in own else part for i, part in enumerate(parts)]
+        return self._made(parts)
+
+    def _made(self, parts: list[Plan]) -> Made:
+        whole = self._true.whole(parts)
+        check_draws(self._true.graph, whole)
+        return Made(whole, simulate(self._true.graph, whole), tuple(parts))
+
+    def others(self) -> Iterable[Made]:
+        """What the first step ran by."""
+        yield self._made(self._known)
+
+
+def _fewer(halves: Halves, parts: list[Plan]) -> list[Plan]:
+    """At most :data:`VARIANTS` different plans: each call gets one that keeps no more than its own.
+
+    Args:
+        halves: of the one graph that all these plans are for.
+    """
+    graph, plans = halves.captured.graph, {}
+    for plan in parts:
+        plans[share_of(halves, plan, simulate(graph, plan)).kept] = plan
+    sizes = sorted(plans)
+    steps = min(VARIANTS, len(sizes))
+    chosen = [sizes[i * len(sizes) // steps] for i in range(steps)]
+    own = [share_of(halves, plan, simulate(graph, plan)).kept for plan in parts]
+    return [plans[max(size for size in chosen if size <= mine)] for mine in own]
+
+
+@dataclass(frozen=True)
+class Together:
+    """A sequence of calls, planned as one.
+
+    Attributes:
+        events: the halves in order.
+        peak_bytes: simulated, residents included.
+        ordinary_peak_bytes: of the same sequence without recomputation.
+        budget_bytes: that the plan was made for; None: no limit.
+        overhead: cost over that of ordinary training, minus 1.
+        parts: the plans of the calls.
+        source: where the plan is from, as of one graph.
+    """
+
+    events: tuple[Event, ...]
+    peak_bytes: int
+    ordinary_peak_bytes: int
+    budget_bytes: int | None
+    overhead: float
+    parts: tuple[Plan, ...]
+    source: str
+
+    def __str__(self) -> str:
+        calls = sum(not event.backward for event in self.events)
+        budget = "none" if self.budget_bytes is None else f"{self.budget_bytes:,}"
+        return (
+            f"{calls} calls planned as one ({self.source}): peak {self.peak_bytes:,} bytes, budget "
+            f"{budget}, ordinary training {self.ordinary_peak_bytes:,}; overhead "
+            f"{self.overhead:+.1%} simulated"
+        )
+
+
+def name_of(record: CallRecord) -> str:
+    """The graphs of a sequence, each once, and how many calls there are."""
+    names = dict.fromkeys(call.region.name for call in record.calls)
+    return f"{'+'.join(names)} ({len(record.calls)} calls)"

@@ -21,13 +21,14 @@ from rematbench.instances.records import STATUSES, BestKnown, Library, LibraryPr
 LARGEST = 300_000
 """Bytes of a graph's page at most."""
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 1rem auto; padding: 0 1rem;
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 1rem auto; padding: 0 1rem;
   color: #222; background: #fff; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: .5rem 0; font-size: .85rem; }
 th, td { text-align: left; padding: .15rem .8rem .15rem 0; white-space: nowrap;
   vertical-align: top; }
 .facts td { white-space: normal; overflow-wrap: anywhere; }
+.facts th { white-space: normal; max-width: 9rem; }
 h1 { overflow-wrap: anywhere; line-height: 1.2; } tr:target { background: #ffd8; }
 svg { width: 100%; height: auto; } svg text { font-size: 13px; fill: currentColor; }
 .box { fill: none; stroke: #8884; } .first { stroke: #2f4bd8; fill: none; }

@@ -11,7 +11,7 @@ from pathlib import Path
 HOUSE = Path(__file__).parents[2]
 LONGEST_FILE, LONGEST_FUNCTION, MOST_COMPLEX = 450, 56, 20
 BRANCHING = 10
-MOST_BRANCHING = 121
+MOST_BRANCHING = 110
 """Functions that may be above :data:`BRANCHING`: as many as there are. Lower it, never raise it."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -61,9 +61,8 @@ def fetch(folder: Path, python: str, packages: list[str]) -> None:
     there = [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", *kinds]
     for package in packages:
         asked = [*pip, "download", "--no-deps", f"--dest={folder}", *there, package]
-        if subprocess.run(
-            asked, stderr=subprocess.DEVNULL
-        ).returncode:  # of pure Python: from source
+        lacking = subprocess.run(asked, stderr=subprocess.DEVNULL).returncode
+        if lacking:  # there is no wheel: of pure Python, from source
             build = [*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", package]
             subprocess.run(build, check=True)
     subprocess.run([*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", "."], check=True)

@@ -34,6 +34,8 @@ _REMEDIES = {
     ".numpy() is not supported": "NumPy sees no traced tensor: compute with torch",
     "Cannot backprop through mirrored meta": "leave backward() to the step: return the loss",
     "modified by an inplace operation": "do without the in-place op, or clone() before it",
+    "torch._C.Generator": "no plan keeps the state of a random generator of its own; draw "
+    "without generator=",
     "uninitialized parameter": "a lazy layer: run the module on a batch once before",
 }
 # Kernels that take tensors of one type only; a trace takes any.

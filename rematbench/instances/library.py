@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rematbench.base.errors import RematbenchError
+from rematbench.base.clock import OutOfTime, stopped_after
 from rematbench.base.origin import one_line
 from rematbench.instances.choosing import chosen_graphs, hundred
 from rematbench.instances.families import Candidate, fixed
@@ -69,30 +67,16 @@ def measure(rows: list[Row], families: Iterable[str], place: Path = PLACE) -> No
 
 def _measured(source: Candidate) -> Row:
     try:
-        with time_limit(SECONDS):
+        with stopped_after(SECONDS):
             graph = make(source)
             found = features(graph)
+    except OutOfTime:
+        return {"reason": f"stopped after {SECONDS} s"}
     except Exception as error:  # a library's own, of any type
         return {"reason": one_line(error)[:160]}
     write(DRAFTS / source.graph, graph)
     loss = str(int(graph.loss_index is not None))
     return {"hash": graph.hash, "loss": loss, **{k: str(v) for k, v in asdict(found).items()}}
-
-
-@contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    """Raises RematbenchError inside after so many seconds."""
-
-    def stop(*_: object) -> None:
-        raise RematbenchError(f"stopped after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def choose(rows: list[Row], place: Path = PLACE) -> None:

@@ -284,7 +284,7 @@ def _judged(offer: Submission, graph: Graph) -> Trace:
 def submit(
     library: Library, places: Sequence[Path], by: str | None, today: str
 ) -> tuple[Mapping[str, RecordStep], list[str]]:
-    """RecordJudge all offers, and write what they improve: plans, records and news.
+    """Judge all offers, and write what they improve: plans, records and news.
 
     Args:
         places: plan files, runs, or folders of runs.

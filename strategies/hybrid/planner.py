@@ -117,13 +117,11 @@ class Hybrid:
 def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
     """Checkpoint-all, and the plans of rules and of planners that need little time."""
     yield order
-    rules = [(make(name), replace(problem, budget=None)) for name in OFFLOADING]
-    quick = [(each, problem) for each in quick_planners()]
-    starts = [(strategy, asked, 1 / 40) for strategy, asked in (*rules, *quick)]
-    for strategy, asked, share in (
-        *starts,
-        *((make(name), problem, share) for name, share in PLANNERS),
-    ):
+    anything = replace(problem, budget=None)
+    rules = [(make(name), anything, 1 / 40) for name in OFFLOADING]
+    quick = [(each, problem, 1 / 40) for each in quick_planners()]
+    others = [(make(name), problem, share) for name, share in PLANNERS]
+    for strategy, asked, share in (*rules, *quick, *others):
         plan = _start(strategy, replace(asked, time_limit=share * problem.time_limit))
         if plan is not None:
             yield plan

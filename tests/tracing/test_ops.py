@@ -6,8 +6,10 @@ import csv
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import ops
 
@@ -48,8 +50,13 @@ def test_the_survey_has_nothing_wrong(record: list[ops.Surveyed]) -> None:
             assert each.reason or set(verdicts) <= {"exact"}
 
 
+def ops_record() -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((HOUSE / "runs/benchmarks/ops.json").read_text())
+    return record
+
+
 def test_the_benchmark_counts_the_survey(record: list[ops.Surveyed]) -> None:
-    counted = json.loads((HOUSE / "runs/benchmarks/ops.json").read_text())["figures"]
+    counted = ops_record()["figures"]
     assert {row["figure"]: row["value"] for row in counted} == {
         each.name: each.value for each in ops.figures_of(record)
     }
@@ -64,10 +71,13 @@ def test_some_of_it_again(record: list[ops.Surveyed]) -> None:
     found = ops.read(done.stdout.splitlines())
     assert [each.op for each in found] == list(AGAIN)
     recorded = {each.op: each for each in record}
+    of_record = f"torch {torch.__version__};" in ops_record()["versions"]
     for each in found:  # the one sample is among those of the record
         for front in ops.BOTH:
             (verdict,) = each.verdicts(front)
-            assert verdict in recorded[each.op].verdicts(front), each
+            known = {*recorded[each.op].verdicts(front)}
+            # TorchDynamo of another release may refuse what that of the record takes.
+            assert verdict in (known if of_record else known | {"refused"}), each
 
 
 def test_what_is_no_op() -> None:

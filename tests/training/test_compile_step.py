@@ -234,6 +234,14 @@ def test_a_tensor_changed_in_between_is_refused() -> None:
         out.sum().backward()
 
 
+def test_saved_tensors_that_are_copied_are_refused() -> None:
+    model, x = compile_it(Stack(), budget=0.9), torch.randn(64, 32)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda copy: copy):
+        out = model(x)
+    with pytest.raises(ExecutionError, match="saved_tensors_hooks copied"):
+        out.sum().backward()
+
+
 def test_graphs_is_no_option_any_more(caplog: pytest.LogCaptureFixture) -> None:
     compile_it(Stack(), budget=0.9, graphs=3)(torch.randn(64, 32)).sum().backward()
     assert caplog.text.count("option graphs is not read") == 1

@@ -112,9 +112,12 @@ def test_model_of_which_nothing_is_planned_says_so(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             compile_it(model)(torch.randn(2, 3, 8)).sum().backward()
-    (said,) = (r.getMessage() for r in caplog.records if "left Recurrent.forward" in r.getMessage())
-    assert f"nn.{kind.__name__}" in said
-    assert "the budget is not kept" in said
+    found = [r.getMessage() for r in caplog.records if "budget is not kept" in r.getMessage()]
+    left = f"left Recurrent.forward as it is, since it does not compile nn.{kind.__name__}"
+    piece = "Recurrent: the rest of its model is not compiled"  # later releases compile the head
+    assert found
+    assert left in found[0] or piece in found[0]
+    assert sum(left in said for said in found) <= 1
 
 
 def test_recurrent_network_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.base.cache_dirs import FOR_THE_USER
-from rematbench.base.errors import ExecutionError
+from rematbench.base.errors import ExecutionError, Infeasible
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.planning import Planned, planned_together
 from rematbench.training.compiled.record import (
@@ -137,16 +137,32 @@ class Loop:
         self._first, self._at = weakref.ref(region), 0
         known = self._now = self._known.setdefault(region, Known())
         if known.record is not None:
-            found = planned_together(known.record, region.options, 0, region.say)
-            known.together, known.plans = found
-            known.numbers = tuple(call.region.number for call in known.record.calls)
-            regions = [call.region for call in known.record.calls]
-            pairs = list(zip(regions, known.plans, strict=True))
-            for each in {each for each, _ in pairs}:
-                each.takes([plan for other, plan in pairs if other is each])
-            known.record = None
-            region.say(str(known.together))
+            record, known.record = known.record, None
+            self._plan(region, known, record)
         self._record = CallRecord() if known.kind is None or known.changed else None
+
+    def _plan(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
+        """Plan a sequence; where it is a piece of a model of which nothing else is compiled, its
+        fraction of a step is not known, and it may stay as it is.
+        """
+        try:
+            known.together, known.plans = planned_together(record, region.options, 0, region.say)
+        except Infeasible as error:
+            if len(record.calls) > 1 or region.options.budget.bytes is not None:
+                raise
+            _warn.warning(
+                "rematbench: %s: the rest of its model is not compiled, and the budget is not "
+                "kept: %s",
+                region.name,
+                error,
+            )
+            return
+        regions = [call.region for call in record.calls]
+        known.numbers = tuple(each.number for each in regions)
+        pairs = list(zip(regions, known.plans, strict=True))
+        for each in {*regions}:
+            each.takes([plan for other, plan in pairs if other is each])
+        region.say(str(known.together))
 
     def _close(self) -> None:
         """Learn from the sequence that is over."""

@@ -97,7 +97,7 @@ def test_fewer_kinds_are_as_if_the_others_had_never_been_there(
     ],
 )
 def test_more_implementations_never_give_a_dearer_plan(net: str, fraction: float) -> None:
-    """Not even where each search stops early."""
+    """Not even where each search stops early; time enough for a machine that is slow."""
     AnytimeJoint().warm_up()
     full = graph_of(net, "full")
     budget = int(fraction * simulate(full, program_order(full)).peak_bytes)
@@ -106,7 +106,7 @@ def test_more_implementations_never_give_a_dearer_plan(net: str, fraction: float
         for parts in (False, True):
             graph = graph_of(net, variant, parts)
             try:
-                found = AnytimeJoint(variant, gap=LOOSE).plan(Problem(graph, budget, time_limit=8))
+                found = AnytimeJoint(variant, gap=LOOSE).plan(Problem(graph, budget, time_limit=40))
             except Infeasible:
                 cost[variant, parts] = inf
                 continue

@@ -213,7 +213,9 @@ def peak_of(
     del result
     sizes = dict(known or {})
     live = peak = 0
-    for place, change in _memory_events(profiler):
+    for event in memory_events(profiler):
+        assert event is not None
+        place, change = event
         if change < 0:
             # PyTorch may know a place by what was there before: its size would be another's.
             live -= sizes.pop(place, 0)
@@ -230,7 +232,7 @@ _under_way: list[dict[str, int]] = []
 
 def _cuda_peak_of(run: Callable[[], object]) -> PeakReading:
     torch.cuda.synchronize()
-    _note_peaks()
+    note_peaks()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_stats()
     peaks: dict[str, int] = {}
@@ -238,7 +240,7 @@ def _cuda_peak_of(run: Callable[[], object]) -> PeakReading:
     try:
         result = run()
         torch.cuda.synchronize()
-        after = _note_peaks()
+        after = note_peaks()
     finally:
         _under_way.pop()
     del result
@@ -252,7 +254,8 @@ def _cuda_peak_of(run: Callable[[], object]) -> PeakReading:
     )
 
 
-def _note_peaks() -> dict[str, int]:
+def note_peaks() -> dict[str, int]:
+    """CUDA's memory statistics, noted for readings under way."""
     stats: dict[str, int] = torch.cuda.memory_stats()
     for peaks in _under_way:
         for kind in ("allocated", "reserved", "requested"):
@@ -260,20 +263,26 @@ def _note_peaks() -> dict[str, int]:
     return stats
 
 
-def _memory_events(profiler: profile) -> list[tuple[int, int]]:
-    """(address, bytes) of each allocation and release on the CPU, in time order."""
+def memory_events(profiler: profile, mark: str = "") -> list[tuple[int, int] | None]:
+    """(address, bytes) of each allocation and release on the CPU, in time order.
+
+    Args:
+        mark: name of events that stand as None among them.
+    """
     found = profiler.kineto_results
     assert found is not None
-    events: list[tuple[int, int, int]] = []
+    events: list[tuple[int, tuple[int, int] | None]] = []
     waiting = found.experimental_event_tree()[::-1]
     while waiting:
         event = waiting.pop()
         waiting += event.children[::-1]
         made = event.extra_fields
         if isinstance(made, _ExtraFields_Allocation) and made.ptr is not None:
-            events.append((event.start_time_ns, made.ptr, made.alloc_size))
+            events.append((event.start_time_ns, (made.ptr, made.alloc_size)))
+        elif mark and event.name == mark:
+            events.append((event.start_time_ns, None))
     events.sort(key=lambda event: event[0])
-    return [(place, change) for _, place, change in events]
+    return [change for _, change in events]
 
 
 def seconds_of(run: Callable[[], object], device: str) -> float:

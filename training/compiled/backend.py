@@ -174,6 +174,7 @@ class Region:
         if self._stale:
             self._again(args)
         if self.planned is None:
+            self.loop.stop()  # training may be over
             return self.run(*args)
         call = self._call_now = self.loop.begin(self, args)
         try:

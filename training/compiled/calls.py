@@ -20,12 +20,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError, Infeasible
 from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.outside import StepMeter
 from rematbench.training.compiled.planning import Planned, planned_together
 from rematbench.training.compiled.record import (
     CallRecord,
     CompiledGraph,
     Event,
     Kind,
+    parameters_of,
     sizes_of,
     weak_of,
 )
@@ -67,6 +69,7 @@ class Known:
     Attributes:
         kind: of the one that is planned.
         record: of it, until it is planned.
+        waits: what it holds outside of its graphs is still to be measured.
         together, plans: the plan, and each call's part; None: its one call is planned by itself.
         last: the kind of the latest one that was recorded.
         changed: the latest one was another: the next is recorded.
@@ -74,6 +77,7 @@ class Known:
 
     kind: Kind | None = None
     record: CallRecord | None = None
+    waits: bool = True
     together: Together | None = None
     plans: tuple[Planned, ...] = ()
     numbers: tuple[int, ...] = ()
@@ -83,7 +87,7 @@ class Known:
 
     def begin(self, kind: Kind, record: CallRecord | None) -> None:
         """Another kind is the one to plan: what was planned is forgotten."""
-        self.kind, self.record, self.changed = kind, record, False
+        self.kind, self.record, self.changed, self.waits = kind, record, False, True
         self.together, self.plans, self.numbers = None, (), ()
 
 
@@ -105,6 +109,11 @@ class Loop:
         """Those that still keep something, the latest last."""
         self._pending = [c for c in self._pending if c.alive is not None and not c.alive.expired()]
         return self._pending
+
+    def stop(self) -> None:
+        """Count no more."""
+        if self._record is not None and self._record.meter is not None:
+            self._record.meter.stop()
 
     def planned_from(self, region: CompiledGraph) -> Together | None:
         """The plan of a sequence that begins with a graph."""
@@ -130,12 +139,19 @@ class Loop:
             call = PendingCall(self._unplanned(region), _parameters(args))
             self._admit(region, call)
         if self._record is not None:
-            call.record, call.recorded = self._record, self._record.begins(region, args)
+            call.record, call.recorded = self._record, self._record.begins(region, call.planned)
         return call
 
     def _open(self, region: CompiledGraph) -> None:
         self._first, self._at = weakref.ref(region), 0
         known = self._now = self._known.setdefault(region, Known())
+        if known.record is not None and known.waits:
+            known.waits = False
+            regions = [call.region for call in known.record.calls]
+            device = regions[0].planned.halves.captured.device
+            if StepMeter.can_start(device):  # the same once more, and all that it takes
+                self._record = CallRecord(StepMeter(device, parameters_of(regions)))
+                return
         if known.record is not None:
             record, known.record = known.record, None
             self._plan(region, known, record)
@@ -146,7 +162,7 @@ class Loop:
         fraction of a step is not known, and it may stay as it is.
         """
         try:
-            known.together, known.plans = planned_together(record, region.options, 0, region.say)
+            known.together, known.plans = planned_together(record, region.options, region.say)
         except Infeasible as error:
             if len(record.calls) > 1 or region.options.budget.bytes is not None:
                 raise
@@ -167,11 +183,15 @@ class Loop:
     def _close(self) -> None:
         """Learn from the sequence that is over."""
         record, self._record = self._record, None
+        if record is not None and record.meter is not None:
+            record.meter.stop()
         region = None if self._first is None else self._first()
         if record is None or region is None or not record.is_whole():
             return
         record.close()
         known, kind = self._now, record.kind
+        if record.meter is not None and kind == known.kind and known.record is not None:
+            known.record = record
         known.changed = kind != known.kind
         if known.kind is None or (known.changed and kind == known.last):
             known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
@@ -300,6 +320,8 @@ _loops: dict[Any, Loop] = {}
 
 def forget() -> None:
     """Nothing is pending, and no sequence known."""
+    for loop in _loops.values():
+        loop.stop()
     _loops.clear()
 
 

@@ -16,6 +16,7 @@ from rematbench.graphs.plan import Plan
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.judging import settled
+from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.record import CallRecord, Event, Recorded
 
 GAP_COST = 0.1
@@ -31,12 +32,14 @@ class Joined:
         halves: of each call.
         events: the halves in order.
         homes: of each op: its call and number in the call's graph; (-1, event) of a gap.
+        outside: what is held besides; None: that was not measured.
     """
 
     graph: Graph
     halves: tuple[Halves, ...]
     events: tuple[Event, ...]
     homes: tuple[tuple[int, int], ...]
+    outside: Outside | None = None
 
     def parts(self, plan: Plan) -> list[Plan]:
         """A plan of each call, as its two halves can run it, from a plan of the whole.
@@ -95,21 +98,23 @@ def _split(halves: Halves, plan: Plan) -> tuple[list[int], list[int]]:
     return computes[:border], computes[border + 1 :]
 
 
-def joined(name: str, record: CallRecord, strict: bool) -> Joined:
+def joined(name: str, record: CallRecord, strict: bool, outside: Outside | None = None) -> Joined:
     """The one graph of a sequence that is over.
 
     Args:
+        outside: what it holds besides its graphs, as values that gaps make and read.
         strict: what a call was given is read in each gap until its backward half, so that planners
             do not let go of what no other call can compute again.
     """
-    return _Joiner(record).joined(name, strict)
+    return _Joiner(record, outside).joined(name, strict)
 
 
 class _Joiner:
     """Names every value, and strings the halves together."""
 
-    def __init__(self, record: CallRecord) -> None:
-        self.record, self.calls = record, record.calls
+    def __init__(self, record: CallRecord, outside: Outside | None) -> None:
+        self.record, self.calls, self.outside = record, record.calls, outside
+        self.stretches = [] if outside is None else outside.stretches()
         self.halves = [_halves(call) for call in self.calls]
         self.names: list[dict[str, str]] = [{} for _ in self.calls]
         self.bytes: dict[str, int] = {}
@@ -137,7 +142,8 @@ class _Joiner:
             handed = self._handed(event)
         self._gap(len(events), handed, [], 0.0)
         self.outputs[_tick(len(events))] = None
-        return Joined(self._graph(name), tuple(self.halves), tuple(events), tuple(self.homes))
+        text = (tuple(self.halves), tuple(events), tuple(self.homes), self.outside)
+        return Joined(self._graph(name), *text)
 
     def _graph(self, name: str) -> Graph:
         values = [Value(n, size, n in self.resident) for n, size in self.bytes.items()]
@@ -238,10 +244,19 @@ class _Joiner:
 
     def _gap(self, place: int, reads: Sequence[str], given: Sequence[str], cost: float) -> None:
         before = [_tick(place - 1)] if place else []
+        made = [_tick(place), *given]
+        for number, (size, first, last) in enumerate(self.stretches):
+            name = f"outside_{number}"
+            if place == first:
+                self.bytes[name] = size
+                made.append(name)
+            if place == last:
+                before.append(name)
         self.bytes[_tick(place)] = 0
-        text = (dict.fromkeys([*before, *reads]), [_tick(place), *given], cost)
+        workspace = 0 if self.outside is None else self.outside.workspace(place)
         self.homes.append((-1, place))
-        self.ops.append(simple_op(f"gap_{place}", self.phase, *text))
+        read = dict.fromkeys([*before, *reads])
+        self.ops.append(simple_op(f"gap_{place}", self.phase, read, made, cost, workspace))
 
 
 def _tick(place: int) -> str:

@@ -39,7 +39,6 @@ class Judge:
     """Says what a plan of one call takes of the budget, and whether it fits; all in bytes.
 
     Args:
-        outside: that is there besides the graph: what the caller holds, other models.
         tighter: of the budget to leave alone, for a leaner plan.
 
     Attributes:
@@ -47,23 +46,21 @@ class Judge:
         base: ordinary training.
         budget: of all that runs; None: no limit.
         extras: what halves may hand over besides values.
-        taken: not for a plan: reserve, outside, extras.
+        taken: not for a plan: reserve, extras.
         allowed: what is left for a plan, residents included; None: no limit.
     """
 
-    def __init__(
-        self, halves: Halves, options: Options, outside: int = 0, tighter: int = 0
-    ) -> None:
+    def __init__(self, halves: Halves, options: Options, tighter: int = 0) -> None:
         self.halves: tuple[Halves, ...] = (halves,)
-        self._begin(halves.captured.graph, options, outside, tighter)
+        self._begin(halves.captured.graph, options, tighter)
 
-    def _begin(self, graph: Graph, options: Options, outside: int, tighter: int) -> None:
+    def _begin(self, graph: Graph, options: Options, tighter: int) -> None:
         self.graph, self.options = graph, options
-        self.tighter, self.outside = tighter, outside
+        self.tighter = tighter
         self.base = self.judged(program_order(self.graph))
-        self.budget = options.budget.of(self.base.peak + outside)
+        self.budget = options.budget.of(self.base.peak)
         self.extras = sum(map(_extras, self.halves))
-        self.taken = options.reserve + outside + self.extras
+        self.taken = options.reserve + self.extras
         self.allowed = None if self.budget is None else self.budget - self.taken - tighter
 
     def judged(self, plan: Plan) -> Made:

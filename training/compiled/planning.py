@@ -163,24 +163,21 @@ def planned_lean(
 
 
 def planned_together(
-    record: CallRecord, options: Options, outside: int, say: Callable[[str], None]
+    record: CallRecord, options: Options, say: Callable[[str], None]
 ) -> tuple[Together, tuple[Planned, ...]]:
     """The cheapest plan of a sequence of calls within the budget, and each call's part of it.
-
-    Args:
-        outside: bytes that are there besides the graphs.
 
     Raises:
         Infeasible: the budget is too small; names the number that would do.
     """
     began = time.perf_counter()
-    judge = StepJudge(record, options, outside)
+    judge = StepJudge(record, options)
     family = family_of(judge.graph, options)
     made, source = _chosen(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
     budget, overhead = judge.budget, judge.overhead(made)
     peaks = (made.peak, judge.base.peak, budget, overhead)
-    together = Together(tuple(record.events), *peaks, made.parts, source)
+    together = Together(tuple(record.events), *peaks, made.parts, source, judge.outside)
     seconds = (0.0, time.perf_counter() - began)
     pairs = zip(judge.halves, made.parts, strict=True)
     parts = tuple(_of_call(judge, made, plan, halves, source, seconds) for halves, plan in pairs)
@@ -202,9 +199,9 @@ def _of_call(
     trace, base = simulate(graph, plan), simulate(graph, program_order(graph))
     share, limit, most = share_of(halves, plan, trace), None, None
     if judge.budget is not None and source != "first step":  # what other calls take is theirs
-        limit = judge.budget - judge.outside - options.reserve - (made.peak - share.peak)
+        limit = judge.budget - options.reserve - (made.peak - share.peak)
     if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
-        most = judge.budget - judge.outside - options.reserve
+        most = judge.budget - options.reserve
     text = (trace, base, share, judge.allowed, limit, most, source)
     return Planned(halves, plan, *text, seconds)
 

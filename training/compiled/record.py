@@ -7,7 +7,8 @@ weak references, so that an address that is used again is no mistake.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.tracing.captured import Ref
 from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.outside import StepMeter
 
 Kind = tuple[tuple[int, bool], ...]
 """Of each event: the number of the graph (forward) or of the call (backward)."""
@@ -35,6 +37,7 @@ class CompiledGraph(Protocol):
         number, name: of it.
         options: that it was compiled with.
         planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
+        parameters: that it reads.
         lean: the plan of it that keeps little.
         shares: may a step of several calls give it another plan?
     """
@@ -43,6 +46,7 @@ class CompiledGraph(Protocol):
     name: str
     options: Options
     planned: Any
+    parameters: list[weakref.ref[nn.Parameter]]
 
     @property
     def lean(self) -> Any: ...
@@ -58,6 +62,7 @@ class Recorded:
     """One call of a sequence.
 
     Attributes:
+        planned: the plan that it ran by.
         stores: the storage of each tensor that a half was given, by name.
         links: the call and the tensor of its that a tensor was given from, by name.
         adds: its gradients are added to some that are there, and go.
@@ -65,6 +70,7 @@ class Recorded:
     """
 
     region: CompiledGraph
+    planned: Any
     stores: dict[str, int] = field(default_factory=dict)
     links: dict[str, tuple[int, str]] = field(default_factory=dict)
     adds: bool = False
@@ -74,12 +80,17 @@ class Recorded:
 class CallRecord:
     """A sequence under way, or over.
 
+    Args:
+        meter: counts the bytes that are live meanwhile.
+
     Attributes:
+        meter: the same.
         calls, events: in order.
         alive: the storages that outlived it, once it is over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: StepMeter | None = None) -> None:
+        self.meter = meter
         self.calls: list[Recorded] = []
         self.events: list[Event] = []
         self.alive: frozenset[int] = frozenset()
@@ -94,20 +105,16 @@ class CallRecord:
             for event in self.events
         )
 
-    def begins(self, region: CompiledGraph, args: Sequence[Any]) -> int:
-        """A call begins; returns its number.
-
-        Args:
-            args: what the caller gives.
-        """
-        adds = any(isinstance(each, nn.Parameter) and each.grad is not None for each in args)
-        self.calls.append(Recorded(region, adds=adds))
+    def begins(self, region: CompiledGraph, planned: Any) -> int:
+        """A call begins, by a plan; returns its number."""
+        self.calls.append(Recorded(region, planned))
         self.events.append(Event(len(self.calls) - 1, False))
         return len(self.calls) - 1
 
     def goes_back(self, number: int) -> None:
         """The backward half of a call begins."""
-        self.calls[number].back = True
+        call = self.calls[number]
+        call.back, call.adds = True, any(p.grad is not None for p in parameters_of([call.region]))
         self.events.append(Event(number, True))
 
     def given(self, number: int, names: Iterable[str], tensors: Iterable[Any]) -> None:
@@ -117,6 +124,7 @@ class CallRecord:
             call.stores[name] = key
             if key in self._made:
                 call.links[name] = self._made[key]
+        self._mark()
 
     def made(self, number: int, ends: Iterable[Any], tensors: Iterable[Any]) -> None:
         """What a half has made."""
@@ -124,6 +132,11 @@ class CallRecord:
         for name, key in self._keys(named):
             self.calls[number].stores[name] = key
             self._made.setdefault(key, (number, name))
+        self._mark()
+
+    def _mark(self) -> None:
+        if self.meter is not None:
+            self.meter.mark()
 
     def is_whole(self) -> bool:
         """Has every call gone backward?"""
@@ -139,6 +152,12 @@ class CallRecord:
             if isinstance(tensor, Tensor) and (weak := weak_of(tensor)) is not None:
                 self._known.setdefault(weak.cdata, weak)
                 yield name, weak.cdata
+
+
+def parameters_of(regions: Iterable[CompiledGraph]) -> list[nn.Parameter]:
+    """The parameters of graphs that are there still, each once."""
+    found = (weak() for region in regions for weak in region.parameters)
+    return list({id(each): each for each in found if each is not None}.values())
 
 
 def weak_of(tensor: Tensor) -> StorageWeakRef | None:

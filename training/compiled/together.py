@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.halves import Halves
-from rematbench.training.compiled.joined import joined
+from rematbench.training.compiled.joined import Joined, joined
 from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import INDUCTOR, Options
+from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.record import CallRecord, Event
 from rematbench.training.compiled.sharing import share_of
 
@@ -25,13 +26,20 @@ class StepJudge(Judge):
     plans is judged on the graph as it is.
     """
 
-    def __init__(self, record: CallRecord, options: Options, outside: int) -> None:
+    def __init__(self, record: CallRecord, options: Options) -> None:
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
-        self._true = joined(name_of(record), record, strict=False)
-        strict = joined(name_of(record), record, strict=True)
+        name = name_of(record)
+        outside = measured_outside(joined(name, record, strict=False), record)
+        self._true = joined(name, record, strict=False, outside=outside)
+        strict = joined(name, record, strict=True, outside=outside)
         self.halves = strict.halves
-        self._begin(strict.graph, options, outside, 0)
+        self._begin(strict.graph, options, 0)
+
+    @property
+    def outside(self) -> Outside | None:
+        """What the step holds besides its graphs; None: that was not measured."""
+        return self._true.outside
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as the halves of its calls can run it."""
@@ -51,6 +59,15 @@ class StepJudge(Judge):
     def others(self) -> Iterable[Made]:
         """What the first step ran by."""
         yield self._made(self._known)
+
+
+def measured_outside(known: Joined, record: CallRecord) -> Outside | None:
+    """What a step held besides its graphs; None where it was not measured."""
+    if record.meter is None:
+        return None
+    gaps = [op for op, (call, _) in enumerate(known.homes) if call < 0]
+    plan = known.whole([call.planned.plan for call in record.calls])
+    return record.meter.outside(known.graph, plan, gaps)
 
 
 def _fewer(halves: Halves, parts: list[Plan]) -> list[Plan]:
@@ -81,6 +98,7 @@ class Together:
         overhead: cost over that of ordinary training, minus 1.
         parts: the plans of the calls.
         source: where the plan is from, as of one graph.
+        outside: what the step holds besides its graphs; None: that was not measured.
     """
 
     events: tuple[Event, ...]
@@ -90,14 +108,16 @@ class Together:
     overhead: float
     parts: tuple[Plan, ...]
     source: str
+    outside: Outside | None = None
 
     def __str__(self) -> str:
         calls = sum(not event.backward for event in self.events)
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes:,}"
+        held = "not measured" if self.outside is None else f"{max(self.outside.held):,}"
         return (
             f"{calls} calls planned as one ({self.source}): peak {self.peak_bytes:,} bytes, budget "
-            f"{budget}, ordinary training {self.ordinary_peak_bytes:,}; overhead "
-            f"{self.overhead:+.1%} simulated"
+            f"{budget}, ordinary training {self.ordinary_peak_bytes:,}, at most {held} outside "
+            f"of the graphs; overhead {self.overhead:+.1%} simulated"
         )
 
 

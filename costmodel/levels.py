@@ -1,0 +1,96 @@
+"""Live bytes at marks, and the most between two of them, while other code runs on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd import profiler
+from torch.autograd.profiler import profile, record_function
+
+from rematbench.costmodel.device import memory_events, note_peaks
+
+_MARK = "rematbench: mark"
+_OURS = 2
+"""What PyTorch's sign that a profiler runs is set to while it is ours; another one sets it anew."""
+
+
+class Levels(NamedTuple):
+    """Bytes of memory at the start and at each mark.
+
+    Attributes:
+        at: live bytes.
+        until: the most until the next mark; one fewer.
+        absolute: of the whole device (CUDA); else above those at the start, and a release of what
+            was there before is not seen (CPU).
+    """
+
+    at: tuple[int, ...]
+    until: tuple[int, ...]
+    absolute: bool
+
+
+class LevelMeter:
+    """Counts from when it is made; on the CPU by PyTorch's profiler, on CUDA by its allocator.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._at: list[int] = []
+        self._until: list[int] = []
+        self._profile: profile | None = None
+        if device == "cpu":
+            self._profile = profile(use_kineto=True, profile_memory=True)
+            self._profile.__enter__()
+            profiler._is_profiler_enabled = _OURS  # type: ignore[assignment]
+        self.mark()
+
+    @staticmethod
+    def can_start(device: str) -> bool:
+        """Would it disturb nobody's profiler?"""
+        return device == "cuda" or (device == "cpu" and not torch.autograd._profiler_enabled())
+
+    def mark(self) -> None:
+        """Set a mark."""
+        if self._device == "cpu":
+            with record_function(_MARK):
+                return
+        stats = note_peaks()
+        if self._at:
+            self._until.append(stats["allocated_bytes.all.peak"])
+        self._at.append(stats["allocated_bytes.all.current"])
+        torch.cuda.reset_peak_memory_stats()
+
+    def stop(self) -> Levels | None:
+        """What was counted up to the last mark; None: another profiler was started."""
+        if self._profile is None:
+            return Levels(tuple(self._at), tuple(self._until), True)
+        ours, self._profile = self._profile, None
+        if profiler._is_profiler_enabled != _OURS:
+            return None
+        ours.__exit__(None, None, None)
+        return _levels(ours)
+
+
+def _levels(found: profile) -> Levels:
+    sizes: dict[int, int] = {}
+    live = most = 0
+    at, until = list[int](), list[int]()
+    for event in memory_events(found, _MARK):
+        if event is None:
+            if at:
+                until.append(most)
+            at.append(live)
+            most = live
+            continue
+        place, change = event
+        if change < 0:
+            live -= sizes.pop(place, 0)
+        else:
+            sizes[place] = change
+            live += change
+        most = max(most, live)
+    return Levels(tuple(at), tuple(until), False)

@@ -1,0 +1,192 @@
+"""What a step holds outside of its compiled graphs, measured in its second time.
+
+Uncompiled code between the graphs holds memory, too: an embedding, what autograd saves of a loss,
+the optimizer's temporaries. What is counted while the step runs, less what its graphs hold as
+simulated, is *outside*. The count ends where the next step begins, so that what the caller does in
+between (optimizer step, the next batch) is a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from rematbench.costmodel.levels import LevelMeter, Levels
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
+
+GRAIN = 1024
+"""Bytes that counts are rounded up to, so that a scalar more is no other step."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Bytes outside of the graphs of a step of n halves.
+
+    Attributes:
+        held: while each half runs.
+        between: the most before each half and, the last, from the last half to the end of the
+            optimizer's step; less than held: nothing more.
+    """
+
+    held: tuple[int, ...]
+    between: tuple[int, ...]
+
+    def stretches(self) -> list[tuple[int, int, int]]:
+        """(bytes, first gap, last gap) of values that add up to what is held."""
+        found, open_ = list[tuple[int, int, int]](), list[tuple[int, int]]()
+        height = 0
+        for place, level in enumerate((*self.held, 0)):
+            while height > level:
+                size, first = open_.pop()
+                gone = min(size, height - level)
+                found.append((gone, first, place))
+                if size > gone:
+                    open_.append((size - gone, first))
+                height -= gone
+            if level > height:
+                open_.append((level - height, place))
+                height = level
+        return found
+
+    def workspace(self, place: int) -> int:
+        """Bytes in a gap above what is held before and after it."""
+        around = (*self.held[max(0, place - 1) : place], *self.held[place : place + 1])
+        return max(0, self.between[place] - max(around))
+
+
+class StepMeter:
+    """Counts live bytes from the beginning of a step to that of the next.
+
+    On the CPU the count does not see what was there before go. What is new at the end (the batch,
+    what precedes the first graph) was there at the beginning, too, and goes when the graphs are
+    done; only gradients are looked at one by one.
+
+    Args:
+        device: of the graphs.
+        trained: parameters of the graphs.
+    """
+
+    def __init__(self, device: str, trained: Iterable[nn.Parameter]) -> None:
+        trained = list(trained)
+        self._trained = {id(each) for each in trained}
+        grads = [each.grad.untyped_storage() for each in trained if each.grad is not None]
+        self._before = {grad.data_ptr(): (StorageWeakRef(grad), grad.nbytes()) for grad in grads}
+        del grads
+        self._halves, self._old = [False], [self._alive()]
+        self._levels: Levels | None = None
+        self._meter: LevelMeter | None = LevelMeter(device)
+        self._done = 0  # the mark after which evaluation may come, which is none of the step
+        self._hooks = [
+            register_optimizer_step_pre_hook(lambda optimizer, *_: self._steps(optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, *_: self._steps(optimizer)),
+        ]
+
+    @staticmethod
+    def can_start(device: str) -> bool:
+        """Is nobody counting, and no backward pass under way, which would end the count?"""
+        return not in_backward() and LevelMeter.can_start(device)
+
+    def mark(self, half: bool = True) -> None:
+        """A half begins, or has ended; or something else does."""
+        if self._meter is not None:
+            self._meter.mark()
+            self._halves.append(half)
+            self._old.append(self._alive())
+
+    def _steps(self, optimizer: Optimizer) -> None:
+        """An optimizer's step begins, or has ended."""
+        if any(
+            id(each) in self._trained
+            for group in optimizer.param_groups
+            for each in group["params"]
+        ):
+            self.mark(half=False)
+            self._done = len(self._halves) - 1
+
+    def stop(self) -> None:
+        """The next step begins."""
+        if self._meter is not None and not in_backward():
+            self.mark(half=False)
+            meter, self._meter = self._meter, None
+            self._levels = meter.stop()
+            for hook in self._hooks:
+                hook.remove()
+
+    def outside(self, graph: Graph, plan: Plan, gaps: Sequence[int]) -> Outside | None:
+        """What was held outside; None: the count failed.
+
+        Args:
+            graph, plan: the step as one graph, and as it ran.
+            gaps: the ops that stand for what the caller does: before each half, and at the end.
+        """
+        levels, marks = self._levels, [i for i, half in enumerate(self._halves) if half]
+        if levels is None or len(levels.at) != len(self._halves):
+            return None
+        if len(marks) != 2 * len(gaps) - 2:
+            return None
+        inside = _Inside(graph, plan, levels.absolute)
+        begins, ends = [*marks[::2], max(self._done, marks[-1])], [0, *marks[1::2]]
+        held = [levels.at[i] + self._unseen(levels, i) for i in marks[::2]]
+        between = [
+            max((levels.until[i] + self._unseen(levels, i) for i in range(end, begin)), default=0)
+            for end, begin in zip(ends, begins, strict=True)
+        ]
+        return Outside(
+            tuple(_rounded(n - inside.after(op)) for n, op in zip(held, gaps, strict=False)),
+            tuple(_rounded(n - inside.within(op)) for n, op in zip(between, gaps, strict=True)),
+        )
+
+    def _alive(self) -> int:
+        """Bytes of the gradients that were there at the beginning, and still are."""
+        return sum(size for weak, size in self._before.values() if not weak.expired())
+
+    def _unseen(self, levels: Levels, mark: int) -> int:
+        """Bytes of what was there at the beginning, and is gone by the end."""
+        if levels.absolute:
+            return 0
+        last = max(i for i, half in enumerate(self._halves) if half)
+        return self._old[mark] + (0 if mark > last else max(0, levels.at[-1] - self._old[0]))
+
+
+class _Inside:
+    """Bytes that the graphs of a step hold, as simulated.
+
+    Args:
+        absolute: residents included.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan, absolute: bool) -> None:
+        self._trace, self._known = simulate(graph, plan), 0 if absolute else graph.resident_bytes
+        self._computes = np.flatnonzero(self._trace.codes >= 0)
+        self._ops = graph.tables.op_of[self._trace.codes[self._computes]].tolist()
+
+    def within(self, op: int) -> int:
+        """While an op runs."""
+        at = self._computes[self._ops.index(op)]
+        return int(self._trace.bytes_during[at]) - self._known
+
+    def after(self, op: int) -> int:
+        """Before the op after it begins."""
+        at = self._computes[self._ops.index(op) + 1] - 1
+        return int(self._trace.bytes_after[at]) - self._known
+
+
+def in_backward() -> bool:
+    """Does autograd's engine run, in this thread?"""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _rounded(size: int) -> int:
+    return max(0, -(-size // GRAIN) * GRAIN)

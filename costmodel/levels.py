@@ -45,7 +45,7 @@ class LevelMeter:
         if device == "cpu":
             self._profile = profile(use_kineto=True, profile_memory=True)
             self._profile.__enter__()
-            profiler._is_profiler_enabled = _OURS  # type: ignore[assignment]
+            profiler._is_profiler_enabled = _OURS
         self.mark()
 
     @staticmethod

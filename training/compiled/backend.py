@@ -107,7 +107,7 @@ class Region:
     """
 
     def __init__(self, module: GraphModule, options: Options, name: str | None = None) -> None:
-        self.options = options
+        self.options, self._of_many_sizes = options, name is not None
         self.name, self.number = name or _name(module), next(_numbers)
         self.sources = [_source(node) for node in module.graph.nodes if node.op == "placeholder"]
         self.module: GraphModule = module
@@ -139,7 +139,8 @@ class Region:
 
     def plans_steps_of(self, calls: int) -> bool:
         """Is a step that begins here, of so many calls, planned as one?"""
-        return self.shares and not (calls == 1 and self.is_whole)
+        in_bytes = self.options.budget.bytes is not None and not self._of_many_sizes
+        return self.shares and (calls > 1 or not self.is_whole or in_bytes)
 
     @property
     def shares(self) -> bool:

@@ -158,21 +158,21 @@ class Loop:
         self._record = CallRecord() if known.kind is None or known.changed else None
 
     def _plan(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
-        """Plan a sequence; where it is a piece of a model of which nothing else is compiled, its
-        fraction of a step is not known, and it may stay as it is.
-        """
+        """Plan a sequence; the plan of a single call may stay as it is."""
         try:
-            known.together, known.plans = planned_together(record, region.options, region.say)
+            found = planned_together(record, region.options, region.say)
         except Infeasible as error:
-            if len(record.calls) > 1 or region.options.budget.bytes is not None:
+            in_bytes = region.options.budget.bytes is not None
+            if len(record.calls) > 1 or (in_bytes and not region.is_whole):
                 raise
-            _warn.warning(
-                "rematbench: %s: the rest of its model is not compiled, and the budget is not "
-                "kept: %s",
-                region.name,
-                error,
-            )
+            why = "the rest of its model is not compiled"  # a fraction of a step is not known
+            why = "more lies outside of its graph" if in_bytes else why
+            text = "rematbench: %s: %s, and the budget is not kept: %s"
+            _warn.warning(text, region.name, why, error)
             return
+        if found is None:
+            return
+        known.together, known.plans = found
         regions = [call.region for call in record.calls]
         known.numbers = tuple(each.number for each in regions)
         pairs = list(zip(regions, known.plans, strict=True))

@@ -19,6 +19,8 @@ from rematbench.training.compiled.judging import settled
 from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.record import CallRecord, Event, Recorded
 
+GAP = "gap_"
+"""What the names of gaps begin with."""
 GAP_COST = 0.1
 """Of a gap, relative to the mean cost of a half: nothing is gained by running it again."""
 
@@ -256,11 +258,11 @@ class _Joiner:
         workspace = 0 if self.outside is None else self.outside.workspace(place)
         self.homes.append((-1, place))
         read = dict.fromkeys([*before, *reads])
-        self.ops.append(simple_op(f"gap_{place}", self.phase, read, made, cost, workspace))
+        self.ops.append(simple_op(_tick(place), self.phase, read, made, cost, workspace))
 
 
 def _tick(place: int) -> str:
-    return f"gap_{place}"
+    return f"{GAP}{place}"
 
 
 def _halves(call: Recorded) -> Halves:

@@ -14,6 +14,7 @@ from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.patience import patiently
+from rematbench.training.compiled.sharing import share_of
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,18 @@ class Made:
     Attributes:
         trace: as simulated.
         parts: the plans of the calls.
+        late: bytes of tangents that PyTorch holds when the plan has let them go, at the peak.
     """
 
     plan: Plan
     trace: Trace
     parts: tuple[Plan, ...]
+    late: int = 0
 
     @property
     def peak(self) -> int:
         """Of all calls, in bytes; residents included."""
-        return self.trace.peak_bytes
+        return self.trace.peak_bytes + self.late
 
 
 class Judge:
@@ -46,6 +49,7 @@ class Judge:
         base: ordinary training.
         budget: of all that runs; None: no limit.
         extras: what halves may hand over besides values.
+        reserve: as the options say, less what is known of it.
         taken: not for a plan: reserve, extras.
         allowed: what is left for a plan, residents included; None: no limit.
     """
@@ -54,13 +58,14 @@ class Judge:
         self.halves: tuple[Halves, ...] = (halves,)
         self._begin(halves.captured.graph, options, tighter)
 
-    def _begin(self, graph: Graph, options: Options, tighter: int) -> None:
+    def _begin(self, graph: Graph, options: Options, tighter: int, known: int = 0) -> None:
         self.graph, self.options = graph, options
         self.tighter = tighter
         self.base = self.judged(program_order(self.graph))
         self.budget = options.budget.of(self.base.peak)
         self.extras = sum(map(_extras, self.halves))
-        self.taken = options.reserve + self.extras
+        self.reserve = max(0, options.reserve - known)
+        self.taken = self.reserve + self.extras
         self.allowed = None if self.budget is None else self.budget - self.taken - tighter
 
     def judged(self, plan: Plan) -> Made:
@@ -68,7 +73,9 @@ class Judge:
         (halves,) = self.halves
         plan = settled(halves, plan)
         check_draws(self.graph, plan)
-        return Made(plan, simulate(self.graph, plan), (plan,))
+        trace = simulate(self.graph, plan)
+        late = max(0, share_of(halves, plan, trace).peak - trace.peak_bytes)
+        return Made(plan, trace, (plan,), late)
 
     def others(self) -> Iterable[Made]:
         """Plans that are known to run, and may fit where no strategy's does."""

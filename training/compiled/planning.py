@@ -35,6 +35,7 @@ from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.halves import Halves
+from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.record import CallRecord
@@ -164,14 +165,18 @@ def planned_lean(
 
 def planned_together(
     record: CallRecord, options: Options, say: Callable[[str], None]
-) -> tuple[Together, tuple[Planned, ...]]:
-    """The cheapest plan of a sequence of calls within the budget, and each call's part of it.
+) -> tuple[Together, tuple[Planned, ...]] | None:
+    """The cheapest plan of a sequence of calls within the budget, and each call's part of it; None:
+    it is one call, whose own plan leaves enough for what lies outside of its graph.
 
     Raises:
         Infeasible: the budget is too small; names the number that would do.
     """
     began = time.perf_counter()
     judge = StepJudge(record, options)
+    is_whole = len(record.calls) == 1 and record.calls[0].region.is_whole
+    if is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
+        return None
     family = family_of(judge.graph, options)
     made, source = _chosen(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
@@ -199,9 +204,9 @@ def _of_call(
     trace, base = simulate(graph, plan), simulate(graph, program_order(graph))
     share, limit, most = share_of(halves, plan, trace), None, None
     if judge.budget is not None and source != "first step":  # what other calls take is theirs
-        limit = judge.budget - options.reserve - (made.peak - share.peak)
+        limit = judge.budget - judge.reserve - (made.peak - share.peak)
     if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
-        most = judge.budget - options.reserve
+        most = judge.budget - judge.reserve
     text = (trace, base, share, judge.allowed, limit, most, source)
     return Planned(halves, plan, *text, seconds)
 
@@ -321,6 +326,8 @@ def _refuse(judge: Judge, own: int | None = None) -> NoReturn:
     name, leanest = min(_leanest(judge), key=lambda item: item[1].peak)
     needed = leanest.peak + taken
     floor, what = judge.graph.floor()
+    if what.startswith(f"op '{GAP}"):
+        what = "what lies outside of the compiled graphs"
     shared = f" for {judge.graph.name}" if len(judge.halves) > 1 else ""
     mine = "" if own is None else f" its leanest needs {own + taken};"
     raise Infeasible(

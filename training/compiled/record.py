@@ -38,6 +38,7 @@ class CompiledGraph(Protocol):
         options: that it was compiled with.
         planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
         parameters: that it reads.
+        is_whole: it is all that its model trains by, as far as Dynamo tells.
         lean: the plan of it that keeps little.
         shares: may a step of several calls give it another plan?
     """
@@ -47,6 +48,7 @@ class CompiledGraph(Protocol):
     options: Options
     planned: Any
     parameters: list[weakref.ref[nn.Parameter]]
+    is_whole: bool
 
     @property
     def lean(self) -> Any: ...

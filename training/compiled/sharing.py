@@ -72,6 +72,14 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     )
 
 
+def held_tangents(halves: Halves) -> int:
+    """Bytes of tangents, where PyTorch holds them until a backward half is over."""
+    captured = halves.captured
+    sizes = {value.name: value.bytes for value in captured.graph.values}
+    given = {captured.value_of[t] for t in halves.tangents}
+    return sum(sizes[v] for v in given) if RELEASE.holds_tangents else 0
+
+
 def _held_tangents(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
     """Bytes of tangents that statements up to each have freed, where PyTorch holds them still."""
     if not RELEASE.holds_tangents:

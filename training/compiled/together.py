@@ -13,7 +13,7 @@ from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import INDUCTOR, Options
 from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.record import CallRecord, Event
-from rematbench.training.compiled.sharing import share_of
+from rematbench.training.compiled.sharing import held_tangents, share_of
 
 VARIANTS = 4
 """Plans that one graph is compiled for at most, where each takes a compilation of its own."""
@@ -27,6 +27,7 @@ class StepJudge(Judge):
     """
 
     def __init__(self, record: CallRecord, options: Options) -> None:
+        self._calls = record.calls
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         name = name_of(record)
@@ -34,12 +35,16 @@ class StepJudge(Judge):
         self._true = joined(name, record, strict=False, outside=outside)
         strict = joined(name, record, strict=True, outside=outside)
         self.halves = strict.halves
-        self._begin(strict.graph, options, 0)
+        self._begin(strict.graph, options, 0, 0 if outside is None else min(outside.held))
 
     @property
     def outside(self) -> Outside | None:
         """What the step holds besides its graphs; None: that was not measured."""
         return self._true.outside
+
+    def as_it_ran(self) -> Made:
+        """What the measured step ran by."""
+        return self._made([call.planned.plan for call in self._calls])
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as the halves of its calls can run it."""
@@ -54,7 +59,8 @@ class StepJudge(Judge):
     def _made(self, parts: list[Plan]) -> Made:
         whole = self._true.whole(parts)
         check_draws(self._true.graph, whole)
-        return Made(whole, simulate(self._true.graph, whole), tuple(parts))
+        late = max(map(held_tangents, self.halves))
+        return Made(whole, simulate(self._true.graph, whole), tuple(parts), late)
 
     def others(self) -> Iterable[Made]:
         """What the first step ran by."""

@@ -1,0 +1,193 @@
+"""What a step holds outside of its compiled graphs: measured, and left to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import compiling
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import options
+from hypothesis import given, strategies as st
+from torch import Tensor, nn
+from torch.autograd.profiler import profile
+
+import rematbench
+from rematbench.base.errors import Infeasible
+from rematbench.costmodel import levels
+from rematbench.costmodel.device import peak_of
+from rematbench.training.compiled.outside import Outside
+from rematbench.training.compiled.together import Together
+
+_fresh = pytest.fixture(autouse=True)(compiling.fresh)
+WIDTH, SLACK = 32, 16384
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.narrow(F.gelu(self.wide(x)))
+        return found
+
+
+class Net(nn.Module):
+    """Blocks that are compiled one by one, between an embedding and a loss that are not."""
+
+    def __init__(self, words: int = 50, **others: Any) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, WIDTH)
+        self.before, self.head = Block(), nn.Linear(WIDTH, words)
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        for block in self.blocks if others else ():
+            block.compile(backend="rematbench", options=options(**others))
+
+    def trunk(self, tokens: Tensor) -> Tensor:
+        x = self.before(self.embed(tokens))
+        for block in self.blocks:
+            x = x + block(x)
+        found: Tensor = self.head(x)
+        return found
+
+    def loss(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.loss(self.trunk(tokens), tokens)
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int = 0) -> None:
+    torch.manual_seed(seed)
+    tokens = torch.randint(50, (16, 16))
+    optimizer.zero_grad()
+    net(tokens).backward()
+    optimizer.step()
+
+
+def trained(steps: int = 3, **others: Any) -> tuple[Net, torch.optim.Optimizer]:
+    net = Net(**others)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for seed in range(steps):
+        step(net, optimizer, seed)
+    return net, optimizer
+
+
+def planned(net: nn.Module) -> Together:
+    (found,) = rematbench.explain(net).steps
+    return found
+
+
+@pytest.mark.parametrize("share", [0.8, 0.65])
+def test_the_whole_step_keeps_to_the_budget(share: float) -> None:
+    """Embedding, loss and the optimizer's temporaries included; bitwise."""
+    net, optimizer = trained(budget=share)
+    twin, other = trained(steps=0)
+    twin.load_state_dict(net.state_dict())
+    found, peaks = planned(net), []
+    assert found.outside is not None
+    for each, its in ((net, optimizer), (twin, other)):
+        each.zero_grad()
+        held = sum(p.nbytes for p in each.parameters())
+        peaks.append(peak_of(lambda e=each, i=its: step(e, i, 7), "cpu").peak_bytes + held)
+    assert all(map(torch.equal, net.state_dict().values(), twin.state_dict().values()))
+    assert found.budget_bytes is not None
+    assert peaks[0] <= found.budget_bytes + SLACK
+    assert peaks[0] > 0.95 * found.peak_bytes  # nothing is counted twice
+    assert abs(found.ordinary_peak_bytes - peaks[1]) < 0.05 * peaks[1]
+
+
+def test_what_is_held_outside_is_found() -> None:
+    """What `before` saves and the logits, to 3 %; nothing else."""
+    net, _ = trained(budget=0.8)
+    outside = planned(net).outside
+    assert outside is not None
+    tokens, size = 16 * 16, 4
+    first = tokens * (2 * 4 * WIDTH + WIDTH) * size + tokens * 8  # two of GELU's, one, the tokens
+    assert outside.held[0] == pytest.approx(first, rel=0.1)
+    assert max(outside.between) > tokens * 50 * size  # the loss
+
+
+def test_evaluation_between_steps_is_no_part_of_them() -> None:
+    held = []
+    for evaluates in (False, True):
+        torch._dynamo.reset()
+        compiling.calls.forget()
+        net, optimizer = trained(steps=2, budget=0.7)
+        if evaluates:
+            torch.randn(1 << 20).exp()
+        step(net, optimizer)
+        outside = planned(net).outside
+        assert outside is not None
+        held.append(max(outside.between))
+    assert held[0] == held[1]
+
+
+def test_another_profiler_goes_first() -> None:
+    """It sees what it would see, and the step is planned without the count."""
+    net, optimizer = trained(steps=1, budget=0.7)
+    step(net, optimizer)
+    with profile(profile_memory=True) as found:
+        step(net, optimizer)
+        step(net, optimizer)
+    assert any("mm" in event.name for event in found.function_events)
+    step(net, optimizer)
+    assert planned(net).outside is None
+
+
+def test_a_budget_below_what_is_outside_says_so() -> None:
+    with pytest.raises(Infeasible, match="what lies outside of the compiled graphs"):
+        trained(budget=5_000_000, words=4000)
+
+
+def test_cuda_is_counted_by_its_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake: nobody's peaks are lost, and levels are of the whole device."""
+    readings = iter([(5, 9), (7, 8), (6, 30)])
+
+    def fake() -> dict[str, int]:
+        now, most = next(readings)
+        return {"allocated_bytes.all.current": now, "allocated_bytes.all.peak": most}
+
+    again: list[int] = []
+    monkeypatch.setattr(levels, "note_peaks", fake)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: again.append(1))
+    meter = levels.LevelMeter("cuda")
+    meter.mark()
+    meter.mark()
+    assert meter.stop() == levels.Levels((5, 7, 6), (8, 30), absolute=True)
+    assert len(again) == 3
+
+
+@given(st.lists(st.integers(0, 5), min_size=1))
+def test_stretches_add_up_to_what_is_held(held: list[int]) -> None:
+    outside = Outside(tuple(held), (0,) * (len(held) + 1))
+    found = outside.stretches()
+    for place, level in enumerate(held):
+        assert sum(size for size, first, last in found if first <= place < last) == level
+
+
+@pytest.mark.parametrize("kept", [0, 400_000])
+def test_one_graph_with_a_budget_in_bytes_is_planned_again_where_it_must(kept: int) -> None:
+    """The budget is enough for ordinary training, but not for what the caller keeps besides."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    budget = 2_100_000
+    run = torch.compile(net.trunk, backend="rematbench", options=options(budget=budget))
+
+    def turn() -> None:
+        tokens = torch.randint(50, (16, 16))
+        logits = run(tokens)
+        mine = torch.zeros(kept // 4)
+        net.loss(logits, tokens).backward()
+        assert mine.sum() == 0
+
+    for _ in range(4):
+        optimizer.zero_grad()
+        turn()
+        optimizer.step()
+    optimizer.zero_grad()
+    peak = peak_of(turn, "cpu").peak_bytes + sum(p.nbytes for p in net.parameters())
+    assert budget - 500_000 < peak <= budget
+    assert len(rematbench.explain(net).steps) == (1 if kept else 0)

@@ -162,13 +162,9 @@ class Loop:
         try:
             found = planned_together(record, region.options, region.say)
         except Infeasible as error:
-            in_bytes = region.options.budget.bytes is not None
-            if len(record.calls) > 1 or (in_bytes and not region.is_whole):
+            if len(record.calls) > 1:
                 raise
-            why = "the rest of its model is not compiled"  # a fraction of a step is not known
-            why = "more lies outside of its graph" if in_bytes else why
-            text = "rematbench: %s: %s, and the budget is not kept: %s"
-            _warn.warning(text, region.name, why, error)
+            _say_that_it_is_not_kept(region, error)
             return
         if found is None:
             return
@@ -182,17 +178,16 @@ class Loop:
 
     def _close(self) -> None:
         """Learn from the sequence that is over."""
+        self.stop()
         record, self._record = self._record, None
-        if record is not None and record.meter is not None:
-            record.meter.stop()
-        region = None if self._first is None else self._first()
-        if record is None or region is None or not record.is_whole():
+        if record is None or not record.is_whole():
             return
         record.close()
+        region = record.calls[0].region
         known, kind = self._now, record.kind
-        if record.meter is not None and kind == known.kind and known.record is not None:
-            known.record = record
         known.changed = kind != known.kind
+        if record.meter is not None and not known.changed:
+            known.record = record
         if known.kind is None or (known.changed and kind == known.last):
             known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
         known.last = kind
@@ -323,6 +318,21 @@ def forget() -> None:
     for loop in _loops.values():
         loop.stop()
     _loops.clear()
+
+
+def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
+    """Of one graph that has no plan with what lies outside, or whose share of a step is not known.
+
+    Raises:
+        Infeasible: the budget is in bytes, and the graph not all of its model.
+    """
+    why = "the rest of its model is not compiled"
+    if region.options.budget.bytes is not None:
+        if not region.is_whole:
+            raise error
+        why = "more lies outside of its graph"
+    text = "rematbench: %s: %s, and the budget is not kept: %s"
+    _warn.warning(text, region.name, why, error)
 
 
 def _parameters(args: Sequence[Any]) -> dict[int, int]:

@@ -132,20 +132,21 @@ class StepMeter:
             gaps: the ops that stand for what the caller does: before each half, and at the end.
         """
         levels, marks = self._levels, [i for i, half in enumerate(self._halves) if half]
-        if levels is None or len(levels.at) != len(self._halves):
-            return None
-        if len(marks) != 2 * len(gaps) - 2:
+        if levels is None or (len(levels.at), len(marks)) != (len(self._halves), 2 * len(gaps) - 2):
             return None
         inside = _Inside(graph, plan, levels.absolute)
         begins, ends = [*marks[::2], max(self._done, marks[-1])], [0, *marks[1::2]]
-        held = [levels.at[i] + self._unseen(levels, i) for i in marks[::2]]
-        between = [
-            max((levels.until[i] + self._unseen(levels, i) for i in range(end, begin)), default=0)
-            for end, begin in zip(ends, begins, strict=True)
-        ]
+        unseen = [self._unseen(levels, mark) for mark in range(len(levels.at))]
+        at = np.add(levels.at, unseen)
+        until = np.add(levels.until, unseen[:-1])
         return Outside(
-            tuple(_rounded(n - inside.after(op)) for n, op in zip(held, gaps, strict=False)),
-            tuple(_rounded(n - inside.within(op)) for n, op in zip(between, gaps, strict=True)),
+            tuple(
+                _rounded(at[i] - inside.after(op)) for i, op in zip(marks[::2], gaps, strict=False)
+            ),
+            tuple(
+                _rounded(until[end:begin].max(initial=0) - inside.within(op))
+                for end, begin, op in zip(ends, begins, gaps, strict=True)
+            ),
         )
 
     def _alive(self) -> int:
@@ -189,4 +190,4 @@ def in_backward() -> bool:
 
 
 def _rounded(size: int) -> int:
-    return max(0, -(-size // GRAIN) * GRAIN)
+    return max(0, -(-int(size) // GRAIN) * GRAIN)

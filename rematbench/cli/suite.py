@@ -42,8 +42,8 @@ from rematbench.suite.summary import headlines, summarise, table
 
 EXPERIMENT = "suite"
 """What its rows say that made them; their group is the chosen ``cases=``."""
-AHEAD = {"cuda": 2, "cpu": 1}
-"""Models that have their planners at work: on a CPU none while another model is timed there."""
+AHEAD = {"cpu": 1}
+"""Models that have their planners at work, 2 elsewhere: on a CPU none while another is timed."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Suite:
     Attributes:
         models: each with its rows to be.
         folder: of the rows.
-        device: cpu or cuda.
+        device: cpu or an accelerator's name.
         seconds: after which nothing new begins.
         planners: processes; None for one per core but two.
         cuda_graphs: replay each plan as a CUDA graph, too.
@@ -151,7 +151,7 @@ def run(suite: Suite) -> list[Row]:
     waiting: deque[Prepared] = deque()
     with Planners(suite.planners) as planners:
         while coming or waiting:
-            if coming and len(waiting) < AHEAD[suite.device] and monotonic() < deadline:
+            if coming and len(waiting) < AHEAD.get(suite.device, 2) and monotonic() < deadline:
                 prepared = _prepared(coming.popleft(), planners, deadline)
                 waiting.extend([] if prepared is None else [prepared])
             elif waiting:
@@ -172,7 +172,7 @@ def _prepared(model: SuiteModel, planners: Planners, deadline: float) -> Prepare
 
 def _use_numerics(model: SuiteModel) -> None:
     """A model's own: others are captured, or measured, between."""
-    if model.base.device == "cuda":
+    if model.base.device != "cpu":
         use_numerics(**model.base.numerics)
 
 

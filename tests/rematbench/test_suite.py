@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import suites
 import torch
+from fake_device import TOTAL, fake_device
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
@@ -311,7 +312,7 @@ def test_environment() -> None:
     assert len(warnings(busy | {"memory_bytes": 80, "free_memory_bytes": 70})) == 3
 
 
-def test_environment_of_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_a_stand_in() -> None:
     asked = []
 
     def smi(words: list[str], **options: object) -> SimpleNamespace:
@@ -324,16 +325,16 @@ def test_environment_of_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes = {
         "current_device": lambda: 0,
         "get_device_properties": lambda place: facts,
-        "mem_get_info": lambda: (70, 80),
-        "get_device_name": lambda: "NVIDIA H100",
         "get_allocator_backend": lambda: "native",
         "get_arch_list": lambda: ["sm_90"],
     }
-    for name, fake in fakes.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(environment.subprocess, "run", smi)
-    found = environment._cuda()
+    with fake_device("cuda") as device:
+        for name, fake in fakes.items():
+            device.patch.setattr(torch.cuda, name, fake)
+        device.patch.setattr(environment.subprocess, "run", smi)
+        found = environment.environment("cuda")
     assert set(asked) == {"--id=GPU-12-34"}
+    assert (found["device"], found["memory_bytes"]) == ("Fake Device 9", TOTAL)
     assert found["other_processes"] == 1
     assert found["nvidia_smi"]["pstate"] == "pstate"
     json.dumps(found, allow_nan=False)

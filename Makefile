@@ -151,11 +151,9 @@ gpu: $(TOOLS)
 	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator tests/training || status=$$?; \
 	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) $(SUITE) && exit $$status
 
-# Wheels for a machine without network: those of its packages that the machine lacks, besides PyTorch
-# (which brings jinja2, networkx and others) and the large ones in HAS, which come with many images.
+# Wheels for a machine without network: those that it lacks, besides PyTorch and what this brings.
 BUNDLE := build/gpu-bundle
-HAS ?= torch torchvision jinja2 markupsafe networkx numpy scipy numba llvmlite pandas matplotlib pillow \
-  fonttools contourpy kiwisolver
+HAS ?= torch torchvision jinja2 markupsafe networkx numpy pillow
 gpu-bundle: $(TOOLS)
 	$(BIN)/python -m benchmarks.gpu_bundle $(BUNDLE) --python 3.12 --has $(HAS)
 

@@ -60,8 +60,8 @@ _FLEETING = "?"
 # Timing stops at the first of: this many runs, or this many seconds (but three runs at least).
 MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, {"cpu": 0.15}, 3
 MOST_ELSEWHERE = 0.03
-# On an accelerator a shorter call runs so many times in a row, so that one is launched while another
-# runs, as in a step: a launch takes as long as a small kernel.
+# On an accelerator a shorter call runs so many times in a row, so that one is launched while
+# another runs, as in a step: a launch takes as long as a small kernel.
 SHORT, IN_A_ROW = 1e-3, 10
 
 

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
-
-from rematbench.base.cache_dirs import cache_root, code_hashes, is_installed_file
+from rematbench.base.cache_dirs import FOR_THE_USER, cache_root, code_hashes, is_installed_file
 from rematbench.base.code_hash import locate
 
 Function = Callable[..., Any]
+numba: Any
+try:
+    numba = importlib.import_module("numba")
+except ImportError as error:  # it is not there, or does not know NumPy's latest release
+    numba = None
+    _why = "numba cannot be imported (%s): planners run as plain Python, many times slower"
+    logging.getLogger(FOR_THE_USER).warning(_why, error)
 Inner = TypeVar("Inner", bound=Function)
 # Versions of a module's kernels that are kept, the latest ones.
 _KEPT = 5
@@ -50,11 +57,10 @@ def _compiled(function: Function, folder: Path | None) -> Function:
     Args:
         folder: where it is kept; None: nowhere.
     """
-    if cast(Any, numba.config).DISABLE_JIT:
+    if numba is None or numba.config.DISABLE_JIT:
         return function
     kept = folder is not None
-    # Its types do not know all of numba's options.
-    njit, unliteral = cast(Any, numba.njit), cast(Any, numba.types.unliteral)
+    njit, unliteral = numba.njit, numba.types.unliteral
     with _numba_folder(folder):
         compiled = njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
     with _numba_folder(folder and folder / "inner"):
@@ -71,7 +77,7 @@ def _compiled(function: Function, folder: Path | None) -> Function:
 @contextlib.contextmanager
 def _numba_folder(folder: Path | None) -> Iterator[None]:
     """Numba chooses a function's folder when it meets the function."""
-    config: Any = numba.config
+    config = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = "" if folder is None else str(folder)
     try:

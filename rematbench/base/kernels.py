@@ -14,10 +14,13 @@ import importlib
 import importlib.util
 import logging
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from rematbench.base.cache_dirs import FOR_THE_USER, cache_root, code_hashes, is_installed_file
 from rematbench.base.code_hash import locate
@@ -58,7 +61,7 @@ def _compiled(function: Function, folder: Path | None) -> Function:
         folder: where it is kept; None: nowhere.
     """
     if numba is None or numba.config.DISABLE_JIT:
-        return function
+        return _interpreted(function)
     kept = folder is not None
     njit, unliteral = numba.njit, numba.types.unliteral
     with _numba_folder(folder):
@@ -72,6 +75,39 @@ def _compiled(function: Function, folder: Path | None) -> Function:
 
     compiled.get_call_template, compiled.get_overload = template, inner.get_overload
     return cast(Function, compiled)
+
+
+_inside = threading.local()
+
+
+def _interpreted(function: Function) -> Function:
+    """``function`` with what numba does to arguments and results: fields of records are attributes,
+    and numbers come out as Python's.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        if getattr(_inside, "kernel", False):
+            return function(*args, **named)
+        _inside.kernel = True
+        try:
+            with np.errstate(over="ignore"):  # machine integers wrap around
+                return _converted(function(*_converted(args), **named))
+        finally:
+            _inside.kernel = False
+
+    return called
+
+
+def _converted(item: Any) -> Any:
+    if isinstance(item, np.ndarray):
+        return item.view(np.recarray) if item.dtype.names else item
+    if isinstance(item, np.generic) and item.dtype.names is None:
+        return item.item()
+    if isinstance(item, tuple):
+        parts = [_converted(part) for part in item]
+        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
+    return item
 
 
 @contextlib.contextmanager

@@ -91,13 +91,9 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
     slug = "-".join(re.findall(r"[\w.]+", name))
     folder = Path(config["out"] or Path("runs", "reference", slug.lower()))
     planners = config["planners"]
-    models, later = (
-        tuple(_model(config, cases, list(given), folder, late) for given in cases["models"])
-        for late in (False, True)
-    )
     return Suite(
-        models=models,
-        later=later,
+        models=_models(config, cases, folder, late=False),
+        later=_models(config, cases, folder, late=True),
         folder=folder,
         device=device,
         seconds=float(config["seconds"]),
@@ -110,6 +106,12 @@ def _by_their_cards(*turns: Turn) -> list[str]:
     """Our strategies whose cards give them one of these turns, turn by turn."""
     ours = [name for name in registry.cards() if registry.entry(name).source == "rematbench"]
     return [name for turn in turns for name in ours if registry.cards()[name].turn == turn]
+
+
+def _models(
+    config: Mapping[str, Any], cases: Mapping[str, Any], folder: Path, late: bool
+) -> tuple[SuiteModel, ...]:
+    return tuple(_model(config, cases, list(given), folder, late) for given in cases["models"])
 
 
 def _model(

@@ -146,16 +146,15 @@ docs: $(DOCS) links
 
 # On a machine with a CUDA device: its tests, then the suite; under eight minutes, rows as they come.
 # SUITE: more of its overrides. Where Python has what it needs: make gpu TOOLS= BIN=/path/to/its/bin
+GPU_TESTS = $(shell grep -rlE "mark\.gpu|^from devices import" tests --include="test_*.py")
 gpu: $(TOOLS)
 	began=$$(date +%s); status=0; \
-	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 tests/validator tests/training || status=$$?; \
+	timeout 200 $(BIN)/python -m pytest -q -m gpu -n 4 $(GPU_TESTS) || status=$$?; \
 	$(BIN)/python -m rematbench.cli.suite seconds=$$((450 + began - $$(date +%s))) $(SUITE) && exit $$status
 
-# Wheels for a machine without network: those of its packages that the machine lacks, besides PyTorch
-# (which brings jinja2, networkx and others) and the large ones in HAS, which come with many images.
+# Wheels for a machine without network: those that it lacks, besides PyTorch and what this brings.
 BUNDLE := build/gpu-bundle
-HAS ?= torch torchvision jinja2 markupsafe networkx numpy scipy numba llvmlite pandas matplotlib pillow \
-  fonttools contourpy kiwisolver
+HAS ?= torch torchvision jinja2 markupsafe networkx numpy pillow
 gpu-bundle: $(TOOLS)
 	$(BIN)/python -m benchmarks.gpu_bundle $(BUNDLE) --python 3.12 --has $(HAS)
 

@@ -1,8 +1,8 @@
 """``make gpu-bundle``: wheels for a machine without network that has PyTorch.
 
-``python -m benchmarks.gpu_bundle FOLDER --python 3.12 --has torch numba ...`` puts the wheel of
+``python -m benchmarks.gpu_bundle FOLDER --python 3.12 --has torch numpy ...`` puts the wheel of
 this checkout into a folder, and those of all that it needs and the machine lacks, in the versions
-that are installed here.
+that are installed here; but for what is large and can be done without.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from packaging.utils import canonicalize_name
 
 ROOTS = ("rematbench", "pytest", "pytest-xdist")
 """What is run there: the suite, and the tests that need a device."""
+WITHOUT = ("llvmlite", "matplotlib", "numba", "plotly", "scipy", "seaborn")
+"""What is not carried: without numba, planners run as plain Python; the others draw pages, and the
+leaderboard's is made from the rows at home. A machine that has them uses its own."""
 MOST_BYTES = 40 * 2**20
 _GLIBC = (5, 12, 17, 24, 27, 28, 31, 34)  # pip takes none that it is not told of
 
@@ -30,7 +33,7 @@ def needed(python: str, has: Collection[str]) -> list[str]:
         python: its version there, such as ``3.12``.
         has: names of the packages that are there.
     """
-    there = {canonicalize_name(name) for name in has}
+    there = {canonicalize_name(name) for name in (*has, *WITHOUT)}
     environment = {"python_version": python, "platform_system": "Linux", "extra": ""}
     found: dict[str, str] = {}
     waiting = [name for name in ROOTS if name not in there]

@@ -1,4 +1,4 @@
-"""The device meter: a clock and a count of live bytes, on CPU and on CUDA."""
+"""The device meter: a clock and a count of live bytes, on the CPU and on accelerators."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import ctypes
 import functools
 import gc
 import os
-import platform
 import statistics
-import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +18,7 @@ import torch
 from torch._C._profiler import _ExtraFields_Allocation
 from torch.autograd.profiler import profile
 
-from rematbench.base.errors import ConfigError
+from rematbench.tracing.devices import Accelerator, MemoryStatistics, accelerator_of, device_of
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -29,7 +26,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 def random_state_bytes(device: str) -> int:
     """Bytes of the device's memory that a saved state of its random generator takes.
 
-    CUDA's is 16 bytes in the host's memory.
+    An accelerator's is a few bytes in the host's memory.
     """
     return torch.get_rng_state().nbytes if device == "cpu" else 0
 
@@ -65,32 +62,8 @@ class PeakReading:
 
 
 def require(device: str) -> None:
-    """Raises ConfigError, which says why, unless ``device`` is ``cpu`` or a usable ``cuda``."""
-    if device == "cuda":
-        _require_cuda()
-    elif device != "cpu":
-        raise ConfigError(f"device={device}: unknown; use cpu, cuda or none")
-
-
-def _require_cuda() -> None:
-    with warnings.catch_warnings(record=True) as said:  # of an old driver, say
-        warnings.simplefilter("always")
-        available = torch.cuda.is_available()
-    if not available:
-        why = "".join(f" ({_first_line(word.message)})" for word in said[:1])
-        raise ConfigError(f"device=cuda: PyTorch sees no CUDA device here{why}; use device=cpu")
-    try:
-        torch.cuda.init()
-        torch.cuda.mem_get_info()
-    except (RuntimeError, AssertionError) as error:  # in another's exclusive use, say
-        raise ConfigError(
-            f"device=cuda: the device cannot be used: {_first_line(error)}; free it, or use "
-            "device=cpu"
-        ) from None
-
-
-def _first_line(said: object) -> str:
-    return next(iter(str(said).strip().splitlines()), "")
+    """Raises ConfigError, which says why, unless ``device`` is ``cpu`` or a usable accelerator."""
+    device_of(device).require()
 
 
 def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> None:
@@ -112,33 +85,19 @@ def use_numerics(*, tf32: bool, cudnn_benchmark: bool, deterministic: bool) -> N
 
 
 def limit_memory(most: int | None, device: str = "cuda") -> None:
-    """Let this process take at most ``most`` bytes of the CUDA device; None lifts the limit.
+    """Let this process take at most ``most`` bytes of the device; None lifts the limit.
 
     An allocation past it raises ``torch.OutOfMemoryError``, as on a device of that size. The CPU
     has no such limit.
     """
-    if device != "cuda":
-        return
-    total = torch.cuda.mem_get_info()[1]
-    torch.cuda.set_per_process_memory_fraction(1.0 if most is None else min(1.0, most / total))
+    if accelerator := accelerator_of(device):
+        accelerator.limit_memory(most)
 
 
 def device_name(device: str) -> str:
     """The hardware's name, for example ``NVIDIA H100 80GB HBM3, TF32`` or a CPU's model."""
-    if device == "cuda":
-        suffix = ", TF32" if torch.backends.cuda.matmul.allow_tf32 else ""
-        return f"{torch.cuda.get_device_name()}{suffix}"
-    return _cpu_name()
-
-
-@functools.cache
-def _cpu_name() -> str:
-    with_model = Path("/proc/cpuinfo")
-    if with_model.exists():
-        for line in with_model.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    rounded = device == "cuda" and torch.backends.cuda.matmul.allow_tf32
+    return f"{device_of(device).hardware()}{', TF32' * rounded}"
 
 
 @functools.cache
@@ -157,9 +116,9 @@ def steady_allocator() -> bool:
 
 def free_memory(device: str) -> int | None:
     """Bytes that this process could still take of a device's memory; None: nobody knows."""
-    if device == "cuda":
-        unused = int(torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-        return int(torch.cuda.mem_get_info()[0]) + unused
+    if accelerator := accelerator_of(device):
+        now = accelerator.statistics()
+        return accelerator.memory()[0] + now.reserved - now.allocated
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):  # what caches of files would give back, too
@@ -171,14 +130,12 @@ def free_memory(device: str) -> int | None:
 
 def synchronize(device: str) -> None:
     """Wait until the device has done what it was asked."""
-    if device == "cuda":
-        torch.cuda.synchronize()
+    device_of(device).synchronize()
 
 
 def empty_cache(device: str) -> None:
     """Give back what the caching allocator holds unused."""
-    if device == "cuda":
-        torch.cuda.empty_cache()
+    device_of(device).empty_cache()
 
 
 def release(device: str) -> None:
@@ -196,16 +153,16 @@ def peak_of(
     """Run once and measure memory. What ``run`` returns counts as kept.
 
     On the CPU every allocation of PyTorch's allocator (oneDNN's scratch memory included) is
-    read from the profiler's memory events; on CUDA the caching allocator's own statistics are
-    used.
+    read from the profiler's memory events; on an accelerator the caching allocator's own
+    statistics are used.
 
     Args:
         known: bytes of storages by address that are there before and may go. On the CPU a release
             counts only of these, where they came during an earlier reading (the profiler does not
             tell of others), and of what comes during this one.
     """
-    if device == "cuda":
-        return _cuda_peak_of(run)
+    if accelerator := accelerator_of(device):
+        return _counted_peak_of(run, accelerator)
     # torch.profiler.profile is in a cycle with its events, a kilobyte each, many per grouped
     # convolution in float64: what it holds would grow faster than Python collects cycles.
     with profile(use_kineto=True, profile_memory=True) as profiler:
@@ -230,37 +187,37 @@ _under_way: list[dict[str, int]] = []
 """Peaks so far of readings that have not ended: one inside another starts the device's anew."""
 
 
-def _cuda_peak_of(run: Callable[[], object]) -> PeakReading:
-    torch.cuda.synchronize()
-    note_peaks()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_stats()
+def _counted_peak_of(run: Callable[[], object], device: Accelerator) -> PeakReading:
+    device.synchronize()
+    note_peaks(device)
+    device.reset_peaks()
+    before = device.statistics()
     peaks: dict[str, int] = {}
     _under_way.append(peaks)
     try:
         result = run()
-        torch.cuda.synchronize()
-        after = note_peaks()
+        device.synchronize()
+        after = note_peaks(device)
     finally:
         _under_way.pop()
     del result
-    start = before["allocated_bytes.all.current"]
+    start = before.allocated
     return PeakReading(
         peaks["allocated"] - start,
-        after["allocated_bytes.all.current"] - start,
+        after.allocated - start,
         peaks["reserved"] - start,
         peaks["reserved"] - peaks["allocated"],
-        peaks["requested"] - before["requested_bytes.all.current"],
+        peaks["requested"] - before.requested if peaks["requested"] else None,
     )
 
 
-def note_peaks() -> dict[str, int]:
-    """CUDA's memory statistics, noted for readings under way."""
-    stats: dict[str, int] = torch.cuda.memory_stats()
+def note_peaks(device: Accelerator) -> MemoryStatistics:
+    """An accelerator's memory statistics, noted for readings under way."""
+    now = device.statistics()
     for peaks in _under_way:
         for kind in ("allocated", "reserved", "requested"):
-            peaks[kind] = max(peaks.get(kind, 0), stats[f"{kind}_bytes.all.peak"])
-    return stats
+            peaks[kind] = max(peaks.get(kind, 0), getattr(now, f"{kind}_peak"))
+    return now
 
 
 def memory_events(profiler: profile, mark: str = "") -> list[tuple[int, int] | None]:
@@ -286,18 +243,8 @@ def memory_events(profiler: profile, mark: str = "") -> list[tuple[int, int] | N
 
 
 def seconds_of(run: Callable[[], object], device: str) -> float:
-    """Wall-clock seconds of one call (CUDA: between events, the device idle before)."""
-    if device == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+    """Wall-clock seconds of one call (accelerators: between events, the device idle before)."""
+    return device_of(device).seconds_of(run)
 
 
 def spread(seconds: list[float]) -> tuple[float, float]:

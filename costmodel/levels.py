@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
 from torch.autograd import profiler
 from torch.autograd.profiler import profile, record_function
 
+from rematbench.base.errors import ConfigError
 from rematbench.costmodel.device import memory_events, note_peaks
+from rematbench.tracing.devices import accelerator_of
 
 _MARK = "rematbench: mark"
 _OURS = 2
@@ -21,7 +24,7 @@ class Levels(NamedTuple):
     Attributes:
         at: live bytes.
         until: the most until the next mark; one fewer.
-        absolute: of the whole device (CUDA); else above those at the start, and a release of what
+        absolute: of the whole device (an accelerator); else above those at the start, and a release of what
             was there before is not seen (CPU).
     """
 
@@ -31,18 +34,19 @@ class Levels(NamedTuple):
 
 
 class LevelMeter:
-    """Counts from when it is made; on the CPU by PyTorch's profiler, on CUDA by its allocator.
+    """Counts from when it is made; on the CPU by PyTorch's profiler, on an accelerator by its
+    allocator.
 
     Args:
-        device: ``cpu`` or ``cuda``.
+        device: its name: ``cpu``, ``cuda``.
     """
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self._device = accelerator_of(device)
         self._at: list[int] = []
         self._until: list[int] = []
         self._profile: profile | None = None
-        if device == "cpu":
+        if self._device is None:
             self._profile = profile(use_kineto=True, profile_memory=True)
             self._profile.__enter__()
             profiler._is_profiler_enabled = _OURS
@@ -50,19 +54,25 @@ class LevelMeter:
 
     @staticmethod
     def can_start(device: str) -> bool:
-        """Would it disturb nobody's profiler?"""
-        return device == "cuda" or (device == "cpu" and not torch.autograd._profiler_enabled())
+        """Does it count, and would the count disturb nobody's profiler?"""
+        with suppress(ConfigError, KeyError, RuntimeError):
+            accelerator = accelerator_of(device)
+            if accelerator is None:
+                return not torch.autograd._profiler_enabled()
+            accelerator.statistics()
+            return True
+        return False
 
     def mark(self) -> None:
         """Set a mark."""
-        if self._device == "cpu":
+        if self._device is None:
             with record_function(_MARK):
                 return
-        stats = note_peaks()
+        now = note_peaks(self._device)
         if self._at:
-            self._until.append(stats["allocated_bytes.all.peak"])
-        self._at.append(stats["allocated_bytes.all.current"])
-        torch.cuda.reset_peak_memory_stats()
+            self._until.append(now.allocated_peak)
+        self._at.append(now.allocated)
+        self._device.reset_peaks()
 
     def stop(self) -> Levels | None:
         """What was counted up to the last mark; None: another profiler was started."""

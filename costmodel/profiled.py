@@ -58,9 +58,10 @@ _OF_TORCH = frozenset(("aten", "prims"))
 _FLEETING = "?"
 
 # Timing stops at the first of: this many runs, or this many seconds (but three runs at least).
-MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, {"cpu": 0.15, "cuda": 0.03}, 3
-# On CUDA a shorter call runs so many times in a row, so that one is launched while another runs,
-# as in a step: a launch takes as long as a small kernel.
+MOST_RUNS, MOST_SECONDS, FEWEST_RUNS = 15, {"cpu": 0.15}, 3
+MOST_ELSEWHERE = 0.03
+# On an accelerator a shorter call runs so many times in a row, so that one is launched while
+# another runs, as in a step: a launch takes as long as a small kernel.
 SHORT, IN_A_ROW = 1e-3, 10
 
 
@@ -218,16 +219,16 @@ def _profile(captured: Captured, call: TorchCall, device: str) -> tuple[float, i
     # The outputs are counted in full; what the allocator adds to them is no workspace.
     peak = reading.peak_bytes if reading.requested_bytes is None else reading.requested_bytes
     workspace = max(0, peak - _new_bytes(run(), given))
-    count = IN_A_ROW if device == "cuda" and seconds_of(run, device) < SHORT else 1
+    count = IN_A_ROW if device != "cpu" and seconds_of(run, device) < SHORT else 1
 
     def row() -> None:
         for _ in range(count):
             run()
 
     seconds: list[float] = []
-    began = time.perf_counter()
+    most, began = MOST_SECONDS.get(device, MOST_ELSEWHERE), time.perf_counter()
     while len(seconds) < MOST_RUNS and (
-        len(seconds) < FEWEST_RUNS or time.perf_counter() - began < MOST_SECONDS[device]
+        len(seconds) < FEWEST_RUNS or time.perf_counter() - began < most
     ):
         seconds.append(seconds_of(row, device) / count)
     return spread(seconds)[0], workspace

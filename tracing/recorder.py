@@ -31,6 +31,7 @@ from rematbench.streams.events import (
     Release,
     Result,
 )
+from rematbench.tracing.devices import device_among
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import Geometry, geometry_of, storage_key, written_by
 from rematbench.tracing.trouble import cannot, check_loss
@@ -73,13 +74,11 @@ class Recorder(TorchDispatchMode):
         self.release_dead()
         inputs = list(tensors_in(args, kwargs))
         names = [self.constant(tensor) for tensor in inputs]
-        synchronize = any(tensor.is_cuda for tensor in inputs)
-        if synchronize:
-            torch.cuda.synchronize()
+        device = device_among(inputs)
+        device.synchronize()
         began = time.perf_counter_ns()
         out = func(*args, **kwargs)
-        if synchronize:
-            torch.cuda.synchronize()
+        device.synchronize()
         cost = time.perf_counter_ns() - began
         self._log(func, cost, inputs, names, written_by(func, args, kwargs), out)
         return out
@@ -232,8 +231,7 @@ def _undone(module: nn.Module, batch: Sequence[Any]) -> Iterator[None]:
     leaves = [*module.parameters(), *(t for t in tensors_in(list(batch)) if t.is_leaf)]
     gradients = [leaf.grad for leaf in leaves]
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    cuda = sorted({leaf.device.index for leaf in leaves if leaf.is_cuda})
-    with torch.random.fork_rng(devices=cuda):
+    with device_among(leaves).forked_random():
         try:
             for leaf in leaves:
                 leaf.grad = None

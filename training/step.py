@@ -33,6 +33,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, planned
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Captured
+from rematbench.tracing.devices import device_of
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.training.choice import plan_or_strategy
@@ -321,7 +322,7 @@ def _check_loss(step: Step, batch: tuple[Tensor, ...]) -> None:
 
     device = step._captured.device
     buffers = [(b, b.clone()) for b in step.module.buffers()]
-    with torch.random.fork_rng(range(torch.cuda.device_count()) if device == "cuda" else []):
+    with device_of(device).forked_random():
         start = RandomReplay(device)
         start.record(0)
         with torch.no_grad():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rematbench.costmodel.device import require
 from rematbench.tracing.captured import Captured
+from rematbench.tracing.devices import device_of
 from rematbench.validator.codegen import Program
 from rematbench.validator.compare import StepResult, same
 
@@ -19,13 +20,13 @@ class RandomReplay:
     """Replays random draws: a recomputed dropout must drop what it dropped before."""
 
     def __init__(self, device: str) -> None:
-        self._generator: Any = torch.cuda if device == "cuda" else torch
+        self._generator = device_of(device)
         self._states: dict[int, Tensor] = {}
         self._present: Tensor | None = None
 
     def record(self, op: int) -> None:
         """Remember the generator's state before the first compute of ``op``."""
-        self._states[op] = self._generator.get_rng_state()
+        self._states[op] = self._generator.get_state()
 
     def state(self, op: int) -> Tensor:
         """What was remembered of ``op``."""
@@ -37,12 +38,13 @@ class RandomReplay:
 
     def replay(self, op: int) -> None:
         """Go back to that state for a recompute."""
-        self._present = self._generator.get_rng_state()
-        self._generator.set_rng_state(self._states[op])
+        self._present = self._generator.get_state()
+        self._generator.set_state(self._states[op])
 
     def resume(self) -> None:
         """Go on where the step was before ``replay``."""
-        self._generator.set_rng_state(self._present)
+        assert self._present is not None
+        self._generator.set_state(self._present)
         self._present = None
 
 
@@ -101,7 +103,7 @@ class Bench:
 
     Args:
         captured: the model.
-        device: ``cpu`` or ``cuda``; the one that it was captured for.
+        device: ``cpu`` or an accelerator's name; the one that it was captured for.
         seed: of the batch and of the step's own random draws.
     """
 

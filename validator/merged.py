@@ -21,6 +21,7 @@ from rematbench.base.errors import is_out_of_memory
 from rematbench.costmodel.device import peak_of, release
 from rematbench.costmodel.profiled import call_key, stand_in
 from rematbench.tracing.captured import Captured, TorchCall
+from rematbench.tracing.devices import device_of
 from rematbench.validator.compare import same
 
 _known: dict[tuple[Any, ...], bool] = {}
@@ -86,10 +87,9 @@ def _as_good(captured: Captured, first: TorchCall, second: TorchCall) -> bool:
     key = *place, *(call_key(captured, call) for call in (first, second))
     if key in _known:
         return _known[key]
-    devices = range(torch.cuda.device_count()) if device == "cuda" else []
     try:
         # torch.compile generates code while its own modes stand.
-        with unset_fake_temporarily(), _disable_current_modes(), torch.random.fork_rng(devices):
+        with unset_fake_temporarily(), _disable_current_modes(), device_of(device).forked_random():
             found = _known[key] = _tried(captured, first, second)
         return found
     except RuntimeError as error:

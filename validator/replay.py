@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rematbench.costmodel.device import empty_cache, seconds_of, spread
+from rematbench.tracing.devices import Accelerator, accelerator_of
 from rematbench.validator.check import Validator
 from rematbench.validator.codegen import Program
 from rematbench.validator.execute import RandomReplay
@@ -21,9 +22,9 @@ class _NoRandomness(RandomReplay):
 
 
 @functools.cache
-def _capture_stream() -> torch.cuda.Stream:
+def _capture_stream(device: Accelerator) -> Any:
     """One for all: cuBLAS keeps a workspace for each stream that it has seen."""
-    return torch.cuda.Stream()
+    return device.new_stream()
 
 
 def replayed_seconds(validator: Validator, program: Program, repeats: int) -> dict[str, Any]:
@@ -34,14 +35,15 @@ def replayed_seconds(validator: Validator, program: Program, repeats: int) -> di
     Returns:
         ``cuda_graph_seconds`` (median of ``repeats``), or ``cuda_graph``: why there is none.
     """
-    if validator.device != "cuda":
+    device = accelerator_of(validator.device)
+    if device is None or device.name != "cuda":
         return {"cuda_graph": "only CUDA has graphs"}
-    graph, bench, stream = torch.cuda.CUDAGraph(), validator.bench, _capture_stream()
-    current = torch.cuda.current_stream()
+    graph, bench, stream = torch.cuda.CUDAGraph(), validator.bench, _capture_stream(device)
+    current = device.current_stream()
     try:
         with torch.no_grad():
             stream.wait_stream(current)
-            with torch.cuda.stream(stream):  # warms up what may not begin inside a capture
+            with device.on(stream):  # warms up what may not begin inside a capture
                 bench.run(program)
             current.wait_stream(stream)
             # Other threads wait for planners, and may do what they like.
@@ -56,6 +58,6 @@ def replayed_seconds(validator: Validator, program: Program, repeats: int) -> di
     except RuntimeError as error:
         return {"cuda_graph": " ".join(str(error).split())[:300]}
     finally:
-        torch.cuda.set_stream(current)  # a capture that breaks leaves its own
+        device.set_stream(current)  # a capture that breaks leaves its own
         graph.reset()
         empty_cache("cuda")

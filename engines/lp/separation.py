@@ -20,6 +20,7 @@ SMALL = 1e-9
 def as_rows(arrays: tuple[Any, ...]) -> SparseRows:
     """What a kernel returned by :func:`finished`, as rows."""
     start, column, value, upper = arrays
+    column = column.astype(np.int64, copy=False)  # without numba, none is of floats
     return SparseRows(np.full(len(upper), -np.inf), upper, start, column, value)
 
 

@@ -10,19 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
+import logging
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
+import numpy as np
 
-from rematbench.base.cache_dirs import cache_root, code_hashes, is_installed_file
+from rematbench.base.cache_dirs import FOR_THE_USER, cache_root, code_hashes, is_installed_file
 from rematbench.base.code_hash import locate
 
 Function = Callable[..., Any]
+numba: Any
+try:
+    numba = importlib.import_module("numba")
+except ImportError as error:  # it is not there, or does not know NumPy's latest release
+    numba = None
+    _why = "numba cannot be imported (%s): planners run as plain Python, many times slower"
+    logging.getLogger(FOR_THE_USER).warning(_why, error)
 Inner = TypeVar("Inner", bound=Function)
 # Versions of a module's kernels that are kept, the latest ones.
 _KEPT = 5
@@ -50,11 +60,10 @@ def _compiled(function: Function, folder: Path | None) -> Function:
     Args:
         folder: where it is kept; None: nowhere.
     """
-    if cast(Any, numba.config).DISABLE_JIT:
-        return function
+    if numba is None or numba.config.DISABLE_JIT:
+        return _interpreted(function)
     kept = folder is not None
-    # Its types do not know all of numba's options.
-    njit, unliteral = cast(Any, numba.njit), cast(Any, numba.types.unliteral)
+    njit, unliteral = numba.njit, numba.types.unliteral
     with _numba_folder(folder):
         compiled = njit(cache=kept, nogil=True, no_cfunc_wrapper=True)(function)
     with _numba_folder(folder and folder / "inner"):
@@ -68,10 +77,43 @@ def _compiled(function: Function, folder: Path | None) -> Function:
     return cast(Function, compiled)
 
 
+_inside = threading.local()
+
+
+def _interpreted(function: Function) -> Function:
+    """``function`` with what numba does to arguments and results: fields of records are attributes,
+    and numbers come out as Python's.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        if getattr(_inside, "kernel", False):
+            return function(*args, **named)
+        _inside.kernel = True
+        try:
+            with np.errstate(over="ignore"):  # machine integers wrap around
+                return _converted(function(*_converted(args), **named))
+        finally:
+            _inside.kernel = False
+
+    return called
+
+
+def _converted(item: Any) -> Any:
+    if isinstance(item, np.ndarray):
+        return item.view(np.recarray) if item.dtype.names else item
+    if isinstance(item, np.generic) and item.dtype.names is None:
+        return item.item()
+    if isinstance(item, tuple):
+        parts = [_converted(part) for part in item]
+        return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
+    return item
+
+
 @contextlib.contextmanager
 def _numba_folder(folder: Path | None) -> Iterator[None]:
     """Numba chooses a function's folder when it meets the function."""
-    config: Any = numba.config
+    config = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = "" if folder is None else str(folder)
     try:

@@ -157,7 +157,7 @@ def _rank(asked: FitRequest, row: Row) -> tuple[Any, ...]:
 
 def _device(settings: Settings) -> str:
     """Where the printed code trains: on the device whose trace the plan is of."""
-    return "cuda" if settings.device == "cuda" else "cpu"
+    return "cpu" if settings.device == "none" else settings.device
 
 
 def _label(row: Row) -> dict[str, Any]:

@@ -42,8 +42,8 @@ from rematbench.suite.summary import headlines, summarise, table
 
 EXPERIMENT = "suite"
 """What its rows say that made them; their group is the chosen ``cases=``."""
-AHEAD = {"cuda": 2, "cpu": 1}
-"""Models that have their planners at work: on a CPU none while another model is timed there."""
+AHEAD = {"cpu": 1}
+"""Models that have their planners at work, 2 elsewhere: on a CPU none while another is timed."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,16 @@ class Suite:
 
     Attributes:
         models: each with its rows to be.
+        later: the same models with the rows that ``cases.first`` leaves for the time that is left.
         folder: of the rows.
-        device: cpu or cuda.
+        device: cpu or an accelerator's name.
         seconds: after which nothing new begins.
         planners: processes; None for one per core but two.
         cuda_graphs: replay each plan as a CUDA graph, too.
     """
 
     models: tuple[SuiteModel, ...]
+    later: tuple[SuiteModel, ...]
     folder: Path
     device: str
     seconds: float
@@ -89,9 +91,9 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
     slug = "-".join(re.findall(r"[\w.]+", name))
     folder = Path(config["out"] or Path("runs", "reference", slug.lower()))
     planners = config["planners"]
-    models = tuple(_model(config, cases, list(given), folder) for given in cases["models"])
     return Suite(
-        models=models,
+        models=_models(config, cases, folder, late=False),
+        later=_models(config, cases, folder, late=True),
         folder=folder,
         device=device,
         seconds=float(config["seconds"]),
@@ -106,10 +108,20 @@ def _by_their_cards(*turns: Turn) -> list[str]:
     return [name for turn in turns for name in ours if registry.cards()[name].turn == turn]
 
 
+def _models(
+    config: Mapping[str, Any], cases: Mapping[str, Any], folder: Path, late: bool
+) -> tuple[SuiteModel, ...]:
+    return tuple(_model(config, cases, list(given), folder, late) for given in cases["models"])
+
+
 def _model(
-    config: Mapping[str, Any], cases: Mapping[str, Any], given: list[str], folder: Path
+    config: Mapping[str, Any], cases: Mapping[str, Any], given: list[str], folder: Path, late: bool
 ) -> SuiteModel:
-    """A model of the suite, with its rows to be: strategies x budgets, checkpoint-all first."""
+    """A model of the suite, with its rows to be: strategies x budgets, checkpoint-all first.
+
+    Args:
+        late: of the strategies that ``cases.first`` does not name the model for.
+    """
     own = [f"{key}={config[key]}" for key in ("seed", "time_limit")]
     own += ["costmodel=profiled", f"cache={'null' if config['cache'] is None else config['cache']}"]
     own += [f"device={config['device']['name']}", f"device.repeats={config['device']['repeats']}"]
@@ -122,11 +134,15 @@ def _model(
     parts = [base.label.replace(":", "."), *(str(size) for size in sizes if size is not None)]
     place = folder / "-".join([*parts, *(key for key, on in base.numerics.items() if on)])
 
-    only = cases.get("only") or {}
+    only, sooner = cases.get("only") or {}, cases.get("first") or {}
+
+    def asked(strategy: str) -> bool:
+        soon = place.name in sooner.get(strategy, [place.name])
+        return place.name in only.get(strategy, [place.name]) and soon is not late
 
     def entries(strategies: list[str], budgets: list[float]) -> Iterator[PlannedRow]:
-        for strategy in strategies:
-            for budget in budgets if place.name in only.get(strategy, [place.name]) else ():
+        for strategy in filter(asked, strategies):
+            for budget in budgets:
                 job = replace(with_strategy(base, strategy), budget=parse_budget(budget))
                 yield PlannedRow(job, place / f"{strategy}-{budget:g}")
 
@@ -147,21 +163,27 @@ def run(suite: Suite) -> list[Row]:
     for words in warnings(report):
         console().print(f"[yellow]{words}[/]")
     write_json(suite.folder / "environment.json", report, indent=1)
-    coming = deque(_unfinished(suite))
-    waiting: deque[Prepared] = deque()
     with Planners(suite.planners) as planners:
-        while coming or waiting:
-            if coming and len(waiting) < AHEAD[suite.device] and monotonic() < deadline:
-                prepared = _prepared(coming.popleft(), planners, deadline)
-                waiting.extend([] if prepared is None else [prepared])
-            elif waiting:
-                # An equal share of what is left, for models to come as for this one.
-                now = monotonic()
-                share = now + (deadline - now) / (len(waiting) + len(coming))
-                _measure(suite, waiting.popleft(), share)
-            else:
-                break
+        for models in (suite.models, suite.later):
+            _run(suite, models, planners, deadline)
     return publish(suite)
+
+
+def _run(suite: Suite, models: tuple[SuiteModel, ...], planners: Planners, deadline: float) -> None:
+    """Plan and measure what models lack."""
+    coming = deque(_unfinished(models))
+    waiting: deque[Prepared] = deque()
+    while coming or waiting:
+        if coming and len(waiting) < AHEAD.get(suite.device, 2) and monotonic() < deadline:
+            prepared = _prepared(coming.popleft(), planners, deadline)
+            waiting.extend([] if prepared is None else [prepared])
+        elif waiting:
+            # An equal share of what is left, for models to come as for this one.
+            now = monotonic()
+            share = now + (deadline - now) / (len(waiting) + len(coming))
+            _measure(suite, waiting.popleft(), share)
+        else:
+            break
 
 
 def _prepared(model: SuiteModel, planners: Planners, deadline: float) -> Prepared | None:
@@ -172,7 +194,7 @@ def _prepared(model: SuiteModel, planners: Planners, deadline: float) -> Prepare
 
 def _use_numerics(model: SuiteModel) -> None:
     """A model's own: others are captured, or measured, between."""
-    if model.base.device == "cuda":
+    if model.base.device != "cpu":
         use_numerics(**model.base.numerics)
 
 
@@ -182,9 +204,9 @@ def _measure(suite: Suite, prepared: Prepared, deadline: float) -> None:
     publish(suite)
 
 
-def _unfinished(suite: Suite) -> Iterator[SuiteModel]:
+def _unfinished(models: tuple[SuiteModel, ...]) -> Iterator[SuiteModel]:
     """Models with the rows that they still lack; checkpoint-all is always measured again."""
-    for model in suite.models:
+    for model in models:
         entries = [entry for entry in model.entries if not entry.finished]
         alone = [entry for entry in model.alone if not entry.finished]
         if entries or alone:

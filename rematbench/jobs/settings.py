@@ -28,7 +28,7 @@ from rematbench.rows.row import marked
 from rematbench.strategies.registry import entry, names
 
 ALLOCATORS = ("none", "cuda")
-DEVICES = ("none", "cpu", "cuda")
+DEVICES = ("none", "cpu", "cuda", "xpu", "mps")
 TORCH_KINDS = ("zoo", "python", *LIBRARIES)
 NATIVES = ("compile",)
 FRONTS = ("auto", "trace", "dynamo")
@@ -58,7 +58,7 @@ class Settings:
         time_limit: seconds for the planner.
         costmodel: given, unit, flops, roofline, profiled, or another distribution's.
         preset: the machine that ``roofline`` models.
-        device: none, cpu or cuda.
+        device: none, cpu, or an accelerator: cuda (also ROCm's), xpu, mps.
         repeats: timed runs of the plan, at least.
         within: more runs, until the 95 % interval of the measured overhead is so narrow; or None.
         timing_seconds: of runs, at most.

@@ -60,10 +60,10 @@ def load(settings: Settings, say: Any = lambda phase: None) -> Task:
     if not settings.captured:
         graph = _plain(settings)
         return Task(settings, strategy, graph, stream=_stream_of(settings))
-    if settings.device == "cuda":
+    if settings.device not in ("none", "cpu"):
         from rematbench.costmodel.device import require, use_numerics
 
-        require("cuda")
+        require(settings.device)
         use_numerics(**settings.numerics)
     captured = _captured(settings, strategy, say)
     return Task(settings, strategy, captured.graph, captured)
@@ -123,7 +123,7 @@ def _capture(settings: Settings, say: Any) -> Captured:
     from rematbench.tracing.costless import costless_parameters
     from rematbench.tracing.trace import capture
 
-    device = "cuda" if settings.device == "cuda" else "cpu"
+    device = "cpu" if settings.device == "none" else settings.device
     why = ""
     if settings.device == "none":  # nothing runs: parameters need no data, and take no memory
         try:

@@ -13,6 +13,7 @@ import torch
 
 from rematbench.costmodel.device import device_name
 from rematbench.rows.provenance import commit, now, versions
+from rematbench.tracing.devices import accelerator_of
 
 _FACTS = (
     "name",
@@ -36,12 +37,12 @@ def environment(device: str) -> dict[str, Any]:
     """The report that accompanies a suite's rows; JSON data.
 
     Args:
-        device: ``cpu`` or ``cuda``.
+        device: ``cpu`` or an accelerator's name.
 
     Returns:
-        Device, versions, commit and time; on CUDA also compute capability, bytes of memory (all
-        and free), what ``nvidia-smi`` says of the device (None where it is not installed) and
-        ``other_processes`` on it, which make timings doubtful.
+        Device, versions, commit and time; of an accelerator also bytes of memory (all and free);
+        on CUDA compute capability, what ``nvidia-smi`` says of the device (None where it is not
+        installed) and ``other_processes`` on it, which make timings doubtful.
     """
     found: dict[str, Any] = {
         "device": device_name(device),
@@ -52,13 +53,14 @@ def environment(device: str) -> dict[str, Any]:
         "commit": commit(),
         "utc": now(),
     }
+    if accelerator := accelerator_of(device):
+        found["free_memory_bytes"], found["memory_bytes"] = accelerator.memory()
     return found | _cuda() if device == "cuda" else found
 
 
 def _cuda() -> dict[str, Any]:
     place = torch.cuda.current_device()
     facts = torch.cuda.get_device_properties(place)
-    free, total = torch.cuda.mem_get_info()
     # Its number among those that PyTorch may see is not nvidia-smi's; a device's UUID is.
     uuid = getattr(facts, "uuid", None)
     name = str(place) if uuid is None else f"GPU-{uuid}"
@@ -67,8 +69,6 @@ def _cuda() -> dict[str, Any]:
     return {
         "capability": f"{facts.major}.{facts.minor}",
         "multiprocessors": facts.multi_processor_count,
-        "memory_bytes": total,
-        "free_memory_bytes": free,
         "cuda": torch.version.cuda,
         "architectures": torch.cuda.get_arch_list(),
         "cudnn": torch.backends.cudnn.version(),

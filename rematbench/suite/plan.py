@@ -52,7 +52,7 @@ class PlannedRow:
     def mark(self) -> Columns:
         """What ``extra`` says of the suite."""
         extra: dict[str, Any] = {"suite": self.key}
-        if self.settings.device == "cuda":
+        if self.settings.device != "cpu":
             extra["numerics"] = self.settings.numerics
         return {"extra": extra}
 

@@ -122,7 +122,8 @@ def _spearman(planned: pd.Series, measured: pd.Series) -> float:
     """NaN for fewer than three plans."""
     if len(planned) < 3:
         return float("nan")
-    return float(planned.astype(float).corr(measured.astype(float), method="spearman"))
+    # Of ranks; pandas asks SciPy for method="spearman", which a GPU machine may lack.
+    return float(planned.astype(float).rank().corr(measured.astype(float).rank()))
 
 
 _HEADS = {

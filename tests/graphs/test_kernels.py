@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -189,3 +190,27 @@ def test_every_kernel_of_ours_is_kept_this_way() -> None:
     assert len(files) > 50
     own = [f for f in files if "cache=True" in f.read_text()]
     assert not own  # but through graphs.kernels
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.planning import Problem
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.registry import make
+graph = unit_chain(8)
+for name in ("ap_greedy", "dtr", "kusumoto", "coop", "checkmate_rounding"):
+    plan = make(name).plan(Problem(graph, 8, time_limit=60, seed=0)).plan
+    print(name, simulate(graph, plan).cost)
+"""
+
+
+def test_kernels_run_as_python_where_numba_is_not() -> None:
+    """Records have fields, and numbers come out as Python's; costs are those of compiled ones."""
+    asked = [sys.executable, "-c", WITHOUT_NUMBA]
+    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = ["ap_greedy 21.0", "dtr 19.0", "kusumoto 19.0", "coop 19.0", "checkmate_rounding 19.0"]
+    assert ran.stdout.splitlines() == found
+    assert "numba cannot be imported" in ran.stderr

@@ -369,7 +369,7 @@ def test_on_a_device(call: Call, place: Path) -> None:
     assert row["status"] == "ok"
     assert row["gradient_bitwise"]
     assert row["measured_peak_bytes"] <= 2**30
-    environment = {**os.environ, "PYTHONPATH": f"{Path(fit.__file__).parents[1]}:{place}"}
+    environment = {**os.environ, "PYTHONPATH": f"{place}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
         [sys.executable, folder / "train.py"],
         env=environment, capture_output=True, text=True, check=False,

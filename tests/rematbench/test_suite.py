@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import suites
 import torch
+from fake_device import TOTAL, fake_device
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
@@ -24,6 +25,7 @@ from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
 from rematbench.cli.suite import Suite, publish, run, suite_from
 from rematbench.jobs.settings import Settings
+from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.rows.row import Row, find_rows, make_row
 from rematbench.strategies import registry
 from rematbench.suite import environment, measure, plan
@@ -261,10 +263,33 @@ def test_the_command_without_a_device() -> None:
     ]
 
 
+def test_every_step_of_a_run(tmp_path: Path) -> None:
+    """By the command: capture, profiles, plans in processes, turns, rows, summary, and the page."""
+    out, models = tmp_path / "rows", '[["model=python","model.target=suite_networks:deep"]]'
+    asked = [sys.executable, "-m", "rematbench.cli.suite", "device=cpu", "seconds=3000"]
+    asked += ["device.within=null", "device.repeats=3", "planners=1"]
+    asked += ["cases=smallest", f"cases.models={models}", f"out={out}", f"cache={tmp_path}/cache"]
+    there = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        asked, capture_output=True, text=True, timeout=600, env=os.environ | {"PYTHONPATH": there}
+    )
+    assert done.returncode == 0, done.stderr
+    statuses = {row["strategy"]: row["status"] for row in find_rows([out])}
+    assert statuses == {"checkpoint_all": "ok", "ap_greedy": "ok", "torch_checkpoint": "ok"} | {
+        "dtr": "infeasible"
+    }
+    assert "suite_networks" in done.stdout  # the summary's table
+    assert list((tmp_path / "cache" / "profiles").glob("*.json"))
+    write_leaderboard_pages(find_rows([out]), tmp_path / "pages", "measured")
+    page = (tmp_path / "pages" / "leaderboard.html").read_text()
+    assert "ap_greedy" in page
+    assert "torch_checkpoint" in page
+
+
 def test_every_case_composes(tmp_path: Path) -> None:
     register_plugins()
     register_resolvers()
-    for name in ("gpu", "cpu"):
+    for name in ("gpu", "cpu", "smallest"):
         register_plugins()
         with initialize_config_module("rematbench.conf", version_base="1.3"):
             plain = OmegaConf.to_container(compose("suite", [f"cases={name}"]), resolve=True)
@@ -276,11 +301,16 @@ def test_every_case_composes(tmp_path: Path) -> None:
                 cpu["cases"] = plain["cases"] | {"models": models}
             suite = suite_from(known | cpu | {"out": str(tmp_path)})
         assert all(isinstance(model.base, Settings) for model in suite.models)
-        for strategy, folders in plain["cases"].get("only", {}).items():
-            assert set(folders) <= {model.folder.name for model in suite.models}
-            found = {m.folder.name for m in suite.models for e in (*m.entries, *m.alone)
-                     if e.settings.strategy == strategy}  # fmt: skip
+        for strategy, folders in plain["cases"].get("first", {}).items():
+            everywhere = {model.folder.name for model in suite.models}
+            assert set(folders) <= everywhere
+            found, later = (
+                {m.folder.name for m in models for e in (*m.entries, *m.alone)
+                 if e.settings.strategy == strategy}
+                for models in (suite.models, suite.later)
+            )  # fmt: skip
             assert found == set(folders)
+            assert later == everywhere - found  # every strategy on every model, in the end
 
 
 def test_the_gpu_cases_are_of_every_strategy(tmp_path: Path) -> None:
@@ -289,7 +319,7 @@ def test_the_gpu_cases_are_of_every_strategy(tmp_path: Path) -> None:
     register_resolvers()
     models = "cases.models=[['model=resnet32','batch_size=4']]"
     with initialize_config_module("rematbench.conf", version_base="1.3"):
-        given = ["cases=gpu", "device=cpu", "device.repeats=1", models, "cases.only=null"]
+        given = ["cases=gpu", "device=cpu", "device.repeats=1", models, "cases.first=null"]
         plain = OmegaConf.to_container(compose("suite", given), resolve=True)
         suite = suite_from({str(k): v for k, v in plain.items()} | {"out": str(tmp_path)})
     (model,) = suite.models
@@ -311,7 +341,7 @@ def test_environment() -> None:
     assert len(warnings(busy | {"memory_bytes": 80, "free_memory_bytes": 70})) == 3
 
 
-def test_environment_of_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_a_stand_in() -> None:
     asked = []
 
     def smi(words: list[str], **options: object) -> SimpleNamespace:
@@ -324,16 +354,16 @@ def test_environment_of_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes = {
         "current_device": lambda: 0,
         "get_device_properties": lambda place: facts,
-        "mem_get_info": lambda: (70, 80),
-        "get_device_name": lambda: "NVIDIA H100",
         "get_allocator_backend": lambda: "native",
         "get_arch_list": lambda: ["sm_90"],
     }
-    for name, fake in fakes.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(environment.subprocess, "run", smi)
-    found = environment._cuda()
+    with fake_device("cuda") as device:
+        for name, fake in fakes.items():
+            device.patch.setattr(torch.cuda, name, fake)
+        device.patch.setattr(environment.subprocess, "run", smi)
+        found = environment.environment("cuda")
     assert set(asked) == {"--id=GPU-12-34"}
+    assert (found["device"], found["memory_bytes"]) == ("Fake Device 9", TOTAL)
     assert found["other_processes"] == 1
     assert found["nvidia_smi"]["pstate"] == "pstate"
     json.dumps(found, allow_nan=False)

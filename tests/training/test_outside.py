@@ -17,6 +17,7 @@ import rematbench
 from rematbench.base.errors import Infeasible
 from rematbench.costmodel import levels
 from rematbench.costmodel.device import peak_of
+from rematbench.tracing.devices import Accelerator, MemoryStatistics
 from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.together import Together
 
@@ -142,22 +143,23 @@ def test_a_budget_below_what_is_outside_says_so() -> None:
         trained(budget=5_000_000, words=4000)
 
 
-def test_cuda_is_counted_by_its_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accelerator_is_counted_by_its_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fake: nobody's peaks are lost, and levels are of the whole device."""
     readings = iter([(5, 9), (7, 8), (6, 30)])
 
-    def fake() -> dict[str, int]:
+    def fake(device: Accelerator) -> MemoryStatistics:
         now, most = next(readings)
-        return {"allocated_bytes.all.current": now, "allocated_bytes.all.peak": most}
+        return MemoryStatistics(now, 0, 0, most, 0, 0)
 
-    again: list[int] = []
+    again: list[Accelerator] = []
     monkeypatch.setattr(levels, "note_peaks", fake)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: again.append(1))
+    monkeypatch.setattr(Accelerator, "reset_peaks", again.append)
     meter = levels.LevelMeter("cuda")
     meter.mark()
     meter.mark()
     assert meter.stop() == levels.Levels((5, 7, 6), (8, 30), absolute=True)
     assert len(again) == 3
+    assert not levels.LevelMeter.can_start("meta")
 
 
 @given(st.lists(st.integers(0, 5), min_size=1))

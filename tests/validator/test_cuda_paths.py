@@ -124,16 +124,16 @@ def test_short_time_means_fewer_turns(small: Captured) -> None:
 
 def test_peak_by_the_allocators_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     def stats(allocated: tuple[int, int], requested: tuple[int, int], reserved: int) -> Any:
-        text = {"reserved_bytes.all.peak": reserved}
+        text = dict.fromkeys(("reserved_bytes.all.peak", "reserved_bytes.all.current"), reserved)
         for name, (current, peak) in {"allocated": allocated, "requested": requested}.items():
             text[f"{name}_bytes.all.current"], text[f"{name}_bytes.all.peak"] = current, peak
         return text
 
     before, after = stats((1000, 1000), (900, 900), 4000), stats((1100, 3000), (950, 2500), 5000)
     readings = [before, before, after]
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: readings.pop(0))
+    monkeypatch.setattr(torch.accelerator, "memory_stats", lambda: readings.pop(0))
     for name in ("synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
+        monkeypatch.setattr(torch.accelerator, name, lambda: None)
     assert peak_of(lambda: None, "cuda") == PeakReading(2000, 100, 4000, 2000, 1600)
     # A reading inside another: the outer one keeps what came before.
     high, low = stats((1000, 9000), (900, 8000), 9500), stats((1000, 1200), (900, 1100), 4000)
@@ -212,17 +212,19 @@ def test_a_device_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.warn("CUDA initialization: The driver is too old", stacklevel=1)
         return False
 
+    built = torch.device("cuda")
+    monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: built)
     monkeypatch.setattr(torch.cuda, "is_available", old_driver)
     with (
         pytest.raises(ConfigError, match=r"no CUDA device here \(CUDA init.* is too old\); use"),
     ):
         require("cuda")
 
-    def busy() -> None:
+    def busy(size: int, device: str) -> None:
         raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nmore")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "init", busy)
+    monkeypatch.setattr(torch, "empty", busy)
     with pytest.raises(ConfigError, match=r"cannot be used: .* busy or unavailable; free it"):
         require("cuda")
 

@@ -274,7 +274,7 @@ class FirstCall:
     def _new_buffer(self, item: Tensor, key: int, geometry: Geometry, position: int) -> Buffer:
         op, session = self.op, self.session
         size = rounded(item.untyped_storage().nbytes(), session.device)
-        kept = self.kept or size <= (512 if session.device == "cuda" else _SMALL)
+        kept = self.kept or size <= (_SMALL if session.device == "cpu" else 512)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
             op.made.append((position, weakref.ref(cell)))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rematbench.base.errors import ConfigError, ExecutionError
+from rematbench.tracing.devices import Accelerator, accelerator_of
 from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.profiles import run
@@ -247,15 +248,13 @@ def _modelled(op: ExecutedOp) -> float:
     return 5e-6 + (sum(cell.bytes for cell in op.cells) + op.profile.output_bytes) / 1e10
 
 
-def generators(op: ExecutedOp, device: str) -> list[torch.Generator]:
+def generators(op: ExecutedOp, device: str) -> list[torch.Generator | Accelerator]:
     """Those that a random op may draw from."""
     given = op.kwargs.get("generator")
     if given is not None:
         return [given]
-    found = [torch.default_generator]
-    if device == "cuda":
-        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
-    return found
+    accelerator = accelerator_of(device)
+    return [torch.default_generator, *([] if accelerator is None else [accelerator])]
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rematbench.costmodel.device import device_name, peak_of
+from rematbench.costmodel.device import device_name, peak_of, synchronize
+from rematbench.tracing.devices import device_of
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import Geometry, storage_key
 
@@ -54,7 +55,8 @@ SHARED = Profiles()
 
 def rounded(size: int, device: str) -> int:
     """Bytes that the allocator takes for a storage of ``size`` bytes."""
-    return -(-size // 512) * 512 if device == "cuda" else size
+    unit = device_of(device).rounds_to
+    return -(-size // unit) * unit
 
 
 def new_bytes(result: Any, old: set[int]) -> int:
@@ -96,7 +98,7 @@ def run(function: Any, args: Any, kwargs: Any, profile: Profile, device: str) ->
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         if device == "cpu":
-            # On CUDA this is the time to launch, and the first, synchronous run's counts.
+            # Elsewhere this is the time to launch, and the first, synchronous run's counts.
             profile.seconds = min(profile.seconds or seconds, seconds)
         return result, seconds
     results: list[Any] = []
@@ -106,8 +108,7 @@ def run(function: Any, args: Any, kwargs: Any, profile: Profile, device: str) ->
     def timed() -> None:
         start = time.perf_counter()
         results.append(function(*args, **kwargs))
-        if device == "cuda":
-            torch.cuda.synchronize()
+        synchronize(device)
         took.append(time.perf_counter() - start)
 
     reading = peak_of(timed, device)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from rematbench.base.meanings import Means
 from rematbench.rows.extra import GROUPS
@@ -86,6 +86,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return True
     inner = get_args(kind)
     match get_origin(kind):
+        case None if is_typeddict(kind):
+            return _fits_keys(value, get_type_hints(kind))
         case None:
             scalar = (int, float) if kind in (int, float) else (kind,)
             return value is None or type(value) in scalar
@@ -100,6 +102,13 @@ def _fits(value: Any, kind: Any) -> bool:
             return isinstance(value, dict) and all(_fits(v, inner[1]) for v in value.values())
 
 
+def _fits_keys(value: Any, hints: Mapping[str, Any]) -> bool:
+    """Are the keys that an object declares what they should be? Older rows may have others."""
+    return isinstance(value, dict) and all(
+        _fits(found, hints.get(key, Any)) for key, found in value.items()
+    )
+
+
 def _label(kind: Any) -> str:
     """A type, for people."""
     inner = get_args(kind)
@@ -112,7 +121,7 @@ def _label(kind: Any) -> str:
         return "a list" if inner[0] is Any else f"a list, each {_label(inner[0])}"
     if origin is dict:
         return "an object" if inner[1] is Any else f"an object, each {_label(inner[1])}"
-    return _SCALARS[kind]
+    return _SCALARS.get(kind, "an object")
 
 
 def _of_budget(row: Mapping[str, Any]) -> str | None:

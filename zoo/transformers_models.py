@@ -3,12 +3,17 @@
 Sequences are of one length, without padding, so attention needs no mask for it. Transformers' own
 mask functions find that out by looking at the batch, unless a compiler is reading them, and then
 attend by other kernels; :func:`_mask` here decides by shapes alone, so that eager training and
-every trace take the same path. It is registered as an implementation of its own.
+every trace take the same path. It is registered as an implementation of its own. Models that make
+something for each type of layer go through a set of words, in the order of hashes that differ
+from process to process: :func:`_in_order` lets them go in the order of the layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -71,7 +76,26 @@ def workload(asked: LibraryModel) -> Workload:
         how["experts_implementation"] = asked.options["experts"]
     make_batch, loss = task.step(asked, config, asked.size(8))
     module = _class(task, of)._from_config(config, **how)
+    for name in {type(part).__module__ for part in module.modules()}:
+        _in_order(name)
     return Workload(asked.name, module, make_batch, loss)
+
+
+@cache
+def _in_order(name: str) -> None:
+    """Let ``set(config.layer_types)`` keep its order, in a Python module with no other ``set``."""
+    if not name.startswith("transformers.models."):
+        return
+    nodes = [*ast.walk(ast.parse(inspect.getsource(sys.modules[name])))]
+    used = [node for node in nodes if isinstance(node, ast.Name) and node.id == "set"]
+    types = [node for node in nodes if isinstance(node, ast.Call) and node.func in used
+             and ast.unparse(node).endswith("config.layer_types)")]  # fmt: skip
+    if types and len(types) == len(used):
+        vars(sys.modules[name])["set"] = _distinct
+
+
+def _distinct(items: Iterable[Hashable]) -> list[Hashable]:
+    return list(dict.fromkeys(items))
 
 
 def _known(of: Any) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from enough import AMPLE
 from test_checkmate_paper import cost_or_none, random_dag
 
 from rematbench.base.errors import ConfigError, Infeasible, Stopped
@@ -27,7 +28,7 @@ def test_the_optimum_is_that_of_the_printed_program(seed: int) -> None:
     for share in (0.2, 0.5, 0.8):
         budget = int(floor + share * (most - floor))
         printed = cost_or_none(graph, budget)
-        problem = Problem(graph, budget, time_limit=60)
+        problem = Problem(graph, budget, time_limit=AMPLE)
         if printed is None:
             with pytest.raises(Infeasible) as caught:
                 CheckmateIlp(gap=0.0).plan(problem)
@@ -51,7 +52,7 @@ def test_nothing_of_ours_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Improver, "__init__", refused)
     monkeypatch.setattr(Dtr, "plan", refused)
     graph = unit_chain(12)
-    found = CheckmateIlp().plan(Problem(graph, 8, time_limit=60))
+    found = CheckmateIlp().plan(Problem(graph, 8, time_limit=AMPLE))
     assert simulate(graph, found.plan).peak_bytes <= 8
     seconds = [second for second, *_ in found.details["incumbents"]]
     assert seconds == sorted(seconds)

@@ -52,8 +52,24 @@ def needs(name: str) -> str | None:
     return lacking(NEEDED[name]) if name in NEEDED else None
 
 
-def run(name: str) -> str | None:
-    """Run a benchmark; what to say at the end where it failed, or could not run."""
+def unclean() -> str | None:
+    """Why a record could not name the code that it is of, and the remedy."""
+    if commit() is None:
+        return "there is no git checkout, which says of which code a record is; give --dirty"
+    if changed := changed_files():
+        return f"{changed[0]} differs from the commit: commit first, or give --dirty"
+    return None
+
+
+def run(name: str, again: bool) -> str | None:
+    """Run a benchmark; what to say at the end where it failed, or could not run.
+
+    Args:
+        again: even where it has a record of this code.
+    """
+    if not again and is_current(name):
+        print(f"{name}: its record is of this code")
+        return None
     if needed := needs(name):
         print(f"{name}: {needed}")
         return f"{name} (not in this clone)"
@@ -77,17 +93,9 @@ def main() -> None:
         return
     if unknown := set(given.names) - set(ALL):
         parser.error(f"{sorted(unknown)[0]}: there is no such benchmark; choose {', '.join(ALL)}")
-    if not given.dirty and commit() is None:
-        parser.error("there is no git checkout, which says of which code a record is; give --dirty")
-    if not given.dirty and (changed := changed_files()):
-        parser.error(f"{changed[0]} differs from the commit: commit first, or give --dirty")
-    failed = []
-    for name in given.names or ALL:
-        if not given.again and is_current(name):
-            print(f"{name}: its record is of this code")
-            continue
-        if wrong := run(name):
-            failed.append(wrong)
+    if not given.dirty and (said := unclean()):
+        parser.error(said)
+    failed = [wrong for name in given.names or ALL if (wrong := run(name, given.again))]
     print(f"the table: {write_page()}")
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 

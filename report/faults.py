@@ -86,11 +86,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return True
     inner = get_args(kind)
     match get_origin(kind):
-        case None if is_typeddict(kind):
-            return _fits_keys(value, get_type_hints(kind))
         case None:
-            scalar = (int, float) if kind in (int, float) else (kind,)
-            return value is None or type(value) in scalar
+            return _fits_plain(value, kind)
         case o if o in (Union, UnionType):
             return any(_fits(value, each) for each in inner)
         case o if o is list:
@@ -102,8 +99,12 @@ def _fits(value: Any, kind: Any) -> bool:
             return isinstance(value, dict) and all(_fits(v, inner[1]) for v in value.values())
 
 
-def _fits_keys(value: Any, hints: Mapping[str, Any]) -> bool:
-    """Are the keys that an object declares what they should be? Older rows may have others."""
+def _fits_plain(value: Any, kind: Any) -> bool:
+    """The same of a scalar, or of an object by its keys: older rows may have others."""
+    if not is_typeddict(kind):
+        scalar = (int, float) if kind in (int, float) else (kind,)
+        return value is None or type(value) in scalar
+    hints = get_type_hints(kind)
     return isinstance(value, dict) and all(
         _fits(found, hints.get(key, Any)) for key, found in value.items()
     )

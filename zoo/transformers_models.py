@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
@@ -84,14 +85,17 @@ def workload(asked: LibraryModel) -> Workload:
 @cache
 def _in_order(name: str) -> None:
     """Let ``set(config.layer_types)`` keep its order, in a Python module with no other ``set``."""
-    if not name.startswith("transformers.models."):
-        return
-    nodes = [*ast.walk(ast.parse(inspect.getsource(sys.modules[name])))]
-    used = [node for node in nodes if isinstance(node, ast.Name) and node.id == "set"]
-    types = [node for node in nodes if isinstance(node, ast.Call) and node.func in used
-             and ast.unparse(node).endswith("config.layer_types)")]  # fmt: skip
-    if types and len(types) == len(used):
+    if name.startswith("transformers.models.") and _of_types(inspect.getsource(sys.modules[name])):
         vars(sys.modules[name])["set"] = _distinct
+
+
+def _of_types(source: str) -> bool:
+    """Is there a ``set``, and each of the types of layers?"""
+    nodes = [*ast.walk(ast.parse(source))]
+    used = [node for node in nodes if isinstance(node, ast.Name) and node.id == "set"]
+    calls = [ast.unparse(node) for node in nodes if isinstance(node, ast.Call)]
+    types = [call for call in calls if re.fullmatch(r"set\((self\.)?config\.layer_types\)", call)]
+    return 0 < len(used) == len(types)
 
 
 def _distinct(items: Iterable[Hashable]) -> list[Hashable]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 from rematbench.base.meanings import Means
-from rematbench.rows.measured import LoweredFacts, NativeFacts, RoundingFacts
+from rematbench.rows.measured import InexactFacts, LoweredFacts, NativeFacts
 
 
 class Asked(TypedDict, total=False):
@@ -150,7 +150,7 @@ class Measured(TypedDict, total=False):
     ]
     verdict: Annotated[str, Means("of the comparison with eager training")]
     rounding: Annotated[
-        RoundingFacts | None,
+        InexactFacts | None,
         Means(
             "what the verdict on inexact implementations rests on: float64_*, alone_*, lossy_error"
         ),

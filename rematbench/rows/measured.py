@@ -10,7 +10,7 @@ from typing import Annotated, TypedDict
 from rematbench.base.meanings import Means
 
 
-class RoundingFacts(TypedDict):
+class InexactFacts(TypedDict):
     """`extra.rounding`"""
 
     float64_error: Annotated[
@@ -78,5 +78,5 @@ class LoweredFacts(TypedDict):
     inductor: LoweredRun
 
 
-NESTED = (RoundingFacts, NativeFacts)
+NESTED = (InexactFacts, NativeFacts)
 """Those with keys of their own, in the order of the page."""

@@ -19,7 +19,7 @@ from rematbench.graphs.builders.synthetic import join, unit_chain
 from rematbench.graphs.planning import CheckpointedRun, CompiledRun
 from rematbench.graphs.simulate import simulate
 from rematbench.rows.extra import Extra
-from rematbench.rows.measured import LoweredRun, NativeFacts, RoundingFacts
+from rematbench.rows.measured import InexactFacts, LoweredRun, NativeFacts
 from rematbench.rows.row import COLUMNS, Row, means
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.registry import class_of, entry, facts, names
@@ -96,7 +96,7 @@ def test_a_measurement_goes_into_the_row_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "made"), [(RoundingFacts, Rounding), (LoweredRun, Native), (NativeFacts, Native)]
+    ("written", "made"), [(InexactFacts, Rounding), (LoweredRun, Native), (NativeFacts, Native)]
 )
 def test_an_object_of_the_row_has_what_its_dataclass_has(written: type, made: type) -> None:
     said, has = get_type_hints(written), get_type_hints(made)

@@ -20,12 +20,12 @@ from benchmarks.figures import Figure, publish
 from benchmarks.graphs import in_flops, layers
 from benchmarks.large import transformer
 from benchmarks.proven import PLAN, without_nodes
-from benchmarks.trees import both, said
+from benchmarks.trees import NEEDED, both, said
 from rematbench.graphs.builders.layered import random_layered
 from rematbench.graphs.files import write_graph
 from rematbench.graphs.ir import Graph
 
-COMMIT = "4f1d762"
+COMMIT = NEEDED["before"]
 LIMIT = 8.0
 """Seconds for a plan."""
 GAP = 1e-4

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.figures import Figure, publish
-from benchmarks.trees import both
+from benchmarks.trees import NEEDED, both
 
-COMMIT = "4f1d762"
+COMMIT = NEEDED["startup"]
 TURNS = 9
 HELP = 0.15
 """CPU seconds at most."""

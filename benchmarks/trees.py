@@ -15,11 +15,36 @@ from rematbench.rows.provenance import HOUSE
 
 FIRST = "12162e4"
 """Before retention intervals, equal blocks and captures of published sizes came in."""
+NEEDED = {
+    "startup": "4f1d762",
+    "kernels": "c7868bd",
+    "capture": FIRST,
+    "proven": FIRST,
+    "before": "4f1d762",
+}
+"""Earlier commits that benchmarks run, by the benchmarks' names."""
+
+
+def lacking(commit: str) -> str | None:
+    """What to do where this clone does not have a commit; None where it has it."""
+    asked = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
+    if subprocess.run(asked, cwd=HOUSE, capture_output=True).returncode == 0:
+        return None
+    return (
+        f"it runs the code of commit {commit}, which is not in this clone: fetch the rest of the "
+        "history (git fetch --unshallow)"
+    )
 
 
 @contextmanager
 def both(commit: str) -> Iterator[tuple[Path, Path]]:
-    """Folders to import ``rematbench`` from: as it is here, and as it was at ``commit``."""
+    """Folders to import ``rematbench`` from: as it is here, and as it was at ``commit``.
+
+    Raises:
+        SystemExit: this clone does not have the commit.
+    """
+    if said := lacking(commit):
+        sys.exit(said)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield _linked(HOUSE, folder / "ours"), _at(commit, folder)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from rematbench.base.meanings import Means
 from rematbench.rows.extra import GROUPS
@@ -87,8 +87,7 @@ def _fits(value: Any, kind: Any) -> bool:
     inner = get_args(kind)
     match get_origin(kind):
         case None:
-            scalar = (int, float) if kind in (int, float) else (kind,)
-            return value is None or type(value) in scalar
+            return _fits_plain(value, kind)
         case o if o in (Union, UnionType):
             return any(_fits(value, each) for each in inner)
         case o if o is list:
@@ -98,6 +97,17 @@ def _fits(value: Any, kind: Any) -> bool:
             return same and all(map(_fits, value, inner))
         case _:
             return isinstance(value, dict) and all(_fits(v, inner[1]) for v in value.values())
+
+
+def _fits_plain(value: Any, kind: Any) -> bool:
+    """The same of a scalar, or of an object by its keys: older rows may have others."""
+    if not is_typeddict(kind):
+        scalar = (int, float) if kind in (int, float) else (kind,)
+        return value is None or type(value) in scalar
+    hints = get_type_hints(kind)
+    return isinstance(value, dict) and all(
+        _fits(found, hints.get(key, Any)) for key, found in value.items()
+    )
 
 
 def _label(kind: Any) -> str:
@@ -112,7 +122,7 @@ def _label(kind: Any) -> str:
         return "a list" if inner[0] is Any else f"a list, each {_label(inner[0])}"
     if origin is dict:
         return "an object" if inner[1] is Any else f"an object, each {_label(inner[1])}"
-    return _SCALARS[kind]
+    return _SCALARS.get(kind, "an object")
 
 
 def _of_budget(row: Mapping[str, Any]) -> str | None:

@@ -30,7 +30,8 @@ def mapped(nested: Any, change: Callable[[Any], Any]) -> Any:
             mapped(item, change) if isinstance(item, (tuple, list, dict)) else change(item)
             for item in nested
         ]
-        return items if type(nested) is list else type(nested)(items)
+        kind = type(nested)
+        return items if kind is list else getattr(kind, "_make", kind)(items)  # named: by fields
     if isinstance(nested, dict):
         return {key: mapped(item, change) for key, item in nested.items()}
     return change(nested)

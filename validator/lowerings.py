@@ -7,8 +7,7 @@ others, smaller ones: there the same strategy plans again, for the same budget.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from rematbench.graphs.kinds import implementations_of
 from rematbench.graphs.plan import Compute, Plan
@@ -30,8 +29,8 @@ def measure_lowered(
     seed: int = 0,
     repeats: int = 5,
     held_bytes: int = 0,
-) -> dict[str, Any]:
-    """Time, peak and gradients of a plan in both lowerings, for a row's ``extra``.
+) -> dict[str, Native]:
+    """Time, peak and gradients of a plan in both lowerings, by their names.
 
     Args:
         native: where PyTorch's partitioner itself made the plan: it makes it again.
@@ -44,22 +43,16 @@ def measure_lowered(
     elif others := implementations_of(captured.graph, plan):
         op, implementation = others[0]
         reason = f"op {op} runs as {implementation}, which torch.compile's graph does not have"
-        return dict.fromkeys((AOT, INDUCTOR), _label(Native("not_applicable", reason)))
+        return dict.fromkeys((AOT, INDUCTOR), Native("not_applicable", reason))
     else:
         implementations = {
             AOT: PlannedRun(plan_of_halves(captured, plan), "eager"),
             INDUCTOR: inductor,
         }
     return {
-        name: _label(measure_native(captured, how, device, seed, repeats, held_bytes))
+        name: measure_native(captured, how, device, seed, repeats, held_bytes)
         for name, how in implementations.items()
     }
-
-
-def _label(found: Native) -> dict[str, Any]:
-    facts = asdict(found)
-    del facts["wrapped"]
-    return facts
 
 
 def plan_of_halves(captured: Captured, plan: Plan) -> Plan:

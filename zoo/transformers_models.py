@@ -3,12 +3,18 @@
 Sequences are of one length, without padding, so attention needs no mask for it. Transformers' own
 mask functions find that out by looking at the batch, unless a compiler is reading them, and then
 attend by other kernels; :func:`_mask` here decides by shapes alone, so that eager training and
-every trace take the same path. It is registered as an implementation of its own.
+every trace take the same path. It is registered as an implementation of its own. Models that make
+something for each type of layer go through a set of words, in the order of hashes that differ
+from process to process: :func:`_in_order` lets them go in the order of the layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -71,7 +77,29 @@ def workload(asked: LibraryModel) -> Workload:
         how["experts_implementation"] = asked.options["experts"]
     make_batch, loss = task.step(asked, config, asked.size(8))
     module = _class(task, of)._from_config(config, **how)
+    for name in {type(part).__module__ for part in module.modules()}:
+        _in_order(name)
     return Workload(asked.name, module, make_batch, loss)
+
+
+@cache
+def _in_order(name: str) -> None:
+    """Let ``set(config.layer_types)`` keep its order, in a Python module with no other ``set``."""
+    if name.startswith("transformers.models.") and _of_types(inspect.getsource(sys.modules[name])):
+        vars(sys.modules[name])["set"] = _distinct
+
+
+def _of_types(source: str) -> bool:
+    """Is there a ``set``, and each of the types of layers?"""
+    nodes = [*ast.walk(ast.parse(source))]
+    used = [node for node in nodes if isinstance(node, ast.Name) and node.id == "set"]
+    calls = [ast.unparse(node) for node in nodes if isinstance(node, ast.Call)]
+    types = [call for call in calls if re.fullmatch(r"set\((self\.)?config\.layer_types\)", call)]
+    return 0 < len(used) == len(types)
+
+
+def _distinct(items: Iterable[Hashable]) -> list[Hashable]:
+    return list(dict.fromkeys(items))
 
 
 def _known(of: Any) -> set[str]:

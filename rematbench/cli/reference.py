@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints, is_typeddict
 
 from rematbench.base.meanings import Means
 from rematbench.rows.extra import GROUPS
+from rematbench.rows.measured import NESTED
 from rematbench.rows.row import STATUSES, Row
 from rematbench.strategies import registry
 from rematbench.strategies.cards import Card
@@ -68,7 +69,7 @@ def rows_page() -> str:
         for name, kind, means in _specs(Row)
     ]
     text = _ROWS + "\n".join(lines) + "\n" + _EXTRA
-    for group in (*GROUPS, *registry.facts()):
+    for group in (*GROUPS, *NESTED, *registry.facts()):
         lines = [
             f"| `{name}` | {kind} | {_unit(means)} | {means.text} |"
             for name, kind, means in _specs(group)
@@ -119,7 +120,7 @@ def _label(kind: Any, optional: bool) -> str:
     origin = getattr(kind, "__origin__", None)
     if origin in (list, tuple):
         return "list"
-    if origin is dict:
+    if origin is dict or is_typeddict(kind):
         return "object"
     named = [_label(part, optional) for part in parts if part is not type(None)]
     return " or ".join(named) + (" or null" if optional and type(None) in parts else "")

@@ -6,7 +6,7 @@ import os
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rematbench.base.clock import OutOfTime
 from rematbench.base.errors import (
@@ -21,16 +21,19 @@ from rematbench.graphs.allocator import replay
 from rematbench.graphs.copies import ENGINES, Copies
 from rematbench.graphs.ir import Graph, Phase
 from rematbench.graphs.plan import Plan, in_program_order
-from rematbench.graphs.planning import Solution, Verdict
+from rematbench.graphs.planning import NativeRun, Solution, Verdict
 from rematbench.graphs.simulate import Trace
 from rematbench.jobs.handed_over import Incumbents
 from rematbench.jobs.settings import Settings
 from rematbench.jobs.task import Task
+from rematbench.rows.extra import Extra
+from rematbench.rows.measured import LoweredFacts, LoweredRun, NativeFacts
 from rematbench.rows.memory_parts import memory_parts
 from rematbench.rows.row import COLUMNS, Columns, Outcome
 
 if TYPE_CHECKING:
     from rematbench.validator import Measurement
+    from rematbench.validator.native import Native
 
 ROUNDING = 1e-9
 """Share of a cost that sums of up to a million floating-point costs in two orders may differ by."""
@@ -232,6 +235,23 @@ def of_measurement(
     columns["extra"]["over_budget_bytes"] = peak - budget
     excess = of_excess(peak, measurement.requested_bytes, budget, settings.costmodel)
     return {**columns, **excess}
+
+
+def of_native(how: NativeRun, found: Native) -> Columns:
+    """Of a plan that PyTorch ran by its own means: how, and what was measured."""
+    facts = cast(NativeFacts, how.as_json() | asdict(found))
+    return {"extra": Extra(native=facts)}
+
+
+def of_lowered(aot: Native, inductor: Native) -> Columns:
+    """Of a plan that PyTorch's compilers ran, in both lowerings."""
+    return {"extra": Extra(lowered=LoweredFacts(aot=_run(aot), inductor=_run(inductor)))}
+
+
+def _run(found: Native) -> LoweredRun:
+    facts = asdict(found)
+    del facts["wrapped"]  # by torch.utils.checkpoint alone
+    return cast(LoweredRun, facts)
 
 
 def of_excess(measured: int, requested: int | None, budget: int, costmodel: str) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -197,8 +197,7 @@ def _execute(task: Task, judged: Judged, say: Say) -> Stage[None]:
     )
     if native is not None and settings.device_memory is None:
         how = (settings.device, settings.seed, settings.repeats, held)
-        run_so = asdict(measure_native(captured, native, *how))
-        yield {"extra": {"native": {**native.as_json(), **run_so}}}
+        yield columns.of_native(native, measure_native(captured, native, *how))
     budget = task.budget if judged.is_sound else None
     found = columns.of_measurement(measured, settings, peak, budget)
     yield found
@@ -218,8 +217,8 @@ def _lower(task: Task, judged: Judged) -> Iterator[Columns]:
     budget = (task.budget or judged.trace.peak_bytes) - held
     asked = PlannedRun(task.strategy, "inductor", budget, settings.time_limit, settings.costmodel)
     how = (asked, settings.device, settings.seed, settings.repeats, held)
-    lowered = measure_lowered(captured, judged.plan, judged.solution.native, *how)
-    yield {"extra": {"lowered": lowered}}
+    found = measure_lowered(captured, judged.plan, judged.solution.native, *how)
+    yield columns.of_lowered(**found)
 
 
 def failed_with(error: BaseException, settings: Settings, folder: Path) -> Row:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 from rematbench.base.meanings import Means
+from rematbench.rows.measured import InexactFacts, LoweredFacts, NativeFacts
 
 
 class Asked(TypedDict, total=False):
@@ -149,7 +150,7 @@ class Measured(TypedDict, total=False):
     ]
     verdict: Annotated[str, Means("of the comparison with eager training")]
     rounding: Annotated[
-        dict[str, Any] | None,
+        InexactFacts | None,
         Means(
             "what the verdict on inexact implementations rests on: float64_*, alone_*, lossy_error"
         ),
@@ -166,10 +167,10 @@ class Measured(TypedDict, total=False):
         bool, Means("the same statements had been measured before, on the same bench")
     ]
     native: Annotated[
-        dict[str, Any], Means("PyTorch's own run of the plan: how, and what was measured then")
+        NativeFacts, Means("PyTorch's own run of the plan: how, and what was measured then")
     ]
     lowered: Annotated[
-        dict[str, Any],
+        LoweredFacts,
         Means("device.native=compile: the plan by torch.compile, as `native`: `aot`, `inductor`"),
     ]
     measured_in_turns_with: Annotated[

@@ -93,11 +93,11 @@ def _measured_peak(row: Row) -> str:
 
 def _gradients(row: Row) -> str:
     """How the gradients compare with eager training's."""
-    error, rounding = row["gradient_max_error"], row["extra"].get("rounding") or {}
-    verdict = row["extra"].get("verdict")
+    error, verdict = row["gradient_max_error"], row["extra"].get("verdict")
+    rounding = row["extra"].get("rounding")
     if row["gradient_bitwise"]:
         return "bitwise"
-    if verdict == "rounding" and rounding.get("float64_error") is not None:
+    if verdict == "rounding" and rounding and rounding["float64_error"] is not None:
         return f"{rounding['float64_error']:.1g} off in float64"
     if verdict == "lossy" and error is not None:
         return f"lossy, {error:.1g} off"

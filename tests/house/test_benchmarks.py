@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import figures, table
+from benchmarks import __main__ as runner, figures, table, trees
 from benchmarks.figures import Figure
 
 HOUSE = Path(__file__).parents[2]
@@ -47,6 +47,49 @@ def test_what_is_not_a_benchmark() -> None:
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "chekmate: there is no such benchmark; choose report, " in done.stderr
+
+
+def test_a_clone_names_what_it_lacks_and_runs_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def runs(command: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        if command[0] == "git":  # what a shallow clone says
+            return subprocess.CompletedProcess(command, 128)
+        ran.append(command[-1])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", runs)
+    monkeypatch.setattr(runner, "write_page", lambda: table.PAGE)
+    asked = ["benchmarks", "--dirty", "--again", "startup", "dtr"]
+    monkeypatch.setattr(sys, "argv", asked)
+    with pytest.raises(SystemExit, match=r"failed: startup \(not in this clone\)"):
+        runner.main()
+    assert ran == ["benchmarks.dtr"]
+    said = capsys.readouterr().out
+    assert "startup: it runs the code of commit 4f1d762" in said
+    assert "git fetch --unshallow" in said
+    with pytest.raises(SystemExit, match="4f1d762"), trees.both("4f1d762"):
+        pass
+
+
+def test_the_list_says_of_which_code_each_record_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = {"dtr": {"commit": "111", "utc": "2030-01-02T03:04Z", "machine": "X, 2 cores"},
+               "spine": {"commit": "222", "utc": "2030-01-02T03:04Z"}}  # fmt: skip
+    monkeypatch.setattr(runner, "record_of", records.get)
+    monkeypatch.setattr(runner, "same_code", lambda commit: commit == "111")
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--list"])
+    runner.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(table.ALL) + 1
+    said = {line.split(maxsplit=1)[0]: line.split(maxsplit=1)[1] for line in lines}
+    assert said["dtr"] == "this code: 111, 2030-01-02, X, 2 cores"
+    assert said["spine"].startswith("other code: 222, 2030-01-02")
+    assert said["report"] == "not measured yet"
+    assert lines[-1] == "2 records of 2 commits; 1 are of this code"
 
 
 def test_the_record_of_compile_has_every_network() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rematbench.cli import fit, terminal
+from rematbench.cli import fit
 from rematbench.cli.app import main
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph
@@ -58,7 +58,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
         folder = f"hydra.run.dir={tmp_path}/run{number}"
         given = [*arguments, folder, f"cache={tmp_path}/cache"]
         monkeypatch.setattr(sys, "argv", ["rematbench", *given])
-        monkeypatch.setattr(terminal, "bad_jobs", 0, raising=False)
         command()
         (row,) = find_rows([tmp_path / f"run{number}"])
         return row

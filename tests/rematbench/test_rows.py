@@ -9,18 +9,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.cli import reference
 from rematbench.graphs.builders.synthetic import join, unit_chain
+from rematbench.graphs.planning import CheckpointedRun, CompiledRun
 from rematbench.graphs.simulate import simulate
 from rematbench.rows.extra import Extra
+from rematbench.rows.measured import InexactFacts, LoweredRun, NativeFacts
 from rematbench.rows.row import COLUMNS, Row, means
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.registry import class_of, entry, facts, names
 from rematbench.validator.check import Measurement
+from rematbench.validator.native import Native
+from rematbench.validator.rounding import Rounding
 
 HOUSE = Path(__file__).parents[2]
 KNOWN = frozenset(Extra.__annotations__).union(*(each.__annotations__ for each in facts()))
@@ -88,6 +93,22 @@ def test_every_strategy_tells_documented_facts(name: str) -> None:
 def test_a_measurement_goes_into_the_row_by_name() -> None:
     names = {field.name for field in fields(Measurement)}
     assert names <= KNOWN | {*COLUMNS}, names - KNOWN - {*COLUMNS}
+
+
+@pytest.mark.parametrize(
+    ("written", "made"), [(InexactFacts, Rounding), (LoweredRun, Native), (NativeFacts, Native)]
+)
+def test_an_object_of_the_row_has_what_its_dataclass_has(written: type, made: type) -> None:
+    said, has = get_type_hints(written), get_type_hints(made)
+    tuples = {"wrapped"}  # lists, once written
+    assert {name: kind for name, kind in said.items() if name in has.keys() - tuples} == {
+        name: kind for name, kind in has.items() if name not in tuples
+    }
+    assert tuples & has.keys() <= NativeFacts.__annotations__.keys()
+    ways = (CompiledRun(0.5, "dp"), CompiledRun(recomputed=()), CheckpointedRun(kept=("mm",)))
+    ways += (CheckpointedRun(attention=True, always=("mm",)),)
+    how = {key for each in ways for key in each.as_json()}
+    assert said.keys() - has.keys() == (how if written is NativeFacts else set())
 
 
 def keys_of(node: ast.AST | None) -> set[str]:

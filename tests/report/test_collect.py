@@ -121,6 +121,14 @@ def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) 
         assert not kept & {*right["list"], *right["object"], *right["true"]} - BOTH
 
 
+def test_the_keys_of_an_object_are_held_against_their_types(tmp_path: Path) -> None:
+    write(tmp_path / "good", row(extra={"lowered": {"aot": {"status": "ok", "reason": None}}}))
+    write(tmp_path / "bad", row(extra={"lowered": {"aot": {"measured_seconds": "long"}}}))
+    found = collect([tmp_path])
+    assert [p.reason.partition(" is ")[0] for p in found.problems] == ["extra.lowered"]
+    assert len(found.rows) == 1
+
+
 def test_bad_rows_take_no_page_with_them(tmp_path: Path, monkeypatch, capsys) -> None:
     """Each was once the end of the whole report."""
     write(tmp_path / "runs" / "good", row())

@@ -5,19 +5,10 @@ from __future__ import annotations
 from rematbench.tracing import Captured, Workload, capture
 
 
-def check_same_graph(workload: Workload, ordered: bool = True) -> Captured:
-    """Both make the same graph of a step: ops, sizes, reads, code, scopes, names of parameters.
-
-    Args:
-        ordered: False where the step goes through a set of words, in the order of their hashes,
-            and Dynamo in that of their insertion: then ops are compared without their order and
-            what they read.
-    """
+def check_same_graph(workload: Workload) -> Captured:
+    """Both make the same graph of a step: ops, sizes, reads, code, scopes, names of parameters."""
     plain, read = (capture(workload, front=front) for front in ("trace", "dynamo"))
-    found, expected = _facts(read), _facts(plain)
-    if not ordered:
-        found, expected = ([sorted(map(str, ops)), *rest[1:]] for ops, *rest in (found, expected))
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(_facts(read), _facts(plain), strict=True):
         assert one == other, f"{one} != {other}"
     return plain
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,6 +12,14 @@ from rematbench.tracing import Ref, TorchCall
 from rematbench.tracing.captured import call_names, call_reads, filled
 from rematbench.tracing.nested import mapped, tensors_in
 
+
+class Pair(NamedTuple):
+    """What a model's own function may return."""
+
+    left: Any
+    right: Any
+
+
 ONE, TWO = torch.zeros(1), torch.zeros(2)
 NESTED = [
     ONE,
@@ -20,6 +28,8 @@ NESTED = [
     (ONE, [TWO, None, (3, ONE)], {"a": [TWO], "b": "text"}),
     [[[ONE]], (TWO,)],
     {"only": {"inside": (ONE,)}},
+    Pair(ONE, [Pair(TWO, None)]),
+    torch.return_types.max((ONE, TWO)),
 ]
 
 

@@ -84,7 +84,7 @@ def test_both_lowerings_of_what_pytorch_planned(
     again = PlannedRun(LinearizedSqrt(), "inductor", 1000)
     found = lowerings.measure_lowered(network, plan, theirs, again, "cpu")
     assert asked == [theirs, replace(theirs, backend="inductor")]
-    assert {name: each["status"] for name, each in found.items()} == {"aot": "ok", "inductor": "ok"}
+    assert {name: each.status for name, each in found.items()} == {"aot": "ok", "inductor": "ok"}
     lowerings.measure_lowered(network, plan, None, again, "cpu")
     assert asked[2:] == [PlannedRun(lowerings.plan_of_halves(network, plan), "eager"), again]
 
@@ -98,5 +98,5 @@ def test_implementations_of_ours_are_not_pytorchs(network: Captured) -> None:
     others = Plan([Compute(first.name, "conv:winograd"), *plan.statements[1:]])
     again = PlannedRun(LinearizedSqrt(), "inductor")
     found = lowerings.measure_lowered(replace(network, graph=ours), others, None, again, "cpu")
-    assert found["aot"]["status"] == "not_applicable"
-    assert f"op {first.name} runs as conv:winograd" in found["inductor"]["reason"]
+    assert found["aot"].status == "not_applicable"
+    assert f"op {first.name} runs as conv:winograd" in (found["inductor"].reason or "")

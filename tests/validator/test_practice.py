@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from types import MethodType
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from rematbench import validator
 from rematbench.graphs.simulate import simulate
@@ -36,10 +41,14 @@ OPTIONS = {"layers": 4, "width": 64, "heads": 4, "sequence_length": 64, "vocabul
 
 # Hugging Face's at their small sizes: their batches, so that PyTorch's state of the random
 # generator per block does not count, and options.
-LIBRARIES = {
+LIBRARIES: dict[str, tuple[int, dict[str, float]]] = {
     "gpt2": (32, {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
     "llama3_1b": (8, {}),
 }
+# With dropout, whose backward pass has temporaries on the CPU, a simulated peak is 2.4 % lower.
+T5 = {"num_layers": 3, "num_decoder_layers": 3, "sequence_length": 64, "dropout_rate": 0.0}
+SOME: dict[str, tuple[int, dict[str, float]]] = {"bert_large": (32, {}), "t5_large": (8, T5)}
+"""By some of the practices."""
 
 
 def vision_transformer() -> Workload:
@@ -53,14 +62,46 @@ def vision_transformer() -> Workload:
     )
 
 
+@contextmanager
+def dropout_of_a_trace() -> Iterator[None]:
+    """Eager mode's dropout by the kernel that a trace and CUDA have, whose mask is of bytes.
+
+    On the CPU it keeps a mask of floats, and not only where Python calls it.
+    """
+
+    def dropped(x: Tensor, p: float, train: bool) -> Tensor:
+        return torch.native_dropout(x, p, train)[0] if train and p else x
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("dropout", dropped, "AutogradCPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def without_a_local(self: Any, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+    """What the end of BERT's layers computes, with no variable that holds what was added.
+
+    BERT's own has one while its last layer norm runs: without dropout 2.7 to 4.3 % of the peak of
+    this network as PyTorch checkpoints it, which no graph can know.
+    """
+    found: Tensor = self.LayerNorm(self.dropout(self.dense(hidden_states)) + input_tensor)
+    return found
+
+
 @functools.cache
 def captured(name: str) -> Captured:
     torch.manual_seed(0)
-    if name in LIBRARIES:
+    if name in LIBRARIES | SOME:
         pytest.importorskip("transformers", reason="the extra `models` is not installed")
         import_torchvision()
-        batch_size, options = LIBRARIES[name]
-        return capture(make_model(name, size="small", batch_size=batch_size, **options))
+        batch_size, options = (LIBRARIES | SOME)[name]
+        workload = make_model(name, size="small", batch_size=batch_size, **options)
+        for module in workload.module.modules():
+            if type(module).__name__ == "BertOutput":
+                module.forward = MethodType(without_a_local, module)
+        return capture(workload)
     workload = (
         make_model("transformer_lm", batch_size=4, dropout=0.0, **OPTIONS)
         if name == "transformer_lm"
@@ -74,14 +115,21 @@ def captured(name: str) -> Captured:
     return capture(workload)
 
 
-@pytest.mark.parametrize("strategy", PRACTICES, ids=lambda s: repr(s).replace(" ", ""))
-@pytest.mark.parametrize("name", ["transformer_lm", "vit", *LIBRARIES])
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        *product(["transformer_lm", "vit", *LIBRARIES], PRACTICES),
+        *product(SOME, PRACTICES[:3]),
+    ],
+    ids=lambda each: each if isinstance(each, str) else repr(each).replace(" ", ""),
+)
 def test_peaks_are_those_of_pytorchs_own_checkpointing(name: str, strategy: Strategy) -> None:
     model = captured(name)
     solution = strategy.plan(Problem(model.graph, captured=model))
     assert solution.plan is not None
     assert solution.native is not None
-    found = measure_native(model, solution.native, "cpu", repeats=1)
+    with dropout_of_a_trace():
+        found = measure_native(model, solution.native, "cpu", repeats=1)
     assert found.status == "ok"
     assert found.gradient_bitwise
     # Fused attention leaves little to drop, two layers every second one: the generator's state.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import re
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +29,11 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from rematbench.training.compiled import backend as compiled, calls, sizes
+from rematbench import costmodel as costs
+from rematbench.base.errors import ExecutionError
+from rematbench.graphs.planning import Problem, Solution
+from rematbench.strategies.chen import LinearizedGreedy
+from rematbench.training.compiled import backend as compiled, calls, planning, ranks, sizes
 
 Wrap = Callable[[Any], Any]
 WIDTH = 16
@@ -43,9 +49,9 @@ def forget() -> None:
 
 
 class Block(nn.Module):
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, width: int = WIDTH) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,14 +89,19 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def alike(rank: int, wrap: Wrap, budget: float = 0.8, **facts: Any) -> None:
-    """Compiled blocks leave the gradients of blocks that are not, to the last bit."""
+def alike(
+    rank: int, wrap: Wrap, budget: float = 0.8, costmodel: str = "flops", **facts: Any
+) -> None:
+    """Compiled blocks leave the gradients of blocks that are not, to the last bit.
+
+    The ranks run the same plans, of which rank 0 makes all.
+    """
     torch.manual_seed(0)
     model = Blocks(**facts)
     twin = copy.deepcopy(model)
     pair = [wrap(model), wrap(twin)]
     for block in model.blocks:
-        block.compile(backend="rematbench", options=options(budget))
+        block.compile(backend="rematbench", options=options(budget, costmodel=costmodel))
     for number in range(3):
         for each in pair:
             torch.manual_seed(10 * number + rank)
@@ -103,10 +114,13 @@ def alike(rank: int, wrap: Wrap, budget: float = 0.8, **facts: Any) -> None:
     plans = [plan for region in compiled.regions for plan in region.plans]
     assert len(plans) >= 2
     assert any(plan.trace.recomputations for plan in plans)
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, sorted(plan.plan.hash(plan.graph) for plan in plans))
+    assert found == [found[0]] * len(found)
 
 
 CASES: dict[str, Callable[[int], None]] = {
-    "DDP": partial(alike, wrap=DistributedDataParallel),
+    "DDP": partial(alike, wrap=DistributedDataParallel, costmodel="profiled"),
     "FSDP per block": partial(alike, wrap=sharded),
     "FSDP whole": partial(alike, wrap=partial(sharded, per_block=False)),
     "FSDP that keeps what it gathers": partial(
@@ -120,8 +134,14 @@ CASES: dict[str, Callable[[int], None]] = {
 }
 
 
+def unwanted(*args: Any, **options: Any) -> Any:
+    raise AssertionError("measured or planned by another rank than rank 0")
+
+
 def every_case(rank: int, folder: str) -> None:
     """Each case in one pair of processes; what went wrong goes into a file of its name."""
+    if rank > 0:
+        planning._searched = costs.apply = unwanted
     for name, case in CASES.items():
         forget()
         try:
@@ -147,3 +167,45 @@ def test_two_ranks(name: str, said: Path) -> None:
 
 def test_four_ranks(tmp_path: Path) -> None:
     side_by_side(CASES["FSDP per block"], tmp_path, ranks=4)
+
+
+class Dies(LinearizedGreedy):
+    """A strategy that is ended while it plans."""
+
+    def plan(self, problem: Problem) -> Solution:
+        os._exit(0)
+
+
+def lost(rank: int, folder: str) -> None:
+    """What ranks say that have different graphs, or no other rank beside them."""
+    ranks.SILENCE = 3.0
+    said: list[str] = []
+
+    def step(width: int, **others: Any) -> None:
+        forget()
+        block = Block(0.0, width)
+        block.compile(backend="rematbench", options=options(0.9, **others))
+        with pytest.raises(ExecutionError) as error:
+            block(torch.randn(64, width))
+        said.append(str(error.value))
+        Path(folder, f"said{rank}").write_text("\n".join(said))
+
+    step(8 + 8 * rank)
+    if rank == 0:
+        step(8)
+    else:
+        next(ranks._numbers)  # and does not come
+    Path(folder, f"done{rank}").touch()  # of side_by_side
+    dist.barrier()
+    step(8, strategy=Dies())
+
+
+def test_ranks_that_differ_or_are_lost(tmp_path: Path) -> None:
+    side_by_side(lost, tmp_path, str(tmp_path))
+    first, second = ((tmp_path / f"said{rank}").read_text().splitlines() for rank in range(2))
+    differ = r"Block: ranks have different graphs, .*rank 0 has \w{16}, rank 1 has \w{16}; give"
+    assert re.match(differ, first[0])
+    assert second[0] == first[0]
+    assert len(set(re.findall(r"has (\w{16})", first[0]))) == 2
+    assert "rank 0 has waited 3 s for a plan of all ranks, and rank 1 is gone" in first[1]
+    assert "rank 1 has waited 3 s for a plan of all ranks, and rank 0 is gone" in second[1]

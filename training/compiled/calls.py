@@ -20,7 +20,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError, Infeasible
 from rematbench.training.compiled.options import Options
-from rematbench.training.compiled.planning import Planned, planned_together
+from rematbench.training.compiled.planning import Planned
+from rematbench.training.compiled.ranks import planned_together
 from rematbench.training.compiled.record import (
     CallRecord,
     CompiledGraph,

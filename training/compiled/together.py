@@ -23,9 +23,13 @@ class StepJudge(Judge):
 
     Strategies plan a graph that keeps them from what the halves cannot run; what becomes of their
     plans is judged on the graph as it is.
+
+    Attributes:
+        events: the halves in order.
     """
 
     def __init__(self, record: CallRecord, options: Options, outside: int) -> None:
+        self.events = tuple(record.events)
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         self._true = joined(name_of(record), record, strict=False)
@@ -41,16 +45,17 @@ class StepJudge(Judge):
                 own = [i for i, each in enumerate(self._regions) if each is region]
                 fewer = _fewer(self.halves[own[0]], [parts[i] for i in own])
                 parts = [fewer.pop(0) if i in own else part for i, part in enumerate(parts)]
-        return self._made(parts)
+        return self.of_parts(parts)
 
-    def _made(self, parts: list[Plan]) -> Made:
+    def of_parts(self, parts: list[Plan]) -> Made:
+        """These plans of the calls, as one."""
         whole = self._true.whole(parts)
         check_draws(self._true.graph, whole)
         return Made(whole, simulate(self._true.graph, whole), tuple(parts))
 
     def others(self) -> Iterable[Made]:
         """What the first step ran by."""
-        yield self._made(self._known)
+        yield self.of_parts(self._known)
 
 
 def _fewer(halves: Halves, parts: list[Plan]) -> list[Plan]:

@@ -104,7 +104,8 @@ class Region:
         is_whole: it is all that its model trains by, as far as Dynamo tells.
         halves, planned: once a backward pass is asked for; None of a graph that only infers.
         meter: what was measured.
-        parameters: weak references to the parameters that it reads.
+        parameters: weak references to the parameters that it reads, and to the module that it came
+            from, whose own may be others while it does not run (FSDP's).
     """
 
     def __init__(self, module: GraphModule, options: Options, name: str | None = None) -> None:
@@ -117,7 +118,7 @@ class Region:
         self.planned: Planned | None = None
         self.programs: TwoPrograms | None = None
         self.meter = meters.Meter()
-        self.parameters: list[weakref.ref[nn.Parameter]] = []
+        self.parameters: list[weakref.ref[Any]] = []
         self.run: Any = None
         self.loop = loop_of(options)
         self._partitioner: PlanPartitioner | None = None
@@ -131,7 +132,9 @@ class Region:
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
         own = [each for each in inputs if isinstance(each, nn.Parameter)]
-        self.parameters = [weakref.ref(each) for each in own]
+        found = dynamo.compiling()
+        origin = () if found is None or found.module is None else (found.module,)
+        self.parameters = [weakref.ref(each) for each in (*own, *origin)]
         self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
         self.run = self.compiled_by(None, inputs)
         regions.add(self)

@@ -107,7 +107,7 @@ def shares_plans(options: Options) -> bool:
     """Are there other ranks, and do they run the same plan?"""
     if not (options.one_plan and dist.is_available() and dist.is_initialized()):
         return False
-    return dist.get_world_size() > 1 and dist.get_backend() != "fake"
+    return bool(dist.get_world_size() > 1 and dist.get_backend() != "fake")
 
 
 def _packed(graph: Graph, plan: Plan) -> list[Any]:

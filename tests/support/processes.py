@@ -42,7 +42,7 @@ def side_by_side(function: Callable[..., None], folder: Path, *args: Any, ranks:
     try:
         while not group.join(timeout=1.0):
             if monotonic() > deadline:
-                raise TimeoutError(f"{function.__name__}: still running after {PATIENCE:g} s")
+                raise TimeoutError(f"{function}: still running after {PATIENCE:g} s")
     finally:
         for process in group.processes:
             if process.is_alive():

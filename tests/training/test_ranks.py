@@ -178,7 +178,7 @@ class Dies(LinearizedGreedy):
 
 def lost(rank: int, folder: str) -> None:
     """What ranks say that have different graphs, or no other rank beside them."""
-    ranks.SILENCE = 3.0
+    ranks.SILENCE = 8.0
     said: list[str] = []
 
     def step(width: int, **others: Any) -> None:
@@ -207,5 +207,5 @@ def test_ranks_that_differ_or_are_lost(tmp_path: Path) -> None:
     assert re.match(differ, first[0])
     assert second[0] == first[0]
     assert len(set(re.findall(r"has (\w{16})", first[0]))) == 2
-    assert "rank 0 has waited 3 s for a plan of all ranks, and rank 1 is gone" in first[1]
-    assert "rank 1 has waited 3 s for a plan of all ranks, and rank 0 is gone" in second[1]
+    assert "rank 0 has waited 8 s for a plan of all ranks, and rank 1 is gone" in first[1]
+    assert "rank 1 has waited 8 s for a plan of all ranks, and rank 0 is gone" in second[1]

@@ -124,9 +124,7 @@ def settled(halves: Halves, plan: Plan) -> Plan:
     graph, tables = halves.captured.graph, halves.captured.graph.tables
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
-    # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
-    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op))
-    once.update(i for i, op in enumerate(graph.ops) if op.collective)
+    once.update(i for i, op in enumerate(graph.ops) if op.collective or _is_seed(op))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
@@ -182,7 +180,8 @@ def _read_again(halves: Halves, forward: list[int], rest: list[int]) -> list[int
 
 
 def _is_seed(op: Op) -> bool:
-    return op.operator.startswith("inductor_seed")
+    """Inductor's seeds are drawn once for all its random numbers, which are made of them again."""
+    return op.random and op.operator.startswith("inductor_seed")
 
 
 def _extras(halves: Halves) -> int:

@@ -24,8 +24,8 @@ class Levels(NamedTuple):
     Attributes:
         at: live bytes.
         until: the most until the next mark; one fewer.
-        absolute: of the whole device (an accelerator); else above those at the start, and a release of what
-            was there before is not seen (CPU).
+        absolute: of the whole device (an accelerator); else above those at the start, and a release
+            of what was there before is not seen (CPU).
     """
 
     at: tuple[int, ...]

@@ -39,6 +39,7 @@ from rematbench.costmodel.device import (
 )
 from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.ops import is_collective
 from rematbench.tracing.captured import (
     Captured,
     Ref,
@@ -270,7 +271,11 @@ def stand_in(
         with torch.no_grad():
             return call.target(*arguments, **options)
 
-    return run, tensors.values()
+    def alone() -> Any:
+        """No plan computes a collective again: what it costs, with other ranks, decides nothing."""
+        return [_random(captured.tensors[out], 1, device) for out in call.outs if out is not None]
+
+    return (alone if is_collective(call.operator) else run), tensors.values()
 
 
 def _encoded(captured: Captured, call: TorchCall, device: str) -> dict[str, Tensor]:

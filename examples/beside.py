@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from rematbench import explain
 from rematbench.costmodel.device import peak_of, steady_allocator
@@ -87,7 +88,8 @@ def train(module: nn.Module, call: Any, loss: Loss, batches: Sequence[Batch]) ->
         began = time.perf_counter()
         if number == len(batches) - 1:  # leaner plans have been tried, if Inductor needed them
             held = (*module.parameters(), *module.buffers(), *batch)
-            peak = peak_of(turn, "cpu").peak_bytes + sum(t.nbytes for t in held)
+            here = (t.to_local() if isinstance(t, DTensor) else t for t in held)
+            peak = peak_of(turn, "cpu").peak_bytes + sum(t.nbytes for t in here)
         else:
             turn()
             seconds.append(time.perf_counter() - began)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _NUMBER = re.compile(r"_\d+$")
+_OF_ALL_RANKS = ("_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor")
+"""Namespaces of operators that the ranks of a group run together."""
 
 
 class Phase(StrEnum):
@@ -85,6 +87,14 @@ class Op:
     target: str | None = None
 
     @property
+    def collective(self) -> bool:
+        """Do several ranks run it together?
+
+        Then they wait for each other: it is computed once, and in program order among its kind.
+        """
+        return is_collective(self.target)
+
+    @property
     def operator(self) -> str:
         """What it computes, without namespace, overload and number: ``convolution``.
 
@@ -111,6 +121,11 @@ class Op:
     def cost(self) -> float:
         """Cost of the default implementation."""
         return self.implementations[0].cost
+
+
+def is_collective(target: str | None) -> bool:
+    """Do several ranks run an operator together?"""
+    return target is not None and target.partition(".")[0] in _OF_ALL_RANKS
 
 
 def simple_op(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from rematbench.base.errors import InvalidPlan
 from rematbench.base.kernels import kernel
 from rematbench.graphs import copies as two
 from rematbench.graphs.copies import BAD_CODE, DEAD_READ, FREE_DEAD, FREE_RESIDENT, OK, Copies
-from rematbench.graphs.ir import Graph, IntArray
+from rematbench.graphs.ir import Graph, IntArray, Op
 from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, has_copies
 
@@ -110,28 +111,56 @@ def random_states(graph: Graph, codes: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def check_draws(graph: Graph, plan: Plan) -> None:
-    """Refuse a plan whose random numbers would not be eager training's.
+    """Refuse a plan whose random numbers, or collectives, would not be eager training's.
 
     Ops that draw random numbers must first run one after the other; later computes of theirs
-    repeat the first draws.
+    repeat the first draws. So must collectives, and none may run again: ranks would wait for ever.
 
     Raises:
-        InvalidPlan: a random op is first computed out of program order.
+        InvalidPlan: a random op or a collective is first computed out of program order, or a
+            collective is computed again.
     """
-    op_of, last = graph.tables.op_of, -1
-    drawing = {number for number, op in enumerate(graph.ops) if op.random}
+    _check_order(
+        graph, plan, lambda op: op.random, "random op", "draw other numbers than eager training"
+    )
+    again = _check_order(
+        graph, plan, lambda op: op.collective, "collective", "meet another one of other ranks"
+    )
+    if again is not None:
+        position, op = again
+        raise InvalidPlan(
+            position,
+            f"the collective {op.label} is computed again; all ranks run it once, together: keep "
+            "what it makes",
+        )
+
+
+def _check_order(
+    graph: Graph, plan: Plan, chosen: Callable[[Op], bool], what: str, why: str
+) -> tuple[int, Op] | None:
+    """Where the first of the chosen ops is that a plan computes again.
+
+    Raises:
+        InvalidPlan: one is first computed out of program order.
+    """
+    numbers = {number for number, op in enumerate(graph.ops) if chosen(op)}
+    op_of, last, again = graph.tables.op_of, -1, None
     done: set[int] = set()
-    for position, code in enumerate(plan.codes(graph).tolist()):
+    for position, code in enumerate(plan.codes(graph).tolist() if numbers else ()):
         op = int(op_of[code]) if code >= 0 else -1
-        if op in drawing and op not in done:
-            if op < last:
-                raise InvalidPlan(
-                    position,
-                    f"the random op {graph.ops[op].label} is first computed out of program order; "
-                    "it would draw other numbers than eager training",
-                )
-            last = op
-            done.add(op)
+        if op not in numbers:
+            continue
+        if op in done:
+            again = again or (position, graph.ops[op])
+        elif op < last:
+            raise InvalidPlan(
+                position,
+                f"the {what} {graph.ops[op].label} is first computed out of program order; it "
+                f"would {why}",
+            )
+        last = max(op, last)
+        done.add(op)
+    return again
 
 
 def _explain(graph: Graph, codes: IntArray, fault: int, position: int, value: int) -> str:

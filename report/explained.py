@@ -122,7 +122,7 @@ def explain(model: nn.Module) -> Explanation:
     Raises:
         ConfigError: nothing of it was compiled with ``backend="rematbench"``, or it has not run.
     """
-    own = {id(parameter) for parameter in model.parameters()}
+    own = {id(each) for each in (*model.parameters(), *model.modules())}
     found = sorted((each for each in regions if _reads(each, own)), key=lambda each: each.number)
     graphs = [_compiled(each, plan) for each in found for plan in each.plans]
     if not graphs:

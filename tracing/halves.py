@@ -69,7 +69,8 @@ class Halves:
         captured: the whole, with :data:`BORDER` as its loss.
         primals: the tensors that the forward pass is called with.
         tangents: the tensors that the backward pass is called with, besides what was saved.
-        results: what the forward pass returns: tensors by :class:`Ref`, constants as they are.
+        results: what the forward pass returns: tensors by :class:`Ref`, as is a mesh of ranks that
+            it was given; constants as they are.
         gradients: what the backward pass returns, likewise.
         changed: primals that the caller changes once the forward pass has returned.
         written: (primal, its new tensor), where the forward pass itself has to change it.
@@ -176,7 +177,8 @@ class _HalvesBuilder(Builder):
     def _placeholder(self, node: Node) -> None:
         self.name[node] = node.name
         value = node.meta.get("val")
-        if not isinstance(value, Tensor) and not node.users:  # a size, which the trace has read
+        unread = all(user.op == "output" for user in node.users)
+        if not isinstance(value, Tensor) and unread:  # a size that is known; a mesh of ranks
             self.fakes[node.name] = value
             self.primals.append(node.name)
             return
@@ -190,7 +192,7 @@ class _HalvesBuilder(Builder):
             self.border.values.append(value)
             self.owner[value] = self.border  # so that views of it come after the border
             return
-        place = getattr(node.meta.get("desc"), "idx", len(self.primals))
+        place = getattr(_outermost(node.meta.get("desc")), "idx", len(self.primals))
         known = place < len(self.sources)
         source = self.sources[place] if known else Source("input", node.name)
         self.primals.append(node.name)
@@ -256,7 +258,7 @@ class _HalvesBuilder(Builder):
 
     def _joined(self) -> Halves:
         results, gradients = self.ends[: self.returned], self.ends[self.returned :]
-        returned, wanted = tensors_among(results), tensors_among(gradients)
+        returned, wanted = self._tensors(results), self._tensors(gradients)
         needed = [*returned, *(new for _, new in self.written)]
         self._put_border(needed)
         self._prune([*dict.fromkeys([*needed, *wanted])])
@@ -283,6 +285,10 @@ class _HalvesBuilder(Builder):
             nodes=self.made_by,
         )
 
+    def _tensors(self, ends: Sequence[Any]) -> list[str]:
+        """Those among what a half returns; it may return a mesh of ranks that it was given."""
+        return [name for name in tensors_among(ends) if name in self.tensors]
+
     def _changes(self, results: Sequence[Any]) -> dict[str, str]:
         """New tensors of the inputs that the caller changes for us, by primal."""
         described = self.nodes[-1].meta.get("desc") or ()
@@ -298,7 +304,7 @@ class _HalvesBuilder(Builder):
         return {
             target[name]: end.name
             for name, end in zip(self.primals, ends, strict=False)
-            if isinstance(end, Ref)
+            if isinstance(end, Ref) and name in target
         }
 
     def _put_border(self, needed: Sequence[str]) -> None:
@@ -331,6 +337,13 @@ class _HalvesBuilder(Builder):
         return TorchCall(
             tangents_like, tuple(map(Ref, reads)), {"specs": specs}, tuple(self.tangents), True
         )
+
+
+def _outermost(description: Any) -> Any:
+    """Of what a tensor is a part of: a DTensor, say."""
+    while (base := getattr(description, "base", None)) is not None:
+        description = base
+    return description
 
 
 def _attribute(owner: nn.Module, path: str) -> Any:

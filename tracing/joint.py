@@ -22,6 +22,8 @@ from rematbench.tracing.workload import Workload
 aten = torch.ops.aten
 
 _ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default}
+_WAITS = ("_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default")
+"""Of collectives; by name, since not every build of PyTorch has them."""
 
 
 def _first_names(module: nn.Module) -> dict[str, str]:
@@ -154,11 +156,18 @@ class Builder:
             self.name[node] = name
             return
         if isinstance(source, Node) and self._is_alias(node, source):
-            alias = self.name[node] = self.name[source]
-            if isinstance(alias, str):  # views of the copy are views of the original
-                self.value_at.setdefault(_storage(node.meta["val"]), self.value_of[alias])
+            self.name[node] = self.name[source]
+            self._shares(node, source)  # views of the copy are views of the original
             return
+        if isinstance(source, Node) and str(node.target) in _WAITS:
+            self._shares(node, source)  # it returns what it waits for, which the trace does not say
         self._kernel(node)
+
+    def _shares(self, node: Node, source: Node) -> None:
+        """What a node makes lies in the storage of another's result."""
+        alias = self.name[source]
+        if isinstance(alias, str):
+            self.value_at.setdefault(_storage(node.meta["val"]), self.value_of[alias])
 
     def _kernel(self, node: Node) -> None:
         """Name what a kernel returns, and put its call where it belongs."""

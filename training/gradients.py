@@ -11,6 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rematbench.base.errors import NotApplicable
 
+_MOVING = frozenset(("DataParallel", "FullyShardedDataParallel", "FSDPModule"))
+"""Classes of modules that move parameters; the last one of what ``fully_shard`` was called on."""
+
 
 def deliver(parameter: nn.Parameter, gradient: Tensor, *, shared: bool, hooked: bool) -> None:
     """Add ``gradient`` to ``parameter.grad``, bit for bit as autograd's accumulation does.
@@ -92,9 +95,12 @@ def unwrap(model: nn.Module) -> tuple[nn.Module, DistributedDataParallel | None]
                 "plan does not run; use static_graph=False"
             )
         return model.module, model
-    if type(model).__name__ in ("FullyShardedDataParallel", "FSDPModule", "DataParallel"):
-        raise NotApplicable(
-            f"{type(model).__name__} moves parameters while the step runs, which a plan cannot "
-            "see; use DistributedDataParallel, or the bare model"
-        )
+    for module in model.modules():
+        found = _MOVING.intersection(base.__name__ for base in type(module).__mro__)
+        if found:
+            raise NotApplicable(
+                f"{min(found)} moves parameters while the step runs, which its plan cannot see; "
+                'compile its blocks: block.compile(backend="rematbench", options={"budget": ...}) '
+                "for each; or use DistributedDataParallel, or the bare model"
+            )
     return model, None

@@ -20,31 +20,38 @@ PATIENCE = 240.0
 """Seconds after which processes are ended, and their test fails."""
 
 
-def side_by_side(function: Callable[..., None], folder: Path, *args: Any) -> None:
-    """Run ``function(rank, *args)`` in two processes that talk by gloo.
+def side_by_side(function: Callable[..., None], folder: Path, *args: Any, ranks: int = 2) -> None:
+    """Run ``function(rank, *args)`` in processes that talk by gloo.
 
     Args:
         folder: where they meet, empty.
+        ranks: how many processes.
 
     Raises:
         TimeoutError: they did not end in time; their stacks are on standard error.
     """
     group = mp.start_processes(
-        _begin, (function, str(folder), args), nprocs=2, join=False, start_method="spawn"
+        _begin,
+        (ranks, function, str(folder), args),
+        nprocs=ranks,
+        join=False,
+        start_method="spawn",
     )
     assert group is not None
     deadline = monotonic() + PATIENCE
     try:
         while not group.join(timeout=1.0):
             if monotonic() > deadline:
-                raise TimeoutError(f"{function.__name__}: still running after {PATIENCE:g} s")
+                raise TimeoutError(f"{function}: still running after {PATIENCE:g} s")
     finally:
         for process in group.processes:
             if process.is_alive():
                 process.kill()
 
 
-def _begin(rank: int, function: Callable[..., None], folder: str, args: Sequence[Any]) -> None:
+def _begin(
+    rank: int, ranks: int, function: Callable[..., None], folder: str, args: Sequence[Any]
+) -> None:
     faulthandler.dump_traceback_later(0.9 * PATIENCE)
     torch.set_num_threads(1)
     if sys.platform == "linux":
@@ -53,21 +60,22 @@ def _begin(rank: int, function: Callable[..., None], folder: str, args: Sequence
         "gloo",
         f"file://{folder}/meet",
         rank=rank,
-        world_size=2,
+        world_size=ranks,
         timeout=datetime.timedelta(seconds=PATIENCE / 2),
     )
     function(rank, *args)
-    _leave(rank, Path(folder))
+    _leave(rank, ranks, Path(folder))
 
 
-def _leave(rank: int, folder: Path) -> None:
-    """End the process once the other one is done, too, and leave its group as it is.
+def _leave(rank: int, ranks: int, folder: Path) -> None:
+    """End the process once the others are done, too, and leave its group as it is.
 
     PyTorch joins gloo's threads with the interpreter's lock held when a group goes, while one of
     them may wait for that lock, to let go of its last reduction: now and then, for ever.
     """
     (folder / f"done{rank}").touch()
-    while not (folder / f"done{1 - rank}").exists():  # side_by_side sets the limit
+    others = [folder / f"done{number}" for number in range(ranks)]
+    while not all(each.exists() for each in others):  # side_by_side sets the limit
         sleep(0.01)
     sys.stdout.flush()
     sys.stderr.flush()

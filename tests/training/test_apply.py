@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from devices import DEVICES
 from processes import side_by_side
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import rematbench
@@ -517,6 +519,18 @@ def test_two_processes(tmp_path: Path, unused: bool) -> None:
     side_by_side(_parallel, tmp_path, unused, str(tmp_path))
     one, other = ((tmp_path / f"{rank}.txt").read_text() for rank in range(2))
     assert one == other  # parameters stay the same in both
+
+
+def test_sharded_models_are_refused() -> None:
+    """Whatever ``fully_shard`` has made a module of, also one within."""
+    model, _ = twins()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(next(model.children()))
+        with pytest.raises(NotApplicable, match=r"FSDPModule moves .*block\.compile\(backend="):
+            planned(model)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_static_graph_is_refused() -> None:

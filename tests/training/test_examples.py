@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 
 from rematbench.training.compiled import options
 
@@ -17,7 +20,9 @@ SHOWN = {
     command: printed
     for page in (EXAMPLES / "README.md", HOUSE / "README.md")
     for command, printed in re.findall(
-        r"^```\n\$ python examples/(.*)\n((?:.+\n)+?)```$", page.read_text(), re.MULTILINE
+        r"^```\n\$ (?:python|torchrun .*) examples/(.*)\n((?:.+\n)+?)```$",
+        page.read_text(),
+        re.MULTILINE,
     )
 }
 
@@ -42,13 +47,37 @@ def test_an_example_prints_what_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     script, *words = command.split()
+    if script == "train_fsdp.py":
+        check(on_two_ranks(script, words), printed)
+        return
     if "gpt2" in script:
         pytest.importorskip("transformers")
     monkeypatch.setattr(options, "cache_root", lambda: tmp_path)  # no plans of earlier runs
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setattr(sys, "argv", [script, *words])
     runpy.run_path(str(EXAMPLES / script), run_name="__main__")
-    said = capsys.readouterr().out
+    check(capsys.readouterr().out, printed)
+
+
+def on_two_ranks(script: str, words: list[str]) -> str:
+    """What a script prints under torchrun; a plan may be one of an earlier run."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    path = os.pathsep.join(filter(None, (str(EXAMPLES), os.environ.get("PYTHONPATH"))))
+    own = {"PYTHONPATH": path} | ({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})
+    process = subprocess.Popen(
+        [*launcher, "--nproc-per-node", "2", str(EXAMPLES / script), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | own,
+    )
+    out, errors = ended(process)
+    assert process.returncode == 0, errors
+    return out.replace("(cache)", "(planned)")
+
+
+def check(said: str, printed: str) -> None:
+    """Is that what is shown, and a smaller peak than as usual?"""
     shown = re.escape(masked(printed)).replace(re.escape("...\n"), "(?:.*\n)*?")  # any lines
     assert re.fullmatch(shown, masked(said)), said
     peaks = [float(peak) for peak in re.findall(r"peak ([\d.]+) MiB, ", said)]

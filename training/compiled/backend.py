@@ -26,7 +26,7 @@ from rematbench.base.errors import Infeasible, RematbenchError
 from rematbench.graphs.budget import Budget
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.halves import Halves, Source, halves_of
-from rematbench.training.compiled import dynamo, eager, meters
+from rematbench.training.compiled import dynamo, eager, meters, ranks
 from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
@@ -66,7 +66,8 @@ def rematbench(
         dynamo.listen()
         dynamo.LISTENER.graphs += 1
         if any(isinstance(each, torch.SymInt) for each in inputs):
-            return BySize(module, read)
+            # Sizes differ between ranks.
+            return BySize(module, replace(read, one_plan=False))
         return Region(module, read).compile(inputs)
     except RematbenchError as error:
         raise unwrapped(error) from None
@@ -103,7 +104,8 @@ class Region:
         is_whole: it is all that its model trains by, as far as Dynamo tells.
         halves, planned: once a backward pass is asked for; None of a graph that only infers.
         meter: what was measured.
-        parameters: weak references to the parameters that it reads.
+        parameters: weak references to the parameters that it reads, and to the module that it came
+            from, whose own may be others while it does not run (FSDP's).
     """
 
     def __init__(self, module: GraphModule, options: Options, name: str | None = None) -> None:
@@ -116,7 +118,7 @@ class Region:
         self.planned: Planned | None = None
         self.programs: TwoPrograms | None = None
         self.meter = meters.Meter()
-        self.parameters: list[weakref.ref[nn.Parameter]] = []
+        self.parameters: list[weakref.ref[Any]] = []
         self.run: Any = None
         self.loop = loop_of(options)
         self._partitioner: PlanPartitioner | None = None
@@ -130,7 +132,9 @@ class Region:
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
         own = [each for each in inputs if isinstance(each, nn.Parameter)]
-        self.parameters = [weakref.ref(each) for each in own]
+        found = dynamo.compiling()
+        origin = () if found is None or found.module is None else (found.module,)
+        self.parameters = [weakref.ref(each) for each in (*own, *origin)]
         self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
         self.run = self.compiled_by(None, inputs)
         regions.add(self)
@@ -168,7 +172,7 @@ class Region:
         """A plan that keeps little between the halves."""
         if self._lean is None:
             assert self.planned is not None
-            self._lean = planned_lean(self.planned.halves, self.options)
+            self._lean = planned_lean(self.planned.halves, self.options, known=True)
         return self._lean
 
     def _call(self, *args: Any) -> Any:
@@ -235,9 +239,12 @@ class Region:
         return graphs_of(replace(halves, captured=found.halves.captured), found.plan, self.programs)
 
     def _planned(self, halves: Halves) -> Planned:
-        if self.is_whole or not self.shares:
-            return planned(halves, self.options, self.say, self._tighter)
-        return planned_lean(halves, self.options, self.say)
+        def make() -> Planned:
+            if self.is_whole or not self.shares:
+                return planned(halves, self.options, self.say, self._tighter)
+            return planned_lean(halves, self.options, self.say)
+
+        return ranks.planned(halves, self.options, self.say, make)
 
     def _forward(self, args: list[Any]) -> Any:
         """The forward half, by our own statements, of the call under way."""
@@ -335,7 +342,8 @@ class Region:
         if found is None or peak is None or found.limit is None or peak <= found.limit + NEWS:
             return
         text = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"
-        if self._tries == MOST_TRIES or self.options.lower != INDUCTOR:
+        alone = self.options.lower == INDUCTOR and not ranks.shares_plans(self.options)
+        if self._tries == MOST_TRIES or not alone:
             _warn.warning("rematbench: %s; the plan stays", text)
             return
         self._tries += 1

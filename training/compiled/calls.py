@@ -21,7 +21,8 @@ from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError, Infeasible
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.outside import StepMeter
-from rematbench.training.compiled.planning import Planned, planned_together
+from rematbench.training.compiled.planning import Planned
+from rematbench.training.compiled.ranks import planned_together, shares_plans
 from rematbench.training.compiled.record import (
     CallRecord,
     CompiledGraph,
@@ -149,7 +150,7 @@ class Loop:
             known.waits = False
             regions = [call.region for call in known.record.calls]
             device = regions[0].planned.halves.captured.device
-            if StepMeter.can_start(device):  # the same once more, and all that it takes
+            if _counts(region, device):  # the same once more, and all that it takes
                 self._record = CallRecord(StepMeter(device, parameters_of(regions)))
                 return
         if known.record is not None:
@@ -318,6 +319,11 @@ def forget() -> None:
     for loop in _loops.values():
         loop.stop()
     _loops.clear()
+
+
+def _counts(region: CompiledGraph, device: str) -> bool:
+    """Is the next step counted? On the CPU another profiler forbids it, on one rank perhaps."""
+    return StepMeter.can_start(device) and (device != "cpu" or not shares_plans(region.options))
 
 
 def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:

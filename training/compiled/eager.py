@@ -47,7 +47,7 @@ class Handed:
 
     Attributes:
         programs: the plan that both run by.
-        tensors: without history, so that nothing is held in a circle.
+        tensors: without history, so that nothing is held in a circle; and meshes of ranks.
         versions: of each, when it was handed over.
         call: whose it is.
     """
@@ -61,8 +61,8 @@ class Handed:
 def token_of(programs: TwoPrograms, handed: Sequence[Tensor], call: Any) -> Tensor:
     """What autograd keeps of a call; gone, the call is over."""
     token = torch.empty(0)
-    tensors = [each.detach() for each in handed]
-    versions = tuple(each._version for each in tensors)
+    tensors = [each.detach() if isinstance(each, Tensor) else each for each in handed]
+    versions = tuple(getattr(each, "_version", 0) for each in tensors)
     token.untyped_storage().handed = Handed(programs, tensors, versions, call)
     return token
 
@@ -79,7 +79,8 @@ def handed_by(token: Tensor) -> Handed:
             "saved_tensors_hooks copied what a compiled graph saves (save_on_cpu does), and the "
             "copy lacks what the plan needs: leave them out around what is compiled"
         )
-    if any(t._version != v for t, v in zip(handed.tensors, handed.versions, strict=True)):
+    pairs = zip(handed.tensors, handed.versions, strict=True)
+    if any(getattr(each, "_version", 0) != version for each, version in pairs):
         raise ExecutionError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             "operation between the forward and the backward pass of a compiled graph; work on a "
@@ -103,7 +104,7 @@ def _shell(inputs: Sequence[tuple[str, Any]], outputs: Sequence[Any]) -> GraphMo
     call = graph.call_function(half_of_a_plan, tuple(places))
     ends: list[Any] = []
     for position, fake in enumerate(outputs):
-        if not isinstance(fake, Tensor):
+        if fake is None or isinstance(fake, (bool, int, float)):
             ends.append(fake)
             continue
         node = graph.call_function(operator.getitem, (call, position))

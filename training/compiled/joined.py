@@ -231,7 +231,7 @@ class _Joiner:
         given = halves.primals if event.backward else ("",) * len(ends)
         found: dict[str, None] = {}
         for end, primal in zip(ends, given, strict=False):
-            if not isinstance(end, Ref):
+            if not isinstance(end, Ref) or end.name not in halves.captured.value_of:
                 continue
             name = self.names[event.call][self._value(event.call, end.name)]
             found[name] = None

@@ -117,9 +117,10 @@ class Judge:
 
 
 def settled(halves: Halves, plan: Plan) -> Plan:
-    """A plan as two halves can run it: one border, and results made once.
+    """A plan as two halves can run it: one border, results made once, and so collectives.
 
-    What the caller holds cannot be let go and made again; a plan that does so keeps it instead.
+    What the caller holds cannot be let go and made again, nor do other ranks run a collective
+    again; a plan that does so keeps it instead.
 
     Raises:
         InvalidPlan: a statement names what the graph does not have.
@@ -127,8 +128,7 @@ def settled(halves: Halves, plan: Plan) -> Plan:
     graph, tables = halves.captured.graph, halves.captured.graph.tables
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
-    # Inductor's seeds are drawn once for all its random numbers, which are made of them again.
-    once.update(i for i, op in enumerate(graph.ops) if op.random and _is_seed(op))
+    once.update(i for i, op in enumerate(graph.ops) if op.collective or _is_seed(op))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
@@ -139,7 +139,25 @@ def settled(halves: Halves, plan: Plan) -> Plan:
             continue
         seen.add(op)
         computes.append(code)
-    return Plan.of_computes(graph, computes)
+    return Plan.of_computes(graph, _read(graph, computes))
+
+
+def _read(graph: Graph, computes: list[int]) -> list[int]:
+    """The computes without those again of which nothing is read: for what is not made again."""
+    op_of, index = graph.tables.op_of, graph.value_index
+    wanted = set(graph.tables.outputs.tolist())
+    first = {int(op_of[code]): place for place, code in reversed([*enumerate(computes)])}
+    kept = []
+    for place, code in reversed([*enumerate(computes)]):
+        number = int(op_of[code])
+        op = graph.ops[number]
+        writes = {index[name] for name in op.writes}
+        if place != first[number] and wanted.isdisjoint(writes):
+            continue
+        kept.append(code)
+        reads = op.implementations[code - int(graph.tables.op_first[number])].reads
+        wanted = (wanted - writes) | {index[name] for name in reads}
+    return kept[::-1]
 
 
 def all_again(halves: Halves) -> Plan:
@@ -166,7 +184,8 @@ def _read_again(halves: Halves, forward: list[int], rest: list[int]) -> list[int
 
 
 def _is_seed(op: Op) -> bool:
-    return op.operator.startswith("inductor_seed")
+    """Inductor's seeds are drawn once for all its random numbers, which are made of them again."""
+    return op.random and op.operator.startswith("inductor_seed")
 
 
 def _extras(halves: Halves) -> int:

@@ -45,6 +45,7 @@ class Options:
         seed: of the strategy.
         cache: where plans and profiles are kept; None: nowhere.
         progress: say on standard error what is measured and planned.
+        one_plan: all ranks of ``torch.distributed`` run the plan that rank 0 makes.
     """
 
     budget: Budget
@@ -59,6 +60,7 @@ class Options:
     seed: int = 0
     cache: Path | None = None
     progress: bool = True
+    one_plan: bool = True
 
     def key(self) -> dict[str, Any]:
         """What decides a plan besides its graph, its budget and versions."""
@@ -151,4 +153,5 @@ _READERS: dict[str, Any] = {
     "seed": _seed,
     "cache": _cache,
     "progress": partial(flag, "option progress"),
+    "one_plan": partial(flag, "option one_plan"),
 }

@@ -38,7 +38,6 @@ from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again
 from rematbench.training.compiled.options import Options
-from rematbench.training.compiled.record import CallRecord
 from rematbench.training.compiled.resized import of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
 from rematbench.training.compiled.sizes import KnownSizes, family_of
@@ -87,6 +86,10 @@ class Planned:
     def overhead(self) -> float:
         """Simulated cost over that of ordinary training, minus 1."""
         return self.trace.cost / self.base.cost - 1 if self.base.cost else 0.0
+
+
+PlannedStep = tuple[Together, tuple[Planned, ...]]
+"""A sequence of calls, planned, and what each call runs by."""
 
 
 def costed(
@@ -138,15 +141,21 @@ def planned(
 
 
 def planned_lean(
-    halves: Halves, options: Options, say: Callable[[str], None] = lambda words: None
+    halves: Halves,
+    options: Options,
+    say: Callable[[str], None] = lambda words: None,
+    known: bool = False,
 ) -> Planned:
     """A plan that keeps little between the halves, for a step of which not all is known.
+
+    Args:
+        known: are the costs of its ops?
 
     Raises:
         Infeasible: not even this graph alone fits the budget; names the number that would do.
     """
-    family = family_of(halves.captured.graph, options)
-    halves, _ = costed(halves, options, say, family)
+    if not known:
+        halves, _ = costed(halves, options, say, family_of(halves.captured.graph, options))
     judge = Judge(halves, options)
     found = [judge.judged(all_again(halves)), *(made for _, made in _leanest(judge))]
     fitting = [made for made in found if options.budget.bytes is None or judge.fits(made)]
@@ -163,9 +172,14 @@ def planned_lean(
     return _of_call(judge, best, best.plan, halves, "first step")
 
 
-def planned_together(
-    record: CallRecord, options: Options, say: Callable[[str], None]
-) -> tuple[Together, tuple[Planned, ...]] | None:
+def received(halves: Halves, options: Options, plan: Plan, source: str) -> Planned:
+    """What a plan comes to that was made elsewhere, for the same graph with these costs."""
+    judge = Judge(halves, options)
+    made = judge.judged(plan)
+    return _of_call(judge, made, made.plan, halves, source)
+
+
+def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedStep | None:
     """The cheapest plan of a sequence of calls within the budget, and each call's part of it; None:
     it is one call, whose own plan leaves enough for what lies outside of its graph.
 
@@ -173,19 +187,21 @@ def planned_together(
         Infeasible: the budget is too small; names the number that would do.
     """
     began = time.perf_counter()
-    judge = StepJudge(record, options)
-    is_whole = len(record.calls) == 1 and record.calls[0].region.is_whole
-    if is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
+    if judge.is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
         return None
-    family = family_of(judge.graph, options)
+    family = family_of(judge.graph, judge.options)
     made, source = _chosen(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
-    budget, overhead = judge.budget, judge.overhead(made)
-    peaks = (made.peak, judge.base.peak, budget, overhead)
-    together = Together(tuple(record.events), *peaks, made.parts, source, judge.outside)
-    seconds = (0.0, time.perf_counter() - began)
+    return planned_step(judge, made, source, time.perf_counter() - began)
+
+
+def planned_step(judge: StepJudge, made: Made, source: str, seconds: float = 0.0) -> PlannedStep:
+    """A sequence of calls by a plan."""
+    peaks = (made.peak, judge.base.peak, judge.budget, judge.overhead(made))
+    together = Together(judge.events, *peaks, made.parts, source, judge.outside)
     pairs = zip(judge.halves, made.parts, strict=True)
-    parts = tuple(_of_call(judge, made, plan, halves, source, seconds) for halves, plan in pairs)
+    times = (0.0, seconds)
+    parts = tuple(_of_call(judge, made, plan, halves, source, times) for halves, plan in pairs)
     return together, parts
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from rematbench.tracing.captured import Ref
 from rematbench.training.compiled.options import Options
@@ -171,6 +172,17 @@ def weak_of(tensor: Tensor) -> StorageWeakRef | None:
 
 
 def sizes_of(things: Iterable[Any]) -> Mapping[int, int]:
-    """Bytes of storages, by storage."""
-    found = ((weak_of(t), t) for t in things if isinstance(t, Tensor))
+    """Bytes of storages, by storage; of a DTensor, those that are here."""
+    plain = (part for each in things if isinstance(each, Tensor) for part in _parts(each))
+    found = ((weak_of(t), t) for t in plain)
     return {weak.cdata: t.untyped_storage().nbytes() for weak, t in found if weak is not None}
+
+
+def _parts(tensor: Any) -> Iterator[Tensor]:
+    """The plain tensors that a tensor of another kind consists of; or itself."""
+    if not is_traceable_wrapper_subclass(tensor):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        if isinstance(part := getattr(tensor, name), Tensor):
+            yield from _parts(part)

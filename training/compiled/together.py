@@ -24,10 +24,13 @@ class StepJudge(Judge):
 
     Strategies plan a graph that keeps them from what the halves cannot run; what becomes of their
     plans is judged on the graph as it is.
+
+    Attributes:
+        events: the halves in order.
     """
 
     def __init__(self, record: CallRecord, options: Options) -> None:
-        self._calls = record.calls
+        self.events, self._calls = tuple(record.events), record.calls
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         name = name_of(record)
@@ -38,13 +41,18 @@ class StepJudge(Judge):
         self._begin(strict.graph, options, 0, 0 if outside is None else min(outside.held))
 
     @property
+    def is_whole(self) -> bool:
+        """Is it one call, of a graph that is all that its model trains by?"""
+        return len(self._calls) == 1 and self._calls[0].region.is_whole
+
+    @property
     def outside(self) -> Outside | None:
         """What the step holds besides its graphs; None: that was not measured."""
         return self._true.outside
 
     def as_it_ran(self) -> Made:
         """What the measured step ran by."""
-        return self._made([call.planned.plan for call in self._calls])
+        return self.of_parts([call.planned.plan for call in self._calls])
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as the halves of its calls can run it."""
@@ -54,9 +62,10 @@ class StepJudge(Judge):
                 own = [i for i, each in enumerate(self._regions) if each is region]
                 fewer = _fewer(self.halves[own[0]], [parts[i] for i in own])
                 parts = [fewer.pop(0) if i in own else part for i, part in enumerate(parts)]
-        return self._made(parts)
+        return self.of_parts(parts)
 
-    def _made(self, parts: list[Plan]) -> Made:
+    def of_parts(self, parts: list[Plan]) -> Made:
+        """These plans of the calls, as one."""
         whole = self._true.whole(parts)
         check_draws(self._true.graph, whole)
         late = max(map(held_tangents, self.halves))
@@ -64,7 +73,7 @@ class StepJudge(Judge):
 
     def others(self) -> Iterable[Made]:
         """What the first step ran by."""
-        yield self._made(self._known)
+        yield self.of_parts(self._known)
 
 
 def measured_outside(known: Joined, record: CallRecord) -> Outside | None:

@@ -61,10 +61,18 @@ class Judge:
         self.graph, self.options = graph, options
         self.tighter, self.outside = tighter, outside
         self.base = self.judged(program_order(self.graph))
-        self.budget = options.budget.of(self.base.peak + outside)
         self.extras = sum(map(_extras, self.halves))
+        self._states = self.extras if self.base.trace.recomputations else 0
+        self.budget = options.budget.of(self.base.peak + outside + self._states)
         self.taken = options.reserve + outside + self.extras
         self.allowed = None if self.budget is None else self.budget - self.taken - tighter
+
+    @property
+    def ordinary_fits(self) -> bool:
+        """Is ordinary training within the budget? Where it computes nothing again, it needs no
+        more than values.
+        """
+        return self.fits(self.base, 0 if self.tighter else self.extras - self._states)
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as halves can run it."""
@@ -113,9 +121,11 @@ class Judge:
 
 
 def settled(halves: Halves, plan: Plan) -> Plan:
-    """A plan as two halves can run it: one border, and results made once.
+    """A plan as two halves can run it: one border, results made once, regions made again.
 
     What the caller holds cannot be let go and made again; a plan that does so keeps it instead.
+    What regions of ``torch.utils.checkpoint`` make is not kept for the backward half: it is
+    computed again, once, right before it is missed.
 
     Raises:
         InvalidPlan: a statement names what the graph does not have.
@@ -135,7 +145,27 @@ def settled(halves: Halves, plan: Plan) -> Plan:
             continue
         seen.add(op)
         computes.append(code)
-    return Plan.of_computes(graph, computes)
+    return Plan.of_computes(graph, _with_regions(halves, computes) if halves.dropped else computes)
+
+
+def _with_regions(halves: Halves, computes: list[int]) -> list[int]:
+    """Computes, and of regions in the backward half what it misses."""
+    graph, tables = halves.captured.graph, halves.captured.graph.tables
+    border = computes.index(int(tables.op_first[graph.op_index[BORDER]])) + 1
+    missing = {graph.value_index[value] for value in halves.dropped}
+    found = computes[:border]
+    for code in computes[border:]:
+        again: set[int] = set()
+        pending = [int(tables.op_of[code])]
+        while pending:
+            lacking = missing.intersection(tables.inputs[pending.pop()].tolist())
+            missing -= lacking
+            pending += {int(tables.writer[value]) for value in lacking} - again
+            again.update(int(tables.writer[value]) for value in lacking)
+        found += tables.op_first[sorted(again)].tolist()
+        found.append(code)
+        missing.difference_update(tables.writes[int(tables.op_of[code])].tolist())
+    return found
 
 
 def all_again(halves: Halves) -> Plan:

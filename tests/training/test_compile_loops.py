@@ -63,6 +63,17 @@ def test_plain_loop() -> None:
     assert_trained_alike(model, twin)
 
 
+def test_a_sequential_that_compiles_itself() -> None:
+    """Dynamo does not look into PyTorch's own code, whatever the backend, but when it is asked."""
+    body, x = Network().body, torch.randn(512, 16)
+    graphs: list[Any] = []
+    body.compile(backend=lambda module, inputs: graphs.append(module) or module)
+    body(x).sum().backward()
+    assert not graphs
+    torch.compile(Network().body, backend="rematbench", options=options())(x).sum().backward()
+    assert [each.name for each in compiled.regions] == ["Sequential"]
+
+
 def by_accelerate(model: nn.Module, data: Any) -> None:
     accelerate = pytest.importorskip("accelerate", reason="accelerate's loop; extra: models")
     torch.manual_seed(1)

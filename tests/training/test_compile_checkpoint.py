@@ -141,6 +141,36 @@ def test_graph_that_passes_checkpointed_blocks_twice() -> None:
     assert planned().trace.recomputations > 0
 
 
+class Within(nn.Module):
+    """A block that checkpoints itself."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, *args: Any) -> Tensor:
+        return checkpointed(self.block, *args)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "around"])
+def test_blocks_that_are_compiled_one_by_one(inside: bool) -> None:
+    """With a region in each compiled block, or one around it, which runs it twice."""
+    model = Stack(2, (lambda block, *args: block(*args)) if inside else checkpointed)
+    if inside:
+        model.blocks = nn.ModuleList(map(Within, model.blocks))
+    twin, x = copy.deepcopy(model), torch.randn(4, 64, 32, requires_grad=True)
+    for block in model.blocks:
+        block.compile(backend="rematbench", options=compiling.options(1.0))
+    for _ in range(3):
+        for each in (model, twin):
+            each.zero_grad()
+            step(each, x)
+        assert_same(model, twin)
+    plans = [plan for each in compiled.regions for plan in each.plans]
+    assert plans
+    assert all((plan.trace.recomputations > 0) == inside for plan in plans)
+
+
 def products(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     kept = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE

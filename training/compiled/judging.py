@@ -152,7 +152,8 @@ def _with_regions(halves: Halves, computes: list[int]) -> list[int]:
     """Computes, and of regions in the backward half what it misses."""
     graph, tables = halves.captured.graph, halves.captured.graph.tables
     border = computes.index(int(tables.op_first[graph.op_index[BORDER]])) + 1
-    missing = {graph.value_index[value] for value in halves.dropped}
+    dropped = (graph.value_index[value] for value in halves.dropped)
+    missing = {each for each in dropped if not _is_seed(graph.ops[int(tables.writer[each])])}
     found = computes[:border]
     for code in computes[border:]:
         again: set[int] = set()

@@ -24,7 +24,7 @@ VISION = if [ $(TORCH) = $(PINNED) ]; then sed -n 's/^torchvision==//p' constrai
   sed -n 's/^    "$(basename $(TORCH))": TorchRelease("\([0-9.]*\)".*/\1.*/p' tracing/releases.py; fi
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	{ grep -v '^torch' constraints.txt; echo "torch==$(TORCH)"; } > $(CONSTRAINTS)
+	{ grep -Ev '^torch(vision)?==' constraints.txt; echo "torch==$(TORCH)"; } > $(CONSTRAINTS)
 	$(PIP) install "torch==$(TORCH)"
 	$(PIP) install --no-deps "torchvision==$$($(VISION))"
 	$(PIP) install -c $(CONSTRAINTS) -e .

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
+from torch.utils.checkpoint import CheckpointPolicy
 
 from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Phase
@@ -32,6 +33,7 @@ BORDER = "tangents_of_results"
 _ROOT = re.compile(r"^L\['\w+'\](\[\d+\])?\.?")  # the compiled module itself
 _TABLE = re.compile(r"(?:\.?__dict__\['_modules'\]|\.?_modules)\['(\w+)'\]")
 _PHASES = list(Phase)  # as a step runs them
+_AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 aten = torch.ops.aten
 
 
@@ -75,6 +77,8 @@ class Halves:
         changed: primals that the caller changes once the forward pass has returned.
         written: (primal, its new tensor), where the forward pass itself has to change it.
         held: values that the caller holds from the forward pass on.
+        dropped: values in regions of ``torch.utils.checkpoint`` that are not kept for the backward
+            pass, but computed again.
         fakes: a stand-in for each tensor; inputs that are numbers as they are.
         nodes: the traced node of each tensor.
     """
@@ -87,6 +91,7 @@ class Halves:
     changed: frozenset[str]
     written: tuple[tuple[str, str], ...]
     held: frozenset[str]
+    dropped: frozenset[str]
     fakes: Mapping[str, Any]
     nodes: Mapping[str, Node]
 
@@ -281,6 +286,7 @@ class _HalvesBuilder(Builder):
             changed=frozenset([*changes, *(name for name, _ in self.written)]),
             written=tuple(self.written),
             held=frozenset(held - self._resident()),
+            dropped=frozenset(self._dropped(held)),
             fakes=self.fakes,
             nodes=self.made_by,
         )
@@ -298,6 +304,26 @@ class _HalvesBuilder(Builder):
             if place is not None and isinstance(end, Ref):
                 found[self.primals[place]] = end.name
         return found
+
+    def _dropped(self, held: set[str]) -> set[str]:
+        """What checkpointed regions make, but for what is read outside of them, or held."""
+        forward = [draft for draft in self.drafts.values() if draft.phase is not Phase.BACKWARD]
+        found: set[str] = set()
+        region: dict[str, int] = {}
+        for draft in forward:
+            number, again = self._region(draft)
+            outside = {value for value in self._reads(draft) if region.get(value) != number}
+            found -= outside.difference(draft.values)
+            region |= dict.fromkeys(draft.values, number)
+            if again and held.isdisjoint(draft.values):
+                found.update(draft.values)
+        return found
+
+    def _region(self, draft: Draft) -> tuple[int, bool]:
+        """The number of the region that an op is in, -1 for none; is it to be computed again?"""
+        outs = [out for call in draft.calls for out in call.outs if out in self.made_by]
+        meta = self.made_by[outs[0]].meta if outs else {}
+        return meta.get("ac_graph_id", -1), meta.get("recompute") in _AGAIN
 
     def _gradients(self, ends: Sequence[Any]) -> dict[str, str]:
         target = {resident.tensor: str(resident.target) for resident in self.residents}

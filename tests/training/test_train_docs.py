@@ -24,3 +24,17 @@ def test_the_code_runs(
     assert 0 < step.overhead < 0.5
     assert step.trace.peak_bytes <= 0.8 * step.checkpoint_all.peak_bytes
     assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_each_loop_names_a_test_that_exists() -> None:
+    """In both tables, and in what is said of bits."""
+    text = DOCUMENT.read_text()
+    for title in ("Loops that it was tried with", "What breaks it"):
+        (section,) = re.findall(rf"^## {title}$(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+        rows = [row for row in section.splitlines() if row.startswith("| ")]
+        assert all("`test_" in row.rpartition(" | ")[2] for row in rows[1:])
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
+    assert len(named) > 30
+    for file, test in named:
+        code = (Path(__file__).parent / file).read_text()
+        assert re.search(rf"^def {test}\(", code, re.MULTILINE), f"{file}::{test}"

@@ -30,7 +30,7 @@ from rematbench.training.compiled import dynamo, eager, meters, ranks
 from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
-from rematbench.training.compiled.options import INDUCTOR, Options, read_options
+from rematbench.training.compiled.options import INDUCTOR, PLAN, Options, read_options
 from rematbench.training.compiled.planning import Planned, planned, planned_lean
 from rematbench.training.compiled.record import weak_of
 from rematbench.training.compiled.sizes import MOST_SIZES
@@ -225,6 +225,8 @@ class Region:
     ) -> tuple[GraphModule, GraphModule]:
         nodes = list(joint.graph.nodes)
         halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
+        if self.options.checkpoint == PLAN:
+            halves = replace(halves, dropped=frozenset())
         found = self._asked
         if found is None:
             with unset_fake_temporarily(), _disable_current_modes():

@@ -62,11 +62,19 @@ class Judge:
         self.graph, self.options = graph, options
         self.tighter = tighter
         self.base = self.judged(program_order(self.graph))
-        self.budget = options.budget.of(self.base.peak)
         self.extras = sum(map(_extras, self.halves))
+        self._states = self.extras if self.base.trace.recomputations else 0
+        self.budget = options.budget.of(self.base.peak + self._states)
         self.reserve = max(0, options.reserve - known)
         self.taken = self.reserve + self.extras
         self.allowed = None if self.budget is None else self.budget - self.taken - tighter
+
+    @property
+    def ordinary_fits(self) -> bool:
+        """Is ordinary training within the budget? Where it computes nothing again, it needs no
+        more than values.
+        """
+        return self.fits(self.base, 0 if self.tighter else self.extras - self._states)
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as halves can run it."""
@@ -117,10 +125,11 @@ class Judge:
 
 
 def settled(halves: Halves, plan: Plan) -> Plan:
-    """A plan as two halves can run it: one border, results made once, and so collectives.
+    """A plan as two halves can run it: one border, results made once, regions made again.
 
     What the caller holds cannot be let go and made again, nor do other ranks run a collective
-    again; a plan that does so keeps it instead.
+    again; a plan that does so keeps it instead. What regions of ``torch.utils.checkpoint`` make is
+    not kept for the backward half: it is computed again, once, right before it is missed.
 
     Raises:
         InvalidPlan: a statement names what the graph does not have.
@@ -128,18 +137,20 @@ def settled(halves: Halves, plan: Plan) -> Plan:
     graph, tables = halves.captured.graph, halves.captured.graph.tables
     codes = plan.codes(graph)
     once = {graph.op_index[BORDER]}
-    once.update(i for i, op in enumerate(graph.ops) if op.collective or _is_seed(op))
+    once.update(i for i, op in enumerate(graph.ops) if _stays(op))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
     seen: set[int] = set()
-    computes = []
-    for code in codes[codes >= 0].tolist():
+    asked, computes = codes[codes >= 0].tolist(), []
+    for code in asked:
         op = int(tables.op_of[code])
         if op in once and op in seen:
             continue
         seen.add(op)
         computes.append(code)
-    return Plan.of_computes(graph, _read(graph, computes))
+    if len(computes) < len(asked):
+        computes = _read(graph, computes)
+    return Plan.of_computes(graph, _with_regions(halves, computes) if halves.dropped else computes)
 
 
 def _read(graph: Graph, computes: list[int]) -> list[int]:
@@ -158,6 +169,27 @@ def _read(graph: Graph, computes: list[int]) -> list[int]:
         reads = op.implementations[code - int(graph.tables.op_first[number])].reads
         wanted = (wanted - writes) | {index[name] for name in reads}
     return kept[::-1]
+
+
+def _with_regions(halves: Halves, computes: list[int]) -> list[int]:
+    """Computes, and of regions in the backward half what it misses."""
+    graph, tables = halves.captured.graph, halves.captured.graph.tables
+    border = computes.index(int(tables.op_first[graph.op_index[BORDER]])) + 1
+    dropped = (graph.value_index[value] for value in halves.dropped)
+    missing = {each for each in dropped if not _stays(graph.ops[int(tables.writer[each])])}
+    found = computes[:border]
+    for code in computes[border:]:
+        again: set[int] = set()
+        pending = [int(tables.op_of[code])]
+        while pending:
+            lacking = missing.intersection(tables.inputs[pending.pop()].tolist())
+            missing -= lacking
+            pending += {int(tables.writer[value]) for value in lacking} - again
+            again.update(int(tables.writer[value]) for value in lacking)
+        found += tables.op_first[sorted(again)].tolist()
+        found.append(code)
+        missing.difference_update(tables.writes[int(tables.op_of[code])].tolist())
+    return found
 
 
 def all_again(halves: Halves) -> Plan:
@@ -181,6 +213,11 @@ def _read_again(halves: Halves, forward: list[int], rest: list[int]) -> list[int
             again.insert(0, i)
             wanted.update(ops[i].reads)
     return again
+
+
+def _stays(op: Op) -> bool:
+    """Is it no op to compute again?"""
+    return op.collective or _is_seed(op)
 
 
 def _is_seed(op: Op) -> bool:

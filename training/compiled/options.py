@@ -24,6 +24,7 @@ from rematbench.training.compiled.patience import GAP
 _warn = logging.getLogger(FOR_THE_USER)
 EAGER, INDUCTOR = "eager", "inductor"
 LOWERINGS = (EAGER, INDUCTOR)
+KEEP, PLAN = "keep", "plan"
 _REMEDY = 'torch.compile(model, backend="rematbench", options={"budget": "8GiB"})'
 
 
@@ -36,6 +37,8 @@ class Options:
         plan: a plan, or the strategy that makes it.
         name: of the strategy, for people.
         lower: ``eager``: our generated statements; ``inductor``: Inductor's kernels.
+        checkpoint: ``keep``: what is in regions of ``torch.utils.checkpoint`` is computed again as
+            the user asked; ``plan``: it is planned like everything else.
         reserve: bytes of the budget for what the graph does not see: optimizer state, parameters
             of parts that are not compiled.
         time_limit: seconds for the strategy.
@@ -52,6 +55,7 @@ class Options:
     plan: Plan | Strategy
     name: str
     lower: str = EAGER
+    checkpoint: str = KEEP
     reserve: int = 0
     time_limit: float = 60.0
     patient: bool = False
@@ -70,7 +74,7 @@ class Options:
             kind = type(self.plan)
             known = asdict(self.plan) if is_dataclass(self.plan) else repr(self.plan)
             plan = [f"{kind.__module__}.{kind.__qualname__}", known]
-        text = [plan, self.time_limit, self.seed]
+        text = [plan, self.time_limit, self.seed, self.checkpoint]
         return {"options": json.loads(json.dumps(text, default=repr))}
 
 
@@ -145,6 +149,7 @@ def _cache(given: Any) -> Path | None:
 
 _READERS: dict[str, Any] = {
     "lower": lambda given: one_of("option lower", given, LOWERINGS),
+    "checkpoint": lambda given: one_of("option checkpoint", given, (KEEP, PLAN)),
     "reserve": _reserve,
     "time_limit": partial(seconds, "option time_limit"),
     "replan_seconds": partial(seconds, "option replan_seconds"),

@@ -36,7 +36,7 @@ from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
-from rematbench.training.compiled.judging import Judge, Made, all_again
+from rematbench.training.compiled.judging import Judge, Made, all_again, settled
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.resized import of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
@@ -95,8 +95,15 @@ PlannedStep = tuple[Together, tuple[Planned, ...]]
 def costed(
     halves: Halves, options: Options, say: Callable[[str], None], family: KnownSizes
 ) -> tuple[Halves, bool]:
-    """The halves of the graph with its ops' costs, and whether these were measured."""
+    """The halves of the graph with its ops' costs, and whether these were measured.
+
+    Raises:
+        ConfigError: they are to be measured on a device that is none to measure on.
+    """
     captured = halves.captured
+    if options.costmodel == "profiled" and captured.device not in ("cpu", "cuda"):
+        text = f"{captured.graph.name}: no op can be measured on device {captured.device}"
+        raise ConfigError(f"{text}; give costmodel='flops'")
     known = family.costed(captured.graph) if options.costmodel == "profiled" else None
     if known is not None:
         return replace(halves, captured=captured.with_graph(known)), False
@@ -217,7 +224,7 @@ def _of_call(
     options, graph = judge.options, halves.captured.graph
     if plan.strategy not in _LEAN:  # which helped out
         plan = plan.labelled(made.plan.strategy or options.name, judge.allowed)
-    trace, base = simulate(graph, plan), simulate(graph, program_order(graph))
+    trace, base = simulate(graph, plan), simulate(graph, settled(halves, program_order(graph)))
     share, limit, most = share_of(halves, plan, trace), None, None
     if judge.budget is not None and source != "first step":  # what other calls take is theirs
         limit = judge.budget - judge.reserve - (made.peak - share.peak)
@@ -232,8 +239,7 @@ def _chosen(judge: Judge, say: Callable[[str], None], family: KnownSizes) -> tup
     options, allowed = judge.options, judge.allowed
     if isinstance(options.plan, Plan):
         return _given(judge, options.plan), "given"
-    # Nothing is computed again, so that nothing is kept for it.
-    if allowed is None or judge.fits(judge.base, 0 if judge.tighter else judge.extras):
+    if allowed is None or judge.ordinary_fits:
         return judge.base, "ordinary"
     if judge.graph.floor_bytes() > allowed:
         _refuse(judge)

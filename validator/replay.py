@@ -36,6 +36,8 @@ def replayed_seconds(validator: Validator, program: Program, repeats: int) -> di
     """
     if validator.device != "cuda":
         return {"cuda_graph": "only CUDA has graphs"}
+    if program.copies is not None:
+        return {"cuda_graph": "the plan copies to the host"}
     graph, bench, stream = torch.cuda.CUDAGraph(), validator.bench, _capture_stream()
     current = torch.cuda.current_stream()
     try:

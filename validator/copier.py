@@ -1,7 +1,8 @@
 """What copies values to the host and back while a program runs: an interface, and the CPU's.
 
-On a CPU each engine of the link is a thread, the host is a second arena, and a copy takes as long
-as it would on the link. :mod:`rematbench.validator.cuda_copier` does the same by streams.
+On a CPU each engine of the link is a thread, and the host is a second arena. Threads copy as soon as
+they can and say when the link would have done so; who waits for a copy waits until then.
+:mod:`rematbench.validator.cuda_copier` does the same by streams.
 """
 
 from __future__ import annotations
@@ -253,7 +254,6 @@ class _Engine(Thread):
             other.join()
         begin = max(self.clock, *(each.end for each in task.after), 0.0)
         begin = max(begin, task.issued) if task.pairs else begin
-        sleep(max(0.0, begin - perf_counter()))
         for pair in task.pairs:
             move_bytes(*pair)
         self.waited += begin - self.clock

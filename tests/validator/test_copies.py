@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,13 @@ from torch import nn
 from rematbench import costmodel, validator
 from rematbench.base.errors import ExecutionError, InvalidPlan
 from rematbench.costmodel.device import random_state_bytes
+from rematbench.graphs.budget import Budget
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan, has_copies, program_order
 from rematbench.graphs.simulate import simulate
+from rematbench.jobs.job import run
+from rematbench.jobs.links import LinkChoice
+from rematbench.jobs.settings import Settings
 from rematbench.strategies import registry
 from rematbench.strategies.base import Problem
 from rematbench.tracing.captured import Captured
@@ -31,6 +36,14 @@ from rematbench.tracing.workload import Workload
 from rematbench.validator import Measurement, Validator, copier, cuda_copier, generate
 from rematbench.validator.copies import copy_plan, issue_order
 
+NETWORK = """
+import torch
+from torch import nn
+
+def net():
+    layers = [layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())]
+    return nn.Sequential(*layers), (torch.randn(99, 64),), lambda m, x: m(x).square().sum()
+"""
 LINKS = (Link(1e9, 1e9), Link(5e9, 4e9, 1e-5, shared=True))
 
 
@@ -120,6 +133,44 @@ def test_delays_change_no_bit(
     assert found.copies is not None
     peaks = found.measured_peak_bytes, found.copies.measured_host_peak_bytes
     assert peaks == (prompt.measured_peak_bytes, prompt.copies.measured_host_peak_bytes)
+
+
+def test_a_job_whose_copies_fail_is_a_failed_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "copied_net.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = {"kind": "python", "name": "python", "target": "copied_net:net", "options": {}}
+    settings = Settings(
+        model=model | {"batch_size": None, "resolution": None},
+        strategy="offload_all",
+        target="rematbench.strategies.offload.planner.OffloadAll",
+        options={},
+        budget=Budget(),
+        time_limit=9.0,
+        costmodel="flops",
+        preset="h100",
+        threads=1,
+        cache=None,
+        seed=0,
+        accounting="full",
+        device="cpu",
+        repeats=1,
+        link=LinkChoice("given", 1.0, 1.0),
+    )
+    row = run(settings, tmp_path)
+    assert (row["status"], row["gradient_bitwise"]) == ("ok", True), row["reason"]
+    extra = row["extra"]
+    assert extra["measured_host_peak_bytes"] == extra["host_peak_bytes"]
+    assert {*extra["measured_link"]} == {"out", "in"}
+
+    def broken(*copy: int) -> None:
+        raise OSError("the bus is gone")
+
+    monkeypatch.setattr(copier, "move_bytes", broken)
+    row = run(settings, tmp_path)
+    assert row["status"] == "failed"
+    assert row["reason"] == "the thread that copies out: OSError: the bus is gone"
 
 
 @pytest.mark.parametrize("after", [0, 3, 7])

@@ -1,7 +1,7 @@
 """What copies values to the host and back while a program runs: an interface, and the CPU's.
 
-On a CPU each engine of the link is a thread, and the host is a second arena. Threads copy as soon as
-they can and say when the link would have done so; who waits for a copy waits until then.
+On a CPU each engine of the link is a thread, and the host is a second arena. Threads copy as soon
+as they can, and say when the link would have done so; who waits for a copy waits until then.
 :mod:`rematbench.validator.cuda_copier` does the same by streams.
 """
 

@@ -164,13 +164,11 @@ def test_a_job_whose_copies_fail_is_a_failed_row(
     assert extra["measured_host_peak_bytes"] == extra["host_peak_bytes"]
     assert {*extra["measured_link"]} == {"out", "in"}
 
-    def broken(*copy: int) -> None:
-        raise OSError("the bus is gone")
-
-    monkeypatch.setattr(copier, "move_bytes", broken)
+    # Not a function of this file: what raises in one is taken for the model's own code.
+    monkeypatch.setattr(copier, "move_bytes", None)
     row = run(replace(settings, repeats=2), tmp_path)  # else the measurement is reused
     assert row["status"] == "failed"
-    assert row["reason"] == "the thread that copies out: OSError: the bus is gone"
+    assert str(row["reason"]).startswith("the thread that copies out: TypeError: 'NoneType'")
 
 
 @pytest.mark.parametrize("after", [0, 3, 7])

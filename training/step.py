@@ -127,7 +127,7 @@ class Step:
         residents = self._residents(batch, gradient)
         # A plan computes what was traced, casts included: autocast must not add its own.
         with torch.autocast(self._captured.device, enabled=False):
-            return list(self._program.step(residents, RandomReplay(self._captured.device)))
+            return list(self._program.run(residents, RandomReplay(self._captured.device)))
 
     def _residents(self, batch: Sequence[Tensor], gradient: Tensor | None) -> tuple[Tensor, ...]:
         if gradient is None:

@@ -23,10 +23,12 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, Statement
 from rematbench.tracing.captured import Captured
 from rematbench.validator.codegen import Program, generate
 from rematbench.validator.compare import Comparison, StepResult, compare
+from rematbench.validator.copier import CopiesMeasured, copies_measured
 from rematbench.validator.execute import Bench
 from rematbench.validator.rounding import Rounding, RoundingJudge
 from rematbench.validator.timing import FEWEST_TURNS, Ratio, Timing, quiet_turns
@@ -94,6 +96,7 @@ class Measurement:
         device: name of the hardware.
         steady_allocator: were malloc's thresholds fixed (CPU)?
         measurement_reused: the same statements had been measured before, on the same bench.
+        copies: to the host and back; None: the plan copies nothing.
     """
 
     measured_peak_bytes: int
@@ -116,6 +119,7 @@ class Measurement:
     steady_allocator: bool
     requested_bytes: int | None = None
     measurement_reused: bool = False
+    copies: CopiesMeasured | None = None
 
     @property
     def remark(self) -> str | None:
@@ -143,7 +147,7 @@ class Validator:
         self.steady = device == "cpu" and steady_allocator()
         self.bench = Bench(captured, device, seed)
         self.device = device
-        self._measured: dict[tuple[tuple[Statement, ...], Timing], Measurement] = {}
+        self._measured: dict[tuple[tuple[Statement, ...], Timing, Link], Measurement] = {}
 
     def use(self, captured: Captured) -> None:
         """Go on with the same model under other costs, or with other implementations."""
@@ -227,37 +231,45 @@ class Validator:
             len(eager) < FEWEST_TURNS or monotonic() < deadline
         ):
             for program, seconds in zip(programs, planned, strict=True):
-                seconds.append(seconds_of(partial(self.bench.run, program), self.device))
+                seconds.append(self._seconds(program))
             try:
                 eager.append(seconds_of(self.bench.eager, self.device))
             finally:
                 self.bench.clear(before)
         return planned, eager
 
-    def measure(self, plan: Plan, timing: Timing) -> Measurement:
+    def _seconds(self, program: Program) -> float:
+        seconds = seconds_of(partial(self.bench.run, program), self.device)
+        if program.copier is not None:
+            program.copier.readings.append(program.copier.reading())
+        return seconds
+
+    def measure(self, plan: Plan, timing: Timing, link: Link = NONE) -> Measurement:
         """Check, then measure peak and time in separate passes; the check is the warm-up.
 
         Different strategies and budgets often end in the same statements; those are measured once.
         """
-        key = plan.statements, timing
+        key = plan.statements, timing, link
         if key in self._measured:
             return replace(self._measured[key], measurement_reused=True)
-        found = self._measured[key] = self._measure(plan, timing)
+        found = self._measured[key] = self._measure(plan, timing, link)
         return found
 
-    def _measure(self, plan: Plan, timing: Timing) -> Measurement:
-        program = generate(self.bench.captured, plan)
+    def _measure(self, plan: Plan, timing: Timing, link: Link) -> Measurement:
+        program = generate(self.bench.captured, plan, link)
         judged = self.judge(program)
         (planned,), eager = self.times([program], timing)
         return self.measurement(program, judged, planned, eager)
 
-    def measure_within(self, plan: Plan, memory: int, repeats: int) -> Measurement:
+    def measure_within(
+        self, plan: Plan, memory: int, repeats: int, link: Link = NONE
+    ) -> Measurement:
         """Measure in a process that may take ``memory`` bytes of the device.
 
         Eager training, which may need more, runs only afterwards, and without the limit: once, to
         compare gradients, where it fits the device.
         """
-        program = generate(self.bench.captured, plan)
+        program = generate(self.bench.captured, plan, link)
         vars(self).pop("reference", None)  # its gradients would count
         empty_cache(self.device)
         limit_memory(memory, self.device)
@@ -265,8 +277,7 @@ class Validator:
             self.bench.run(program)  # warms up
             empty_cache(self.device)
             reading = peak_of(lambda: self.bench.run(program), self.device)
-            run = partial(self.bench.run, program)
-            planned = [seconds_of(run, self.device) for _ in range(repeats)]
+            planned = [self._seconds(program) for _ in range(repeats)]
         finally:
             limit_memory(None, self.device)
         return self.measurement(program, (self._check_if_it_fits(program), reading), planned, [])
@@ -324,6 +335,7 @@ class Validator:
             rounding=judgement.rounding,
             device=device_name(self.device),
             steady_allocator=self.steady,
+            copies=None if program.copier is None else copies_measured(program.copier.readings),
         )
 
 
@@ -341,12 +353,14 @@ def measure(
     seconds: float = math.inf,
     memory: int | None = None,
     held_bytes: int = 0,
+    link: Link = NONE,
 ) -> Measurement:
     """Execute ``plan`` on ``device``: verdict on its gradients, measured peak and time.
 
     Args:
         memory: see :meth:`Validator.measure_within`; None: the whole device, beside eager training.
         held_bytes: of memory that is taken besides, an optimizer's.
+        link: to the host, for a plan that copies.
 
     Raises:
         ConfigError: there is no such device.
@@ -355,8 +369,8 @@ def measure(
     validator = validator_of(captured, device, seed)
     validator.hold(held_bytes)
     if memory is not None:
-        return validator.measure_within(plan, memory, repeats)
-    return validator.measure(plan, Timing(repeats, within, seconds))
+        return validator.measure_within(plan, memory, repeats, link)
+    return validator.measure(plan, Timing(repeats, within, seconds), link)
 
 
 def validator_of(captured: Captured, device: str, seed: int) -> Validator:

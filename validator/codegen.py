@@ -11,15 +11,20 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from rematbench.graphs.kinds import ImplementationName, implementations_of
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.link import NONE, Link
+from rematbench.graphs.plan import FREE, Plan, move_of
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
+from rematbench.validator.copier import Copier
+from rematbench.validator.copiers import make_copier
+from rematbench.validator.copies import CopyLine, CopyLines, CopyPlan, copy_plan, issue_order
 from rematbench.validator.merged import merged_calls
 
 _WORD = re.compile(r"\W+")
@@ -32,10 +37,12 @@ class Program:
     Attributes:
         source: its text.
         step: ``step(residents, rng)`` returns loss, gradients and buffer updates in one tuple,
-            in the order of ``results``.
+            in the order of ``results``; with copies it takes what copies, too.
         results: tensor names.
         implementations: the implementations that it runs besides the default ones, by op.
         peak_bytes: as simulated.
+        device: ``cpu`` or ``cuda``.
+        copies: what it needs of the host; None: nothing.
     """
 
     source: str
@@ -43,28 +50,53 @@ class Program:
     results: tuple[str, ...]
     implementations: tuple[ImplementationName, ...] = ()
     peak_bytes: int = 0
+    device: str = "cpu"
+    copies: CopyPlan | None = None
+
+    @cached_property
+    def copier(self) -> Copier | None:
+        """What copies to the host and back; None: the plan copies nothing.
+
+        Raises:
+            ExecutionError: the host has too little memory.
+        """
+        return None if self.copies is None else make_copier(self.copies, self.device)
+
+    def run(self, residents: Any, rng: Any) -> tuple[Any, ...]:
+        """One step, with its copies.
+
+        Raises:
+            ExecutionError: what copies has failed.
+        """
+        if self.copier is None:
+            return self.step(residents, rng)
+        with self.copier as host:
+            return self.step(residents, rng, host)
 
 
-def generate(captured: Captured, plan: Plan) -> Program:
+def generate(captured: Captured, plan: Plan, link: Link = NONE) -> Program:
     """Compile ``plan`` to a function over the captured ops.
+
+    Args:
+        link: to the host; on a CPU copies are slowed to it, where costs are in seconds.
 
     Raises:
         InvalidPlan: as for :func:`rematbench.graphs.simulate.simulate`; a value that was
             overwritten in place, say, is read again; a random op is first computed out of
             program order.
     """
-    peak_bytes = simulate(captured.graph, plan).peak_bytes
-    check_draws(captured.graph, plan)
-    writer = Writer(captured)
-    lines = [
-        *writer.prologue(),
-        *chain.from_iterable(writer.statements(plan.codes(captured.graph))),
-    ]
+    graph, trace = captured.graph, simulate(captured.graph, plan, link)
+    check_draws(graph, plan)
+    writer, codes, copies = Writer(captured), plan.codes(graph), None
+    if trace.copies is not None:
+        codes = np.array(issue_order(graph, codes.tolist(), link.shared))
+        copies = copy_plan(graph, codes.tolist(), link)
+    lines = [*writer.prologue(), *chain.from_iterable(writer.statements(codes))]
     results = (captured.loss, *captured.gradients.values(), *captured.updates.values())
     names = [resident.tensor for resident in captured.residents]
     source = "\n    ".join(
         [
-            "def step(residents, rng):",
+            f"def step(residents, rng{'' if copies is None else ', host'}):",
             f"({', '.join(names)},) = residents",
             *(line.text for line in lines),
             f"return ({', '.join(results)},)",
@@ -72,9 +104,8 @@ def generate(captured: Captured, plan: Plan) -> Program:
     )
     scope = dict(writer.scope)
     exec(compile(source, f"<plan of {captured.graph.name}>", "exec"), scope)
-    return Program(
-        source, scope["step"], results, implementations_of(captured.graph, plan), peak_bytes
-    )
+    run = (scope["step"], results, implementations_of(graph, plan))
+    return Program(source, *run, trace.peak_bytes, captured.device, copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +132,10 @@ def release(names: Iterable[str]) -> CodeLine:
     return CodeLine(f"del {', '.join(gone)}", releases=gone)
 
 
+def _lines(copies: Iterable[CopyLine]) -> list[CodeLine]:
+    return [CodeLine(line.text, line.makes, line.reads) for line in copies]
+
+
 class Writer:
     """Writes a captured step's ops as Python; ``scope`` holds what the lines name."""
 
@@ -123,13 +158,14 @@ class Writer:
     def statements(self, codes: np.ndarray[Any, Any]) -> list[list[CodeLine]]:
         """The lines of each statement of a plan."""
         graph, tables = self.captured.graph, self.captured.graph.tables
+        copies = CopyLines(graph, self.names)
         recorded = self._recorded(codes)
         merged = merged_calls(self.captured, codes.tolist())
         unrecorded = set(recorded)
         found: list[list[CodeLine]] = []
         for position, code in enumerate(codes.tolist()):
             if code < 0:
-                found.append([release(self.names[graph.values[~code].name])])
+                found.append(self._moved(copies, *move_of(code, len(graph.values))))
                 continue
             number = int(tables.op_of[code])
             op = graph.ops[number]
@@ -147,8 +183,16 @@ class Writer:
                 replay = CodeLine(f"rng.replay({source})", replays=source)
                 calls = [replay, *calls, CodeLine("rng.resume()")]
             calls += [release(self.names[name]) for name in chosen.overwrites]
-            found.append(calls)
+            before, after = _lines(copies.before(code)), _lines(copies.after(code))
+            found.append([*before, *calls, *after])
+        found.append(_lines(copies.end()))
         return found
+
+    def _moved(self, copies: CopyLines, kind: int, v: int) -> list[CodeLine]:
+        if kind == FREE:
+            name = self.captured.graph.values[v].name
+            return [*_lines(copies.before_free(v)), release(self.names[name])]
+        return _lines([copies.move(kind, v)])
 
     def _recorded(self, codes: np.ndarray[Any, Any]) -> set[int]:
         """The random ops that run more than once, or whose draws another op repeats."""

@@ -163,7 +163,7 @@ class Bench:
         torch.manual_seed(self.seed + 1)
         with torch.no_grad():
             given = self.residents if residents is None else residents
-            return program.step(given, RandomReplay(self.device))
+            return program.run(given, RandomReplay(self.device))
 
     def result_of(self, raw: tuple[Tensor, ...]) -> StepResult:
         """Name the raw results of :meth:`run`."""

@@ -38,6 +38,8 @@ def replayed_seconds(validator: Validator, program: Program, repeats: int) -> di
     device = accelerator_of(validator.device)
     if device is None or device.name != "cuda":
         return {"cuda_graph": "only CUDA has graphs"}
+    if program.copies is not None:
+        return {"cuda_graph": "the plan copies to the host"}
     graph, bench, stream = torch.cuda.CUDAGraph(), validator.bench, _capture_stream(device)
     current = device.current_stream()
     try:

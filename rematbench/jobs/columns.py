@@ -221,6 +221,7 @@ def of_measurement(
         budget: which the plan keeps to, as simulated; None: it keeps to none.
     """
     measured = asdict(measurement)
+    measured |= measured.pop("copies") or {}
     reason, peak = measured.pop("reason"), measurement.measured_peak_bytes
     columns = {name: measured.pop(name) for name in list(measured) if name in COLUMNS}
     columns["extra"] = measured | {"verdict": str(measurement.verdict)}

@@ -174,14 +174,12 @@ def _execute(task: Task, judged: Judged, say: Say) -> Stage[None]:
     settings, captured = task.settings, task.captured
     native, peak, held = judged.solution.native, judged.trace.peak_bytes, task.held_bytes
     assert captured is not None
-    if judged.trace.copies is not None:
-        yield {"reason": "not executed: plans that copy to the host are simulated alone so far"}
-        return
     say("execute")
     yield {"device": device_name(settings.device)}
     free = free_memory(settings.device)
-    if settings.device == "cpu" and free is not None and peak > free:
-        reason = f"the plan peaks at {peak} bytes, {free} are available"
+    needed = peak + judged.trace.host_peak_bytes  # the CPU's memory is the host's, too
+    if settings.device == "cpu" and free is not None and needed > free:
+        reason = f"the plan peaks at {needed} bytes, {free} are available"
         yield {"status": "out_of_memory", "reason": reason}
         return
     measured = measure(
@@ -194,6 +192,7 @@ def _execute(task: Task, judged: Judged, say: Say) -> Stage[None]:
         seconds=settings.timing_seconds,
         memory=settings.device_memory,
         held_bytes=held,
+        link=task.link,
     )
     if native is not None and settings.device_memory is None:
         how = (settings.device, settings.seed, settings.repeats, held)
@@ -213,6 +212,11 @@ def _lower(task: Task, judged: Judged) -> Iterator[Columns]:
 
     settings, captured, held = task.settings, task.captured, task.held_bytes
     if captured is None or settings.device_memory is not None:
+        return
+    if judged.trace.copies is not None:
+        reason = "a plan that copies to the host runs by our own statements alone"
+        one = {"status": "not_applicable", "reason": reason}
+        yield {"extra": {"lowered": {"aot": one, "inductor": one}}}
         return
     budget = (task.budget or judged.trace.peak_bytes) - held
     asked = PlannedRun(task.strategy, "inductor", budget, settings.time_limit, settings.costmodel)

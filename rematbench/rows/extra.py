@@ -114,6 +114,17 @@ class TwoMemories(TypedDict, total=False):
     compute_cost: Annotated[
         float, Means("of the computes; cost is the makespan", "cost_unit", "simulated")
     ]
+    measured_host_peak_bytes: Annotated[int, Means("the most on the host", "bytes", "measured")]
+    measured_waiting: Annotated[
+        dict[str, float],
+        Means("how long compute, out and in stood still, medians", "seconds", "measured"),
+    ]
+    measured_link: Annotated[
+        dict[str, float | None],
+        Means(
+            "bandwidth that out and in had; null: nothing was copied", "bytes/second", "measured"
+        ),
+    ]
 
 
 class Measured(TypedDict, total=False):

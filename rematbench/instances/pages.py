@@ -190,7 +190,7 @@ def _cells(record: BestKnown, peak: int, cost: float) -> list[str]:
         _text(record.date),
         _text(record.bound),
         _SPACES.get(_text(record.bound_of), ""),
-        "" if record.gap is None else f"{record.gap:.2%}",
+        "" if record.gap is None else f"{record.gap:.3%}",
         record.status,
     ]
 

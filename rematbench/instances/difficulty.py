@@ -6,7 +6,7 @@ many of the problems that have it are closed, and how many of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -116,7 +116,7 @@ class Effect:
     closed_without: int
 
 
-def effects(library: Library, told: Mapping[str, tuple[str, ...]]) -> Iterable[Effect]:
+def effects(library: Library, told: Mapping[str, Sequence[str]]) -> Iterable[Effect]:
     """Of each reason.
 
     Args:

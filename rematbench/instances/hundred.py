@@ -96,7 +96,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
 
 def summary(field: pd.DataFrame) -> pd.DataFrame:
     """A line per strategy and limit: counts, the mean cost over the cheapest, median seconds."""
-    lines = []
+    lines: list[dict[str | float, object]] = []
     for (name, limit), mine in field.groupby(["strategy", "limit"], dropna=False):
         solved = mine[np.isfinite(mine["cost"])]
         within = {f: int((solved["ratio"] <= f * (1 + TIE)).sum()) for f in (1.0, *FACTORS)}

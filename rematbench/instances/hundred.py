@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -96,7 +97,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
 
 def summary(field: pd.DataFrame) -> pd.DataFrame:
     """A line per strategy and limit: counts, the mean cost over the cheapest, median seconds."""
-    lines: list[dict[str | float, object]] = []
+    lines: list[dict[Any, Any]] = []
     for (name, limit), mine in field.groupby(["strategy", "limit"], dropna=False):
         solved = mine[np.isfinite(mine["cost"])]
         within = {f: int((solved["ratio"] <= f * (1 + TIE)).sum()) for f in (1.0, *FACTORS)}

@@ -29,7 +29,7 @@ def list_instances(words: Words, options: Mapping[str, str]) -> None:
     records = [library.record(each.instance) for each in chosen]
     print(f"{'instance':44} {'ops':>6} {'budget':>9} {'value':>16} {'gap':>7} status  by")
     for problem, record in zip(chosen, records, strict=True):
-        gap = "" if record.gap is None else f"{record.gap:.2%}"
+        gap = "" if record.gap is None else f"{record.gap:.3%}"
         value = "" if record.value is None else str(record.value)
         print(
             f"{problem.instance:44} {problem.ops:6} {size(problem.budget_bytes):>9} {value:>16} "

@@ -50,7 +50,7 @@ def tell(step: RecordStep) -> str:
     if (new.bound, new.bound_of) != (old.bound, old.bound_of) and new.bound is not None:
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
-    gap = "no gap known" if new.gap is None else f"gap {new.gap:.2%}"
+    gap = "no gap known" if new.gap is None else f"gap {new.gap:.3%}"
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 
 

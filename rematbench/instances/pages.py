@@ -17,6 +17,7 @@ from rematbench.graphs.files import read_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
+from rematbench.instances.difficulty import Effect, all_reasons, effects
 from rematbench.instances.pictures import budget_curve, plan_picture
 from rematbench.instances.records import STATUSES, BestKnown, Library, LibraryProblem, graph_name
 
@@ -24,8 +25,10 @@ LARGEST = 300_000
 """Bytes of a graph's page at most."""
 _COLUMNS = (
     *("budget", "of the peak", "best value", "overhead", "by", "date", "bound", "of", "gap"),
-    "status",
+    *("status", "why it is hard"),
 )
+Told = Mapping[str, Sequence[str]]
+"""Why a problem is hard, by instance."""
 _SPACES = {"any": "any plan", "9": "problem 9", "F": "problem F", "C": "problem C"}
 
 
@@ -46,10 +49,11 @@ def pages(library: Library) -> dict[str, str]:
     Raises:
         RematbenchError: a graph or plan file is bad.
     """
-    made = {"index.html": index(library)}
+    told = all_reasons(library)
+    made = {"index.html": index(library, told)}
     problems = sorted(library.instances.values(), key=attrgetter("graph"))
     for path, group in groupby(problems, attrgetter("graph")):
-        made[page_name(path)] = graph_page(library, path, [*group])
+        made[page_name(path)] = graph_page(library, path, [*group], told)
     return made
 
 
@@ -58,8 +62,8 @@ def page_name(path: str) -> str:
     return f"{graph_name(path)}.html"
 
 
-def index(library: Library) -> str:
-    """All graphs, by family, with what is known of their budgets."""
+def index(library: Library, told: Told) -> str:
+    """All graphs, by family, with what is known of their budgets; what is open, and why."""
     problems = sorted(library.instances.values(), key=_place)
     statuses = [library.record(each.instance).status for each in problems]
     of_family = groupby(problems, attrgetter("family"))
@@ -72,6 +76,8 @@ def index(library: Library) -> str:
             graphs=len({each.graph for each in problems}),
             counts=", ".join(f"{statuses.count(status)} {status}" for status in STATUSES),
             families=[(family, [*_listed(library, group)]) for family, group in of_family],
+            effects=[_effect(each) for each in effects(library, told)],
+            open=[_opened(library, each, told) for each in problems if _is_open(library, each)],
         )
     )
 
@@ -88,11 +94,48 @@ def _listed(library: Library, problems: Iterator[LibraryProblem]) -> Iterator[Ma
         }
 
 
+def _is_open(library: Library, problem: LibraryProblem) -> bool:
+    return library.record(problem.instance).status == "open"
+
+
+def _opened(library: Library, problem: LibraryProblem, told: Told) -> Mapping[str, object]:
+    """An open problem's line: what is missing, and why it is hard."""
+    record = library.record(problem.instance)
+    lacking = "no plan" if record.value is None else "no bound" if record.bound is None else None
+    return {
+        "page": f"{page_name(problem.graph)}#{problem.instance}",
+        "name": problem.instance,
+        "ops": problem.ops,
+        "gap": lacking or f"{record.gap:.1%}",
+        "why": _why(problem, told),
+    }
+
+
+def _effect(effect: Effect) -> Mapping[str, object]:
+    """A reason's line."""
+    return {
+        "name": effect.reason.name,
+        "why": effect.reason.why,
+        "having": effect.having,
+        "closed": _share(effect.closed, effect.having),
+        "open": _share(effect.open, effect.having),
+        "others": _share(effect.closed_without, effect.without),
+    }
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else ""
+
+
+def _why(problem: LibraryProblem, told: Told) -> str:
+    return ", ".join(told[problem.instance]) or "no reason is known"
+
+
 def _place(problem: LibraryProblem) -> tuple[str, int, str, int]:
     return problem.family, problem.ops, problem.graph, problem.budget_bytes
 
 
-def graph_page(library: Library, path: str, problems: Sequence[LibraryProblem]) -> str:
+def graph_page(library: Library, path: str, problems: Sequence[LibraryProblem], told: Told) -> str:
     """A graph's page: facts, records, overhead by budget, and each record's plan as a picture."""
     graph, problems = library.graph(path), sorted(problems, key=attrgetter("budget_bytes"))
     base = simulate(graph, program_order(graph))
@@ -112,7 +155,10 @@ def graph_page(library: Library, path: str, problems: Sequence[LibraryProblem]) 
             title=graph.name,
             facts=_facts(graph, path, problems[0], base.peak_bytes),
             columns=_COLUMNS,
-            rows={each.instance: _cells(each, base.peak_bytes, base.cost) for each in records},
+            rows={
+                each.instance: [*_cells(each, base.peak_bytes, base.cost), _why(problem, told)]
+                for problem, each in zip(problems, records, strict=True)
+            },
             curve=budget_curve(points, problems[0].floor_bytes / max(1, base.peak_bytes)),
             plans=[*_plans(library, graph, records)],
         )
@@ -144,7 +190,7 @@ def _cells(record: BestKnown, peak: int, cost: float) -> list[str]:
         _text(record.date),
         _text(record.bound),
         _SPACES.get(_text(record.bound_of), ""),
-        "" if record.gap is None else f"{record.gap:.2%}",
+        "" if record.gap is None else f"{record.gap:.3%}",
         record.status,
     ]
 

@@ -251,6 +251,11 @@ def _quick(row: Row) -> bool:
 def _check_hashes(offer: Submission, graph: Graph) -> None:
     assert offer.row is not None
     claimed = offer.row["graph_hash"]
+    if claimed is None:
+        raise ConfigError(
+            f"{offer.where}: the run ended before it said anything of its graph "
+            f"({offer.row['status']}); give it more time"
+        )
     if claimed != graph.hash:
         raise ConfigError(
             f"{offer.where}: graph_hash is {claimed}, and that of the library's {graph.name} "

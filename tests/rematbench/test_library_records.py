@@ -205,6 +205,10 @@ def mistakes() -> dict[str, tuple[Callable[[], object], list[str]]]:
             lambda: run_folder(FOUR, graph_hash="0" * 16),
             ["graph_hash is 000"],
         ),
+        "a run that was stopped": (
+            lambda: run_folder(FOUR, graph_hash=None, status="time_limit"),
+            ["ended before it said anything of its graph (time_limit); give it more time"],
+        ),
         "a forged plan hash": (
             lambda: run_folder(FOUR, extra={"plan_hash": "0" * 64}),
             ["plan_hash is not that of the plan"],

@@ -1,0 +1,181 @@
+"""REMATLIB-100's table: every strategy on its hundred problems; from rows, a test makes it.
+
+``python -m rematbench.instances.hundred ROWS --out docs/rematlib-100.md``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rematbench.base.errors import ConfigError, RematbenchError
+from rematbench.base.json_files import write_bytes
+from rematbench.base.origin import one_line
+from rematbench.cli.arguments import Arguments
+from rematbench.instances.records import Library, LibraryProblem, graph_name, read_library
+from rematbench.instances.selection import HUNDRED, select
+from rematbench.report.collect import collect
+from rematbench.report.leaderboard.board import TIE
+from rematbench.report.leaderboard.held import took
+from rematbench.report.leaderboard.names import label
+from rematbench.rows.row import Row
+from rematbench.strategies.registry import cards
+
+FACTORS = (1.01, 1.05, 1.2)
+"""Of the cheapest plan, within which shares are counted."""
+_HEAD = """# REMATLIB-100
+
+A hundred diverse problems of [the library](instances.md), for comparisons in papers, and what each
+strategy makes of them: {rows} rows, {limits}. **Modelled** costs; nothing here was measured.
+
+- *Applies to*: how many of the hundred a strategy can be asked at all. *Solved*: a plan within the
+  budget, in program order.{moved}
+- *Best*: no strategy here has a cheaper one (within 0.01 %). *Within 1 %* and so on: at most so
+  much dearer than the cheapest one here. These are of all {problems} problems, so that who applies
+  to few has few (performance profiles of Dolan and Moré, 2002).
+- *Cost*: over the cheapest one's, the geometric mean over what a strategy solved: to be read beside
+  how much that is.
+- *Seconds*: of the processor, to plan, the median over what it solved.
+
+{table}
+
+{unsolved}
+
+Made from rows by `python -m rematbench.instances.hundred`, and held against them by a test. To put
+a planner of your own beside them:
+
+```
+rematbench-instances solve REMATLIB-100 strategy=yours time_limit=1 hydra.sweep.dir=runs/yours
+rematbench-instances compare runs/yours {place}:dtr
+```
+"""
+_COLUMNS = ("strategy", "applies to", "solved", "best", "within 1 %", "within 5 %", "within 20 %")
+
+
+def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
+    """A line per strategy, time limit and problem of REMATLIB-100.
+
+    Returns:
+        ``strategy``, ``limit`` (seconds), ``problem``, ``applies``, ``moved`` (is its plan out of
+        program order?), ``cost`` (infinite where there is no plan in program order), ``ratio`` (to
+        the problem's cheapest; NaN where none has a plan), ``seconds`` of planning.
+
+    Raises:
+        ConfigError: no row is of these problems.
+    """
+    known = {(graph_name(p.graph), p.budget_bytes): p for p in select(library, [HUNDRED])}
+    lines = [
+        _line(row, problem)
+        for row in rows
+        if (problem := known.get((str(row["model"]), row["budget_bytes"] or 0))) is not None
+    ]
+    if not lines:
+        raise ConfigError(f"{HUNDRED}: no row is of it; `rematbench-instances solve` makes some")
+    field = pd.DataFrame(lines).sort_values("cost", kind="stable")
+    field = field.drop_duplicates(["strategy", "limit", "problem"])
+    least = field.groupby("problem")["cost"].transform("min")
+    return field.assign(ratio=field["cost"] / least.where(np.isfinite(least)))
+
+
+def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
+    solved, moved = row["status"] == "ok", row["extra"].get("in_program_order") is False
+    return {
+        "strategy": str(row["strategy"]),
+        "limit": row["extra"].get("time_limit"),
+        "problem": problem.instance,
+        "applies": row["status"] != "not_applicable",
+        "moved": solved and moved,
+        "cost": row["cost"] if solved and not moved else np.inf,
+        "seconds": took(row),
+    }
+
+
+def summary(field: pd.DataFrame) -> pd.DataFrame:
+    """A line per strategy and limit: counts, the mean cost over the cheapest, median seconds."""
+    lines: list[dict[Any, Any]] = []
+    for (name, limit), mine in field.groupby(["strategy", "limit"], dropna=False):
+        solved = mine[np.isfinite(mine["cost"])]
+        within = {f: int((solved["ratio"] <= f * (1 + TIE)).sum()) for f in (1.0, *FACTORS)}
+        lines.append(
+            {
+                "strategy": name,
+                "limit": limit,
+                "applies": int(mine["applies"].sum()),
+                "solved": len(solved),
+                **within,
+                "cost": float(np.exp(np.log(solved["ratio"]).mean())),
+                "seconds": float(solved["seconds"].median()),
+            }
+        )
+    table = pd.DataFrame(lines)
+    return table.sort_values([1.0, "solved", "applies"], ascending=False, kind="stable")
+
+
+def document(rows: Sequence[Row], library: Library, place: str) -> str:
+    """``docs/rematlib-100.md``.
+
+    Args:
+        place: where the rows are, from a checkout's root.
+    """
+    field = field_of(rows, library)
+    moved, left = int(field["moved"].sum()), field.groupby("problem")["cost"].min()
+    unsolved = sorted(left.index[~np.isfinite(left)])
+    limits = sorted({*field["limit"].dropna()})
+    return _HEAD.format(
+        rows=len(field),
+        limits=f"a planner was given {' or '.join(f'{limit:g}' for limit in limits)} s",
+        moved=f" {moved} plans put ops off, and are left out." if moved else "",
+        problems=len(left),
+        table=_table(summary(field), several=len(limits) > 1),
+        unsolved=(
+            f"On {len(unsolved)} none has a plan: {', '.join(f'`{name}`' for name in unsolved)}."
+            if unsolved
+            else "On each some strategy has a plan."
+        ),
+        place=place,
+    )
+
+
+def _table(found: pd.DataFrame, *, several: bool) -> str:
+    """Those that apply to something, as a table; the others by name."""
+    lines = [[*_COLUMNS, "cost", "seconds"], ["---"] * (len(_COLUMNS) + 2)]
+    shown = found[found["applies"] > 0]
+    for line in shown.to_dict("records"):
+        name = label(line["strategy"], "`") + (f", {line['limit']:g} s" if several else "")
+        counts = [line[key] for key in ("applies", "solved", 1.0, *FACTORS)]
+        numbers = ["–", "–"]
+        if line["solved"]:
+            numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]
+        lines.append([name, *map(str, counts), *numbers])
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    others = sorted({*cards()} - {*shown["strategy"]})
+    names = ", ".join(f"`{name}`" for name in others)
+    return f"{text}\n\nNo rows are here of {names}; some need a network, or a link to a host."
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The command. Exits 2 for a bad argument, with one line that says what."""
+    parser = Arguments(prog="rematbench.instances.hundred", description=__doc__)
+    parser.add_argument("place", help="of the rows: a leaderboard (.csv.gz) or a sweep's folder")
+    parser.add_argument("--library", default="instances", help="folder of the library")
+    parser.add_argument("--out", type=Path, help="the page; without: on the screen")
+    given = parser.parse_args(arguments)
+    try:
+        rows = collect([Path(given.place)]).rows
+        text = document(rows, read_library(given.library), given.place)
+    except RematbenchError as error:
+        print(f"{parser.prog}: {one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    if given.out:
+        write_bytes(given.out, text.encode())
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

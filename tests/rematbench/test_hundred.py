@@ -1,0 +1,99 @@
+"""REMATLIB-100's table: by hand, and made again of the committed rows."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from rematbench.base.errors import ConfigError
+from rematbench.instances import hundred
+from rematbench.instances.compare import compare, shown
+from rematbench.instances.records import Library, LibraryProblem, read_library
+from rematbench.instances.selection import HUNDRED, select
+from rematbench.report.collect import collect
+from rematbench.rows.row import Row, make_row
+
+HOUSE = Path(__file__).parents[2]
+ROWS = "runs/reference/library/rematlib-100.csv.gz"
+LIBRARY = read_library(HOUSE / "instances")
+SMALL = Library(
+    Path("nowhere"),
+    {
+        f"{name}@1": LibraryProblem(
+            f"{name}@1", f"f/{name}.graph.json.gz", 7, "f", 9, 9, 3, 3, 9, in_100
+        )
+        for name, in_100 in (("a", 1), ("b", 1), ("c", 1), ("elsewhere", 0))
+    },
+    {},
+)
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Row]:
+    return collect([HOUSE / ROWS]).rows
+
+
+def row(strategy: str, model: str, cost: float | None, **extra: object) -> Row:
+    status = str(extra.pop("status", "infeasible" if cost is None else "ok"))
+    return make_row(
+        model=model,
+        strategy=strategy,
+        budget_bytes=7,
+        status=status,
+        cost=cost,
+        threads=1,
+        extra={"time_limit": 1.0, "plan_cpu_seconds": 0.5} | extra,
+    )
+
+
+TOLD = [
+    *(row("dtr", "a", 100.0), row("dtr", "b", 103.0), row("dtr", "c", None)),
+    *(row("anytime", "a", 104.0), row("anytime", "b", 100.0, plan_cpu_seconds=1.5)),
+    row("anytime", "elsewhere", 1.0),  # not one of the hundred
+    row("xla_remat", "a", 50.0, in_program_order=False),
+    row("join_dp", "a", None, status="not_applicable"),
+]
+
+
+def test_the_table_by_hand() -> None:
+    found = hundred.summary(hundred.field_of(TOLD, SMALL)).set_index("strategy")
+    assert [*found.index] == ["dtr", "anytime", "xla_remat", "join_dp"]
+    dtr, anytime = found.loc["dtr"], found.loc["anytime"]
+    assert [dtr[k] for k in ("applies", "solved", 1.0, 1.01, 1.05, 1.2)] == [3, 2, 1, 1, 2, 2]
+    assert [anytime[k] for k in ("applies", "solved", 1.0, 1.01, 1.05)] == [2, 2, 1, 1, 2]
+    assert dtr["cost"] == pytest.approx(math.sqrt(1.03))
+    assert (dtr["seconds"], anytime["seconds"]) == (0.5, 1.0)
+    assert found.loc["xla_remat", "solved"] == 0  # the plan is out of order
+    assert found.loc["join_dp", "applies"] == 0
+    text = hundred.document(TOLD, SMALL, "rows.csv.gz")
+    assert "7 rows, a planner was given 1 s" in " ".join(text.split())
+    assert "1 plans put ops off" in text
+    assert "On 1 none has a plan: `c@1`." in text
+    assert "| `dtr` | 3 | 2 | 1 | 1 | 2 | 2 | 1.015 | 0.5 |" in text
+
+
+def test_rows_of_other_problems_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no row is of it"):
+        hundred.field_of([row("dtr", "elsewhere", 1.0)], SMALL)
+
+
+def test_the_page_says_what_the_committed_rows_say(committed: list[Row]) -> None:
+    text = (HOUSE / "docs/rematlib-100.md").read_text()
+    assert text == hundred.document(committed, LIBRARY, ROWS)
+
+
+def test_the_comparison_in_docs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for its profiles, which better records change."""
+    monkeypatch.chdir(HOUSE)
+    found = compare(LIBRARY, select(LIBRARY, [HUNDRED]), (f"{ROWS}:dtr", f"{ROWS}:anytime"))
+    text = shown(found).partition("share within")[0]
+    assert f"\n{text}" in (HOUSE / "docs/instances.md").read_text()
+
+
+def test_no_row_is_cheaper_than_a_record(committed: list[Row]) -> None:
+    field = hundred.field_of(committed, LIBRARY)
+    for problem, cost in field.groupby("problem")["cost"].min().items():
+        value = LIBRARY.record(str(problem)).value
+        assert math.isinf(cost) or (value is not None and value <= cost), problem

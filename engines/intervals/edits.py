@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rematbench.base.kernels import kernel
-from rematbench.engines.intervals.memory import add, refresh
+from rematbench.engines.intervals.memory import END, FREE, REPEATS, add, refresh
 from rematbench.engines.stages.kernels import row
 
 ENDLESS = 1 << 62
@@ -97,15 +97,15 @@ def insert(net, state, stage, op):
     key = stage * n + op
     before = latest(state, op, key)
     following = state.again[before]
-    if (following >= 0 and state.stage[following] == stage) or state.free[0] == 0:
+    if (following >= 0 and state.stage[following] == stage) or state.counts[FREE] == 0:
         return False
-    state.free[0] -= 1
-    state.repeats[0] += 1
+    state.counts[FREE] -= 1
+    state.counts[REPEATS] += 1
     state.cost[0] += net.cost[op]
-    at = state.unused[state.free[0]]
+    at = state.unused[state.counts[FREE]]
     state.stage[at] = stage
     state.op[at] = op
-    state.end[0] = max(state.end[0], at + 1)
+    state.counts[END] = max(state.counts[END], at + 1)
     _link(net, state, at)
     begin, end = key_of(state, before), key_of(state, following)
     for value in row(net.writes, op):
@@ -191,9 +191,9 @@ def remove(net, state, at):
     state.after[at] = -1
     refresh(state, stage)
     state.op[at] = -1
-    state.unused[state.free[0]] = at
-    state.free[0] += 1
-    state.repeats[0] -= 1
+    state.unused[state.counts[FREE]] = at
+    state.counts[FREE] += 1
+    state.counts[REPEATS] -= 1
     state.cost[0] -= net.cost[op]
 
 
@@ -223,7 +223,7 @@ def prune(net, state):
 @kernel
 def sequence(state):
     """The computes in order, as ops."""
-    found = np.empty(state.head.size + state.repeats[0], dtype=np.int64)
+    found = np.empty(state.head.size + state.counts[REPEATS], dtype=np.int64)
     count = 0
     for stage in range(state.head.size):
         at = state.head[stage]
@@ -258,7 +258,7 @@ def resume(net, state, moment, kept):
         while done < count:
             count = _want(net, live, mark, todo, stage, row(net.reads, todo[done]), count)
             done += 1
-        if count > min(CROWD, state.free[0]):
+        if count > min(CROWD, state.counts[FREE]):
             return False
         for op in todo[:count]:
             insert(net, state, stage, op)

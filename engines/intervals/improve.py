@@ -10,8 +10,8 @@ import numpy as np
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import RematbenchError
 from rematbench.engines.anytime import Progress
-from rematbench.engines.intervals.memory import peak, profile, watch
-from rematbench.engines.intervals.moves import Dropping, Scratch, repair, scratch
+from rematbench.engines.intervals.memory import END, EXCESS, REPEATS, peak, profile, watch
+from rematbench.engines.intervals.moves import EDITS, Dropping, Scratch, repair, scratch
 from rematbench.engines.intervals.net import (
     IntervalState,
     Net,
@@ -123,14 +123,14 @@ class Improver:
         until = min(self.deadline, planning_seconds() + PATIENCE * self.problem.time_limit)
         while peak(state) > level and goes_on and planning_seconds() < until:
             self.progress.rest()
-            self._notes.edits[0] = 0
+            self._notes.counts[EDITS] = 0
             goes_on = repair(self.net, state, self._notes, rules, limit, DROPS)
         self.progress.see(int(peak(state)))
         return bool(peak(state) <= level)
 
     def sweep(self, state: IntervalState) -> None:
         """Give back what there is room for."""
-        for begin in range(len(self.net.cost), int(state.end[0]), SWEPT):
+        for begin in range(len(self.net.cost), int(state.counts[END]), SWEPT):
             if planning_seconds() > self.deadline:
                 break
             sweep(self.net, state, self._notes, self.budget, begin, begin + SWEPT)
@@ -201,10 +201,10 @@ class Improver:
         """Local search within the budget from the best schedule, cooling."""
         state = self._begin()
         best = np.empty((len(state.op), 2), dtype=np.int64)
-        if not state.repeats[0]:
+        if not state.counts[REPEATS]:
             yield
             return
-        typical = (state.cost[0] - self.least) / state.repeats[0]
+        typical = (state.cost[0] - self.least) / state.counts[REPEATS]
         began, steps = planning_seconds(), 1
         share = 0.0
         while share < 1:
@@ -232,7 +232,7 @@ class Improver:
             state = IntervalState._make(each.copy() for each in state)
         watch(state, self.budget)
         best = np.empty((len(state.op), 2), dtype=np.int64)
-        excess = float(state.excess[0]) or 1.0
+        excess = float(state.counts[EXCESS]) or 1.0
         price = 0.2 * self.least / excess
         typical = 4 * float(np.median(self.net.cost)) or self.least / len(self.net.cost)
         began, steps = planning_seconds(), 100

@@ -11,6 +11,11 @@ from rematbench.base.kernels import kernel
 
 LEAST = -(1 << 62)
 """Less memory than there ever is."""
+FREE, REPEATS, END, LIMIT, EXCESS = range(5)
+"""A schedule's counts: the height of the stack of free compute numbers; computes beyond the first
+ones; one more than the highest compute number ever used; a limit in bytes, below 0 for none; the
+sum over the stages of what is above it, kept while there is one. They share an array, since a
+kernel that is not inlined takes seven words on the stack for each array of its tuples."""
 
 
 @kernel
@@ -23,7 +28,7 @@ def refresh(state, stage):
     while at >= 0:
         largest = max(largest, state.offset[at])
         at = state.after[at]
-    if state.limit[0] >= 0:
+    if state.counts[LIMIT] >= 0:
         _weigh(state, stage, largest + base(state, stage))
     if most[x] == largest + added[x]:
         return
@@ -34,28 +39,28 @@ def refresh(state, stage):
 @kernel
 def _weigh(state, stage, level):
     """The memory of a stage is ``level`` now: mend the excess."""
-    limit = state.limit[0]
-    state.excess[0] += max(0, level - limit) - max(0, state.level[stage] - limit)
+    limit = state.counts[LIMIT]
+    state.counts[EXCESS] += max(0, level - limit) - max(0, state.level[stage] - limit)
     state.level[stage] = level
 
 
 @kernel
 def _weigh_all(state, first, last, amount):
     """The memory of some stages changes by ``amount``."""
-    limit, total = state.limit[0], 0
+    limit, total = state.counts[LIMIT], 0
     for stage in range(first, last + 1):
         before = state.level[stage]
         state.level[stage] = before + amount
         total += max(0, before + amount - limit) - max(0, before - limit)
-    state.excess[0] += total
+    state.counts[EXCESS] += total
 
 
 @kernel
 def watch(state, limit):
     """From now on keep count of what is above a limit; below 0: no longer."""
-    state.limit[0] = limit
+    state.counts[LIMIT] = limit
     state.level[:] = profile(state)
-    state.excess[0] = np.maximum(state.level - limit, 0).sum()
+    state.counts[EXCESS] = np.maximum(state.level - limit, 0).sum()
 
 
 @kernel
@@ -109,7 +114,7 @@ def add(state, low, high, amount):
         last -= 1
     if first > last:
         return
-    if state.limit[0] >= 0:
+    if state.counts[LIMIT] >= 0:
         _weigh_all(state, first, last, amount)
     most, added = state.most, state.added
     half = most.size >> 1

@@ -18,12 +18,14 @@ from rematbench.engines.intervals.edits import (
     next_read,
     remove,
 )
-from rematbench.engines.intervals.memory import most_between, peak, peak_compute
+from rematbench.engines.intervals.memory import END, REPEATS, most_between, peak, peak_compute
 from rematbench.engines.stages.kernels import row
 from rematbench.graphs.ir import IntArray
 
 LONGEST = 4096
 """Ops of the longest chain that is recomputed at once."""
+CHAINS, EDITS = range(2)
+"""Scratch counts."""
 
 
 class Scratch(NamedTuple):
@@ -33,16 +35,14 @@ class Scratch(NamedTuple):
         mark: per op, the number of the last chain that it was part of.
         chain: ops of the chain at hand.
         log: edits to undo, (stage, op, 1 for an insertion or -1) each.
-        chains: how many so far; one entry.
-        edits: how many are in the log; one entry.
+        counts: how many ``CHAINS`` so far, and how many ``EDITS`` are in the log.
         random: state of the random numbers.
     """
 
     mark: IntArray
     chain: IntArray
     log: IntArray
-    chains: IntArray
-    edits: IntArray
+    counts: IntArray
     random: np.ndarray
 
 
@@ -71,8 +71,7 @@ def scratch(ops: int, seed: int) -> Scratch:
         np.zeros(ops, dtype=np.int64),
         np.zeros(LONGEST, dtype=np.int64),
         np.zeros((1 << 16, 3), dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
         np.array([mixed or 1], dtype=np.uint64),
     )
 
@@ -128,8 +127,8 @@ def chain(net, state, notes, op, stage, budget, price, most):
         The number of ops, 0 for too many or too dear ones; their cost; the price of what stays.
     """
     n = state.head.size
-    notes.chains[0] += 1
-    number = notes.chains[0]
+    notes.counts[CHAINS] += 1
+    number = notes.counts[CHAINS]
     notes.mark[op] = number
     notes.chain[0] = op
     count, done, total, kept = 1, 0, 0.0, 0.0
@@ -166,17 +165,17 @@ def chain(net, state, notes, op, stage, budget, price, most):
 @kernel
 def note(notes, stage, op, kind):
     """Write an edit down; what does not fit in the log cannot be undone."""
-    if notes.edits[0] < notes.log.shape[0]:
-        notes.log[notes.edits[0]] = (stage, op, kind)
-    notes.edits[0] += 1
+    if notes.counts[EDITS] < notes.log.shape[0]:
+        notes.log[notes.counts[EDITS]] = (stage, op, kind)
+    notes.counts[EDITS] += 1
 
 
 @kernel
 def undo(net, state, notes, down_to):
     """Take back edits."""
-    while notes.edits[0] > down_to:
-        notes.edits[0] -= 1
-        stage, op, kind = notes.log[notes.edits[0]]
+    while notes.counts[EDITS] > down_to:
+        notes.counts[EDITS] -= 1
+        stage, op, kind = notes.log[notes.counts[EDITS]]
         if kind > 0:
             remove(net, state, find(state, stage, op))
         else:
@@ -186,7 +185,7 @@ def undo(net, state, notes, down_to):
 @kernel
 def full(notes):
     """Is the log almost full?"""
-    return notes.edits[0] + LONGEST > notes.log.shape[0]
+    return notes.counts[EDITS] + LONGEST > notes.log.shape[0]
 
 
 @kernel
@@ -200,9 +199,9 @@ def apply_chain(net, state, notes, count, stage):
 @kernel
 def take_back(net, state, notes, at):
     """Remove a recomputation, and what was recomputed only for it."""
-    n, done = state.head.size, notes.edits[0]
+    n, done = state.head.size, notes.counts[EDITS]
     _take_out(net, state, notes, at)
-    while done < min(notes.edits[0], notes.log.shape[0]):
+    while done < min(notes.counts[EDITS], notes.log.shape[0]):
         stage, op = notes.log[done, 0], notes.log[done, 1]
         done += 1
         for value in row(net.reads, op):
@@ -260,9 +259,9 @@ def repair(net, state, notes, rules, most_cost, drops):
         if chosen < 0:
             return False
         count, _, _ = chain(net, state, notes, chosen, until, budget, rules.price, np.inf)
-        edits = notes.edits[0]
+        edits = notes.counts[EDITS]
         apply_chain(net, state, notes, count, until)
-        if notes.edits[0] == edits:
+        if notes.counts[EDITS] == edits:
             return False
     return True
 
@@ -287,7 +286,7 @@ def _chosen(net, state, notes, rules, at):
 @kernel
 def give_back(net, state, notes, budget, at):
     """Remove a recomputation if the budget holds without it."""
-    before = notes.edits[0]
+    before = notes.counts[EDITS]
     take_back(net, state, notes, at)
     if peak(state) <= budget:
         return True
@@ -299,8 +298,8 @@ def give_back(net, state, notes, budget, at):
 def pick(state, notes):
     """A random recomputation, or -1."""
     n = state.head.size
-    span = state.end[0] - n
-    if state.repeats[0] == 0:
+    span = state.counts[END] - n
+    if state.counts[REPEATS] == 0:
         return -1
     for _ in range(64):
         at = n + int(draw(notes.random) * span)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rematbench.engines.intervals.edits import insert, prune, sequence
+from rematbench.engines.intervals.memory import END, FREE, LIMIT
 from rematbench.engines.plans.stages import BoolArray, FloatArray, needed
 from rematbench.graphs.ir import Graph, IntArray, Rows
 from rematbench.graphs.plan import Plan
@@ -81,13 +82,9 @@ class IntervalState(NamedTuple):
         most, added: per node of a tree over the stages, the largest memory below it, and what is
             to be added to all below it. Node x has children 2x and 2x + 1; the root is 1.
         unused: free compute numbers, a stack, the lowest on top.
-        free: the height of that stack; here and below, where there is one of it, one entry.
-        repeats: computes beyond the first ones.
-        end: one more than the highest compute number that was ever used.
-        cost: of all computes.
-        limit: in bytes, below 0 for none.
         level: per stage, its largest memory, kept while there is a limit.
-        excess: the sum over the stages of what is above the limit, kept in the same way.
+        cost: of all computes; one entry.
+        counts: five numbers, by their names in :mod:`rematbench.engines.intervals.memory`.
     """
 
     stage: IntArray
@@ -99,13 +96,9 @@ class IntervalState(NamedTuple):
     most: IntArray
     added: IntArray
     unused: IntArray
-    free: IntArray
-    repeats: IntArray
-    end: IntArray
-    cost: FloatArray
-    limit: IntArray
     level: IntArray
-    excess: IntArray
+    cost: FloatArray
+    counts: IntArray
 
 
 def start(net: Net, resident: int) -> IntervalState:
@@ -128,14 +121,11 @@ def start(net: Net, resident: int) -> IntervalState:
         np.full(2 * leaves, -1, dtype=np.int64),
         np.zeros(2 * leaves, dtype=np.int64),
         number[n:][::-1].copy(),
-        np.array([capacity - n]),
-        np.array([0]),
-        np.array([n]),
-        np.array([net.cost.sum()]),
-        np.array([-1]),
         np.zeros(n, dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
+        np.array([net.cost.sum()]),
+        np.zeros(5, dtype=np.int64),
     )
+    state.counts[FREE], state.counts[END], state.counts[LIMIT] = capacity - n, n, -1
     state.offset[:n] = _profile(net) + resident
     state.most[leaves : leaves + n] = state.offset[:n]
     for x in range(leaves - 1, 0, -1):

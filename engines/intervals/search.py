@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rematbench.base.kernels import kernel
-from rematbench.engines.intervals.memory import peak
+from rematbench.engines.intervals.memory import END, REPEATS, peak
 from rematbench.engines.intervals.moves import (
+    EDITS,
     Dropping,
     apply_chain,
     chain,
@@ -26,9 +27,9 @@ REPAIRS = 64
 @kernel
 def sweep(net, state, notes, budget, begin, end):
     """Try to give back the recomputations of some numbers, in order."""
-    for at in range(begin, min(end, state.end[0])):
+    for at in range(begin, min(end, state.counts[END])):
         if state.op[at] >= 0:
-            notes.edits[0] = 0
+            notes.counts[EDITS] = 0
             give_back(net, state, notes, budget, at)
 
 
@@ -89,7 +90,7 @@ def anneal(net, state, notes, budget, steps, heat, samples, best):
     none = np.zeros(1, dtype=np.int64)
     accepted = 0
     for _ in range(steps):
-        notes.edits[0] = 0
+        notes.counts[EDITS] = 0
         before = state.cost[0]
         limit = before - heat * np.log(1.0 - draw(notes.random))
         price = 0.0
@@ -103,7 +104,7 @@ def anneal(net, state, notes, budget, steps, heat, samples, best):
         repair(net, state, notes, rules, limit + heat, REPAIRS)
         fits = peak(state) <= budget
         if fits:
-            for _ in range(min(32, 2 * state.repeats[0])):
+            for _ in range(min(32, 2 * state.counts[REPEATS])):
                 at = pick(state, notes)
                 if at >= 0:
                     give_back(net, state, notes, budget, at)
@@ -120,7 +121,7 @@ def anneal(net, state, notes, budget, steps, heat, samples, best):
 def keep(state, best):
     """Write the recomputations down."""
     n, count = state.head.size, 0
-    for at in range(n, state.end[0]):
+    for at in range(n, state.counts[END]):
         if state.op[at] >= 0:
             best[count, 0] = state.stage[at]
             best[count, 1] = state.op[at]

@@ -8,8 +8,9 @@ import numpy as np
 
 from rematbench.base.kernels import kernel
 from rematbench.engines.intervals.edits import find, insert, key_of, may_repeat
-from rematbench.engines.intervals.memory import peak_compute
+from rematbench.engines.intervals.memory import EXCESS, peak_compute
 from rematbench.engines.intervals.moves import (
+    EDITS,
     apply_chain,
     chain,
     draw,
@@ -137,17 +138,17 @@ def soften(net, state, notes, rules, best, lowest):
     """
     count, held, price = -1, 0, rules.price
     for _ in range(rules.steps):
-        notes.edits[0] = 0
-        before = state.cost[0] + price * state.excess[0]
+        notes.counts[EDITS] = 0
+        before = state.cost[0] + price * state.counts[EXCESS]
         _move(net, state, notes, rules.budget)
-        if notes.edits[0] == 0:
+        if notes.counts[EDITS] == 0:
             continue
-        after = state.cost[0] + price * state.excess[0]
+        after = state.cost[0] + price * state.counts[EXCESS]
         if after > before and after - before > -rules.heat * np.log(1.0 - draw(notes.random)):
             undo(net, state, notes, 0)
-        elif state.excess[0] == 0 and state.cost[0] < lowest * (1 - 1e-12):
+        elif state.counts[EXCESS] == 0 and state.cost[0] < lowest * (1 - 1e-12):
             lowest, count = state.cost[0], keep(state, best)
-        held += state.excess[0] == 0
+        held += state.counts[EXCESS] == 0
     return lowest, count, held
 
 
@@ -155,7 +156,7 @@ def soften(net, state, notes, rules, best, lowest):
 def _move(net, state, notes, budget):
     """Change a schedule at random; more often near the peak, while that is above the budget."""
     kind = draw(notes.random)
-    if state.excess[0] > 0 and draw(notes.random) < RELIEVED:
+    if state.counts[EXCESS] > 0 and draw(notes.random) < RELIEVED:
         _relieve(net, state, notes, budget)
         return
     if kind < 0.3 or kind >= 0.85:

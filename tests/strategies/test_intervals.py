@@ -20,9 +20,9 @@ from rematbench.engines.intervals import improve
 from rematbench.engines.intervals.blocks import Blocks
 from rematbench.engines.intervals.edits import find, insert, prune, remove, resume
 from rematbench.engines.intervals.improve import Improver
-from rematbench.engines.intervals.memory import most_between, peak, profile, watch
+from rematbench.engines.intervals.memory import EXCESS, LIMIT, most_between, peak, profile, watch
 from rematbench.engines.intervals.moments import best_chain, window
-from rematbench.engines.intervals.moves import scratch, undo
+from rematbench.engines.intervals.moves import EDITS, scratch, undo
 from rematbench.engines.intervals.net import (
     IntervalState,
     Net,
@@ -73,8 +73,8 @@ def same_as_simulated(graph: Graph, net: Net, state: IntervalState) -> None:
         for stage in range(len(net.cost))
     ]
     assert profile(state).tolist() == levels
-    if state.limit[0] >= 0:
-        assert state.excess[0] == sum(max(0, level - state.limit[0]) for level in levels)
+    if state.counts[LIMIT] >= 0:
+        assert state.counts[EXCESS] == sum(max(0, level - state.counts[LIMIT]) for level in levels)
     low, high = sorted((keys[len(keys) // 3], keys[2 * len(keys) // 3]))
     inside = [m for m, key in zip(during, keys, strict=True) if low <= key <= high]
     assert most_between(state, low, high) == max(inside)
@@ -196,7 +196,7 @@ def softened(state: IntervalState, net: Net, budget: int) -> IntervalState | Non
     """The best schedule of some annealing, by number, not by time."""
     watch(state, budget)
     best = np.zeros((len(state.op), 2), dtype=np.int64)
-    price = 2 * float(net.cost.sum()) / int(state.excess[0])
+    price = 2 * float(net.cost.sum()) / int(state.counts[EXCESS])
     notes = scratch(len(net.cost), 0)
     _, rows, _ = soften(net, state, notes, Softening(budget, 40_000, 0.1, price), best, inf)
     found = start(net, 0)
@@ -301,7 +301,7 @@ def test_undo_restores() -> None:
     for number, (stage, op) in enumerate(((20, 3), (25, 4), (30, 3))):
         insert(net, state, stage, op)
         notes.log[number] = stage, op, 1
-    notes.edits[0] = 3
+    notes.counts[EDITS] = 3
     undo(net, state, notes, 0)
     assert profile(state).tolist() == before
 

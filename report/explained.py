@@ -133,8 +133,8 @@ def explain(model: nn.Module) -> Explanation:
     return Explanation(tuple(graphs), tuple(plan for each in found for plan in each.steps))
 
 
-def _reads(region: Region, parameters: Iterable[int]) -> bool:
-    return any(id(each()) in parameters for each in region.parameters)
+def _reads(region: Region, own: Iterable[int]) -> bool:
+    return any(id(each()) in own for each in (*region.parameters, *region.origin))
 
 
 def _compiled(region: Region, planned: Planned) -> Compiled:

@@ -153,7 +153,7 @@ def test_an_accelerator_is_counted_by_its_allocator(monkeypatch: pytest.MonkeyPa
 
     again: list[Accelerator] = []
     monkeypatch.setattr(levels, "note_peaks", fake)
-    monkeypatch.setattr(Accelerator, "reset_peaks", again.append)
+    monkeypatch.setattr(Accelerator, "reset_peaks", lambda device: again.append(device))
     meter = levels.LevelMeter("cuda")
     meter.mark()
     meter.mark()

@@ -104,7 +104,7 @@ class Region:
         is_whole: it is all that its model trains by, as far as Dynamo tells.
         halves, planned: once a backward pass is asked for; None of a graph that only infers.
         meter: what was measured.
-        parameters: weak references to the parameters that it reads, and to the module that it came
+        parameters, origin: weak references to those that it reads, and to the module that it came
             from, whose own may be others while it does not run (FSDP's).
     """
 
@@ -118,7 +118,8 @@ class Region:
         self.planned: Planned | None = None
         self.programs: TwoPrograms | None = None
         self.meter = meters.Meter()
-        self.parameters: list[weakref.ref[Any]] = []
+        self.parameters: list[weakref.ref[nn.Parameter]] = []
+        self.origin: list[weakref.ref[nn.Module]] = []
         self.run: Any = None
         self.loop = loop_of(options)
         self._partitioner: PlanPartitioner | None = None
@@ -133,8 +134,9 @@ class Region:
         """A function of the graph's inputs."""
         own = [each for each in inputs if isinstance(each, nn.Parameter)]
         found = dynamo.compiling()
-        origin = () if found is None or found.module is None else (found.module,)
-        self.parameters = [weakref.ref(each) for each in (*own, *origin)]
+        module = None if found is None else found.module
+        self.origin = [] if module is None else [weakref.ref(module)]
+        self.parameters = [weakref.ref(each) for each in own]
         self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
         self.run = self.compiled_by(None, inputs)
         regions.add(self)
@@ -143,8 +145,8 @@ class Region:
 
     def plans_steps_of(self, calls: int) -> bool:
         """Is a step that begins here, of so many calls, planned as one?"""
-        in_bytes = self.options.budget.bytes is not None and not self._of_many_sizes
-        return self.shares and (calls > 1 or not self.is_whole or in_bytes)
+        counted = self.options.budget.bytes is not None and not self._of_many_sizes
+        return self.shares and (calls > 1 or not self.is_whole or counted)
 
     @property
     def shares(self) -> bool:
@@ -190,7 +192,7 @@ class Region:
     def compiled_by(self, plan: Planned | None, inputs: Sequence[Any]) -> Any:
         """The graph compiled for a plan; None: for one that is made on the way."""
         self._asked = plan
-        # What was saved is ours to release: it is not donated to what Inductor writes.
+        # What was saved is ours to release: not donated to what Inductor writes.
         with functorch.patch(donated_buffer=False, enable_autograd_cache=False):
             return self._compiled(inputs)
 
@@ -350,8 +352,8 @@ class Region:
             return
         self._tries += 1
         # As much below what the plan was simulated to take as it took too much.
-        assert found.allowed is not None
-        self._tighter += found.allowed - found.share.peak + int(1.05 * (peak - found.limit)) + 1
+        self._tighter += (found.allowed or 0) - found.share.peak
+        self._tighter += int(1.05 * (peak - found.limit)) + 1
         self._stale = True
         _warn.warning(
             "rematbench: %s; a leaner plan is tried at the next call (%d of %d)",

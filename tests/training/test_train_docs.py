@@ -32,8 +32,8 @@ def test_each_loop_names_a_test_that_exists() -> None:
     for title in ("Loops that it was tried with", "What breaks it"):
         (section,) = re.findall(rf"^## {title}$(.*?)^## ", text, re.MULTILINE | re.DOTALL)
         rows = [row for row in section.splitlines() if row.startswith("| ")]
-        assert all("`test_" in row.rpartition(" | ")[2] for row in rows[1:])
-    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
+        assert all("[test](" in row.rpartition(" | ")[2] for row in rows[1:])
+    named = re.findall(r'\[test\]\(\.\./tests/training/(test_\w+\.py) "(test_\w+)"\)', text)
     assert len(named) > 30
     for file, test in named:
         code = (Path(__file__).parent / file).read_text()

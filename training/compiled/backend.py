@@ -134,8 +134,7 @@ class Region:
         """A function of the graph's inputs."""
         own = [each for each in inputs if isinstance(each, nn.Parameter)]
         found = dynamo.compiling()
-        module = None if found is None else found.module
-        self.origin = [] if module is None else [weakref.ref(module)]
+        self.origin = [weakref.ref(found.module)] if found and found.module is not None else []
         self.parameters = [weakref.ref(each) for each in own]
         self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
         self.run = self.compiled_by(None, inputs)

@@ -146,17 +146,24 @@ class Loop:
     def _open(self, region: CompiledGraph) -> None:
         self._first, self._at = weakref.ref(region), 0
         known = self._now = self._known.setdefault(region, Known())
-        if known.record is not None and known.waits:
-            known.waits = False
-            regions = [call.region for call in known.record.calls]
-            device = regions[0].planned.halves.captured.device
-            if _counts(region, device):  # the same once more, and all that it takes
-                self._record = CallRecord(StepMeter(device, parameters_of(regions)))
-                return
+        self._record = None
+        if known.record is not None and self._runs_again(region, known, known.record):
+            return
         if known.record is not None:
             record, known.record = known.record, None
             self._plan(region, known, record)
         self._record = CallRecord() if known.kind is None or known.changed else None
+
+    def _runs_again(self, region: CompiledGraph, known: Known, record: CallRecord) -> bool:
+        """Is the sequence run once more before it is planned, and all that it takes counted?"""
+        if len(record.calls) == 1 and region.is_whole and region.meter.peak_bytes is None:
+            return True  # its own measurement comes first
+        regions = [call.region for call in record.calls]
+        device = regions[0].planned.halves.captured.device
+        if known.waits and _counts(region, device):
+            self._record = CallRecord(StepMeter(device, parameters_of(regions)))
+        known.waits = False
+        return self._record is not None
 
     def _plan(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
         """Plan a sequence; the plan of a single call may stay as it is."""

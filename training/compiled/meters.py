@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.costmodel.device import peak_of
+from rematbench.costmodel.levels import LevelMeter
 from rematbench.tracing.storages import geometry_of, storage_key
 
 Half = Callable[[Any], Any]
@@ -112,9 +113,9 @@ def _measured(half: Half, args: Any, device: str, known: dict[int, int]) -> tupl
 
 
 def _device(args: Any) -> str | None:
-    """The device to measure on; None where a profiler runs that ours would disturb."""
+    """The device to measure on; None where nothing counts, or another profiler runs."""
     found = next((a.device.type for a in args if isinstance(a, Tensor) and a.dim()), "cpu")
-    return None if found == "cpu" and torch.autograd._profiler_enabled() else found
+    return found if LevelMeter.can_start(found) else None
 
 
 def _bytes(args: Any) -> int:

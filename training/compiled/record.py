@@ -17,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from rematbench.tracing.captured import Ref
+from rematbench.training.compiled.meters import Meter
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.outside import StepMeter
 
@@ -39,6 +40,7 @@ class CompiledGraph(Protocol):
         options: that it was compiled with.
         planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
         parameters: that it reads.
+        meter: measures its halves.
         is_whole: it is all that its model trains by, as far as Dynamo tells.
         lean: the plan of it that keeps little.
         shares: may a step of several calls give it another plan?
@@ -49,6 +51,7 @@ class CompiledGraph(Protocol):
     options: Options
     planned: Any
     parameters: list[weakref.ref[nn.Parameter]]
+    meter: Meter
     is_whole: bool
 
     @property

@@ -128,11 +128,11 @@ class Together:
     def __str__(self) -> str:
         calls = sum(not event.backward for event in self.events)
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes:,}"
-        held = "not measured" if self.outside is None else f"{max(self.outside.held):,}"
+        held = "" if self.outside is None else f", outside at most {max(self.outside.held):,}"
         return (
             f"{calls} calls planned as one ({self.source}): peak {self.peak_bytes:,} bytes, budget "
-            f"{budget}, ordinary training {self.ordinary_peak_bytes:,}, at most {held} outside "
-            f"of the graphs; overhead {self.overhead:+.1%} simulated"
+            f"{budget}, ordinary training {self.ordinary_peak_bytes:,}{held}; overhead "
+            f"{self.overhead:+.1%} simulated"
         )
 
 

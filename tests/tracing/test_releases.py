@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -29,10 +30,14 @@ def test_the_declared_range_is_that_of_the_table(package: str) -> None:
     assert f"{package}>={found[0]},<{after(found[-1])}" in DECLARED
 
 
-def test_the_record_is_of_the_oldest_and_the_newest() -> None:
+def test_the_record_is_of_the_oldest_the_pinned_and_the_newest() -> None:
     rows = {".".join(r["torch"].split(".")[:2]): r for r in json.loads(RECORD.read_text())["rows"]}
     first, *_, last = RELEASES
-    assert {first, last} <= set(rows)
+    (pinned,) = re.findall(
+        r"^torch==(\d+\.\d+)", (HOUSE / "constraints.txt").read_text(), re.MULTILINE
+    )
+    assert {first, pinned, last} <= set(rows)
+    assert [minor for minor, row in rows.items() if row["failed"]] in ([], [first])
     for minor, row in rows.items():
         assert row["torchvision"].startswith(f"{RELEASES[minor].torchvision}."), minor
         assert row["passed"] > 400, minor

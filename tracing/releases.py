@@ -1,7 +1,7 @@
 """What differs between the releases of PyTorch that we run with; imported before its private API.
 
 A new release gets a line here once ``make matrix`` has run on it. pyproject.toml's range and the
-record ``runs/benchmarks/versions.json``, which names what failed on the oldest and the newest, are
+record ``runs/benchmarks/versions.json``, which names what failed, are
 held against these lines. Nobody has run 2.12 and 2.14: they are taken to be as their neighbours.
 """
 

@@ -7,7 +7,7 @@ import functools
 import gc
 import os
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -168,19 +168,8 @@ def peak_of(
     with profile(use_kineto=True, profile_memory=True) as profiler:
         result = run()
     del result
-    sizes = dict(known or {})
-    live = peak = 0
-    for event in memory_events(profiler):
-        assert event is not None
-        place, change = event
-        if change < 0:
-            # PyTorch may know a place by what was there before: its size would be another's.
-            live -= sizes.pop(place, 0)
-            continue
-        sizes[place] = change
-        live += change
-        peak = max(peak, live)
-    return PeakReading(peak, live)
+    levels = [0, *(live for live, _ in live_bytes(profiler, known))]
+    return PeakReading(max(levels), levels[-1])
 
 
 _under_way: list[dict[str, int]] = []
@@ -220,12 +209,30 @@ def note_peaks(device: Accelerator) -> MemoryStatistics:
     return now
 
 
-def memory_events(profiler: profile, mark: str = "") -> list[tuple[int, int] | None]:
-    """(address, bytes) of each allocation and release on the CPU, in time order.
+def live_bytes(
+    profiler: profile, known: Mapping[int, int] | None = None, mark: str = ""
+) -> Iterator[tuple[int, bool]]:
+    """(bytes above those at the start, is it a mark?) after each event on the CPU, in time order.
 
     Args:
-        mark: name of events that stand as None among them.
+        known: see :func:`peak_of`.
+        mark: name of events that are marks.
     """
+    sizes, live = dict(known or {}), 0
+    for event in _memory_events(profiler, mark):
+        if event is not None:
+            place, change = event
+            if change < 0:
+                # PyTorch may know a place by what was there before: its size would be another's.
+                live -= sizes.pop(place, 0)
+            else:
+                sizes[place] = change
+                live += change
+        yield live, event is None
+
+
+def _memory_events(profiler: profile, mark: str) -> list[tuple[int, int] | None]:
+    """(address, bytes) of each allocation and release on the CPU, and None of each mark."""
     found = profiler.kineto_results
     assert found is not None
     events: list[tuple[int, tuple[int, int] | None]] = []

@@ -10,7 +10,7 @@ from torch.autograd import profiler
 from torch.autograd.profiler import profile, record_function
 
 from rematbench.base.errors import ConfigError
-from rematbench.costmodel.device import memory_events, note_peaks
+from rematbench.costmodel.device import live_bytes, note_peaks
 from rematbench.tracing.devices import accelerator_of
 
 _MARK = "rematbench: mark"
@@ -86,21 +86,12 @@ class LevelMeter:
 
 
 def _levels(found: profile) -> Levels:
-    sizes: dict[int, int] = {}
-    live = most = 0
-    at, until = list[int](), list[int]()
-    for event in memory_events(found, _MARK):
-        if event is None:
+    most, at, until = 0, list[int](), list[int]()
+    for live, is_mark in live_bytes(found, mark=_MARK):
+        if is_mark:
             if at:
                 until.append(most)
             at.append(live)
             most = live
-            continue
-        place, change = event
-        if change < 0:
-            live -= sizes.pop(place, 0)
-        else:
-            sizes[place] = change
-            live += change
         most = max(most, live)
     return Levels(tuple(at), tuple(until), False)

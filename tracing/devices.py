@@ -216,13 +216,18 @@ _DEVICES: dict[str, Device] = {
 }
 
 
+def is_known(name: str) -> bool:
+    """Is it the name of a device that we run on?"""
+    return name in _DEVICES
+
+
 def device_of(name: str) -> Device:
     """The device that ``torch.device`` calls so.
 
     Raises:
         ConfigError: we know none of that name.
     """
-    if name not in _DEVICES:
+    if not is_known(name):
         raise ConfigError(f"device={name}: unknown; use {', '.join(_DEVICES)} or none")
     return _DEVICES[name]
 

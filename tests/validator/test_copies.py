@@ -34,7 +34,8 @@ from rematbench.tracing.captured import Captured
 from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator import Measurement, Validator, copier, cuda_copier, generate
-from rematbench.validator.copies import copy_plan, issue_order
+from rematbench.validator.copiers import make_copier
+from rematbench.validator.copies import CopyPlan, copy_plan, issue_order
 
 NETWORK = """
 import torch
@@ -330,3 +331,8 @@ def test_events_on_cuda_are_enough(
     assert found.host_peak_bytes == trace.host_peak_bytes
     assert found.bytes == (trace.copies.out_bytes, trace.copies.in_bytes)
     assert all(seconds > 0 for seconds in (found.waiting[0], *found.seconds))
+
+
+def test_a_device_without_a_copier_says_so() -> None:
+    with pytest.raises(ExecutionError, match="device=xpu: .* cpu and cuda only"):
+        make_copier(CopyPlan(0, ()), "xpu")

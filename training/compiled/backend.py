@@ -25,7 +25,7 @@ from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import Infeasible, RematbenchError
 from rematbench.graphs.budget import Budget
 from rematbench.graphs.plan import Plan
-from rematbench.tracing.halves import Halves, Source, halves_of
+from rematbench.tracing.halves import Halves, halves_of
 from rematbench.training.compiled import dynamo, eager, meters, ranks
 from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
@@ -47,7 +47,6 @@ MOST_TRIES = 3
 """Leaner plans tried where Inductor broke the budget."""
 
 _numbers = itertools.count()
-_TABLES = ("_modules", "_parameters", "_buffers")  # through ``__dict__``, as Dynamo writes it
 dynamo.listen()
 regions: weakref.WeakSet[Region] = weakref.WeakSet()
 """Every compiled graph that lives."""
@@ -80,7 +79,7 @@ class BySize:
     """
 
     def __init__(self, module: GraphModule, options: Options) -> None:
-        self._module, self._options, self._name = module, options, _name(module)
+        self._module, self._options, self._name = module, options, dynamo.graph_name(module)
         self._made: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def __call__(self, *args: Any) -> Any:
@@ -110,8 +109,10 @@ class Region:
 
     def __init__(self, module: GraphModule, options: Options, name: str | None = None) -> None:
         self.options, self._of_many_sizes = options, name is not None
-        self.name, self.number = name or _name(module), next(_numbers)
-        self.sources = [_source(node) for node in module.graph.nodes if node.op == "placeholder"]
+        self.name, self.number = name or dynamo.graph_name(module), next(_numbers)
+        self.sources = [
+            dynamo.source_of(node) for node in module.graph.nodes if node.op == "placeholder"
+        ]
         self.module: GraphModule = module
         self.is_whole = True
         self.halves: Halves | None = None
@@ -351,8 +352,8 @@ class Region:
             return
         self._tries += 1
         # As much below what the plan was simulated to take as it took too much.
-        self._tighter += (found.allowed or 0) - found.share.peak
-        self._tighter += int(1.05 * (peak - found.limit)) + 1
+        assert found.allowed is not None
+        self._tighter += found.allowed - found.share.peak + int(1.05 * (peak - found.limit)) + 1
         self._stale = True
         _warn.warning(
             "rematbench: %s; a leaner plan is tried at the next call (%d of %d)",
@@ -417,34 +418,3 @@ def _label(found: Planned) -> str:
     if found.source == "ordinary":
         return f"ordinary training ({peak}): no plan is needed"
     return f"{found.plan.strategy}: {peak}, overhead {found.overhead:+.1%} ({found.source})"
-
-
-def _name(module: GraphModule) -> str:
-    found = dynamo.name_of(dynamo.compiling())
-    if found is not None:
-        return found
-    for node in module.graph.nodes:
-        stack = node.meta.get("nn_module_stack") or {}
-        for _, kind in stack.values():
-            return str(getattr(kind, "__name__", kind))
-    return "function"
-
-
-def _source(node: Any) -> Source:
-    """The kind and name of an input that Dynamo lifted."""
-    argument = node.meta.get("grapharg")
-    if argument is None:
-        return Source("input", node.name)
-    name = argument.source.name
-    text = name if isinstance(name, str) else name()
-    if "._buffers[" in text:
-        return Source("buffer", _path(text))
-    value = argument.example
-    return Source("parameter" if isinstance(value, nn.Parameter) else "input", _path(text))
-
-
-def _path(text: str) -> str:
-    """``L['self']._modules['0']._parameters['weight']`` as ``0.weight``."""
-    head, *parts = text.split("['")
-    names = [name for part in parts if (name := part.partition("']")[0]) not in _TABLES]
-    return ".".join(names[1:]) or head or text

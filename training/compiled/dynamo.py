@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch._dynamo.callback import callback_handler
+from torch.fx import GraphModule
 from torch.nn.parallel import DistributedDataParallel
 
 from rematbench.base.cache_dirs import FOR_THE_USER
+from rematbench.tracing.halves import Source
 
 _warn = logging.getLogger(FOR_THE_USER)
 BACKEND = "rematbench"
 _RESUMED = "torch_dynamo_resume_in"
 """What TorchDynamo calls what comes after a graph break."""
+_TABLES = ("_modules", "_parameters", "_buffers")  # through ``__dict__``, as Dynamo writes it
 
 
 class Compiling(NamedTuple):
@@ -99,6 +102,38 @@ def name_of(compiled: Compiling | None) -> str | None:
     if compiled.module is not None:
         return type(compiled.module).__name__
     return compiled.function.rpartition(".")[2]
+
+
+def graph_name(module: GraphModule) -> str:
+    """What people call the graph that is compiled just now."""
+    found = name_of(compiling())
+    if found is not None:
+        return found
+    for node in module.graph.nodes:
+        stack = node.meta.get("nn_module_stack") or {}
+        for _, kind in stack.values():
+            return str(getattr(kind, "__name__", kind))
+    return "function"
+
+
+def source_of(node: Any) -> Source:
+    """The kind and name of an input that Dynamo lifted."""
+    argument = node.meta.get("grapharg")
+    if argument is None:
+        return Source("input", node.name)
+    name = argument.source.name
+    text = name if isinstance(name, str) else name()
+    if "._buffers[" in text:
+        return Source("buffer", _path(text))
+    value = argument.example
+    return Source("parameter" if isinstance(value, nn.Parameter) else "input", _path(text))
+
+
+def _path(text: str) -> str:
+    """``L['self']._modules['0']._parameters['weight']`` as ``0.weight``."""
+    head, *parts = text.split("['")
+    names = [name for part in parts if (name := part.partition("']")[0]) not in _TABLES]
+    return ".".join(names[1:]) or head or text
 
 
 class _Listener:

@@ -12,6 +12,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.tracing.halves import BORDER, Halves
+from rematbench.tracing.releases import RELEASE
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.patience import patiently
 from rematbench.training.compiled.sharing import share_of
@@ -82,7 +83,8 @@ class Judge:
         plan = settled(halves, plan)
         check_draws(self.graph, plan)
         trace = simulate(self.graph, plan)
-        late = max(0, share_of(halves, plan, trace).peak - trace.peak_bytes)
+        held = RELEASE.holds_tangents
+        late = share_of(halves, plan, trace).peak - trace.peak_bytes if held else 0
         return Made(plan, trace, (plan,), late)
 
     def others(self) -> Iterable[Made]:

@@ -34,6 +34,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies import registry
+from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
@@ -101,7 +102,7 @@ def costed(
         ConfigError: they are to be measured on a device that is none to measure on.
     """
     captured = halves.captured
-    if options.costmodel == "profiled" and captured.device not in ("cpu", "cuda"):
+    if options.costmodel == "profiled" and not is_known(captured.device):
         text = f"{captured.graph.name}: no op can be measured on device {captured.device}"
         raise ConfigError(f"{text}; give costmodel='flops'")
     known = family.costed(captured.graph) if options.costmodel == "profiled" else None

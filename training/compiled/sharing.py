@@ -51,11 +51,11 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
     sizes = {value.name: value.bytes for value in graph.values}
     owned = sum(sizes[v] for v, kind in kinds.items() if kind in ("parameter", "buffer"))
     split = border_of(halves, plan)
-    given = {captured.value_of[t] for t in halves.tangents}
-    tangents = sum(sizes[v] for v in given)
+    given = _tangents(halves)
+    tangents = sum(given.values())
     residents = graph.resident_bytes
     before, after = trace.bytes_during[: split + 1], trace.bytes_during[split:]
-    after = after + _held_tangents(graph, trace.codes[split:], given)
+    after = after + _let_go(graph, trace.codes[split:], given)
     trained = {
         captured.value_of[tensor]
         for resident in captured.residents
@@ -74,13 +74,17 @@ def share_of(halves: Halves, plan: Plan, trace: Trace) -> Share:
 
 def held_tangents(halves: Halves) -> int:
     """Bytes of tangents, where PyTorch holds them until a backward half is over."""
+    return sum(_tangents(halves).values()) if RELEASE.holds_tangents else 0
+
+
+def _tangents(halves: Halves) -> dict[str, int]:
+    """Bytes of the values that a backward half is given besides what was saved."""
     captured = halves.captured
-    sizes = {value.name: value.bytes for value in captured.graph.values}
-    given = {captured.value_of[t] for t in halves.tangents}
-    return sum(sizes[v] for v in given) if RELEASE.holds_tangents else 0
+    values = {value.name: value.bytes for value in captured.graph.values}
+    return {v: values[v] for v in (captured.value_of[t] for t in halves.tangents)}
 
 
-def _held_tangents(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
+def _let_go(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
     """Bytes of tangents that statements up to each have freed, where PyTorch holds them still."""
     if not RELEASE.holds_tangents:
         return np.zeros(len(codes), dtype=np.int64)

@@ -34,8 +34,10 @@ class StepJudge(Judge):
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         name = name_of(record)
-        outside = measured_outside(joined(name, record, strict=False), record)
-        self._true = joined(name, record, strict=False, outside=outside)
+        self._true = joined(name, record, strict=False)
+        outside = measured_outside(self._true, record)
+        if outside is not None:
+            self._true = joined(name, record, strict=False, outside=outside)
         strict = joined(name, record, strict=True, outside=outside)
         self.halves = strict.halves
         self._begin(strict.graph, options, 0, 0 if outside is None else min(outside.held))

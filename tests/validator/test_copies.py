@@ -334,5 +334,5 @@ def test_events_on_cuda_are_enough(
 
 
 def test_a_device_without_a_copier_says_so() -> None:
-    with pytest.raises(ExecutionError, match="device=xpu: .* cpu and cuda only"):
+    with pytest.raises(ExecutionError, match=r"device=xpu: .* cpu and cuda only"):
         make_copier(CopyPlan(0, ()), "xpu")

@@ -151,7 +151,12 @@ def _figure(data: pd.DataFrame, proven: pd.DataFrame) -> Figure:
 
 
 def _draw_intervals(grid: sns.FacetGrid, row: Sequence[Axes], data: pd.DataFrame) -> None:
-    """The 95 % interval of each measured overhead, as a bar through its point."""
+    """The 95 % interval of each measured overhead, as a bar through its point.
+
+    The frame is that of the points, and half as much around: other work on the machine may stretch
+    a bar to ten times all that is compared.
+    """
+    bottom, top = row[0].get_ylim()
     for model, axis in zip(grid.col_names, row, strict=True):
         known = data[data["model"] == model].dropna(subset=["low", "high"])
         for name, mine in known.groupby("strategy"):
@@ -160,6 +165,7 @@ def _draw_intervals(grid: sns.FacetGrid, row: Sequence[Axes], data: pd.DataFrame
             axis.errorbar(
                 mine["budget_fraction"], mine["value"], yerr=ends, fmt="none", capsize=2, **look
             )
+    row[0].set_ylim(bottom - (top - bottom) / 2, top + (top - bottom) / 2)
 
 
 def _draw_bounds(grid: sns.FacetGrid, row: Sequence[Axes], proven: pd.DataFrame) -> None:

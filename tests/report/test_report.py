@@ -114,3 +114,14 @@ def test_bounds_and_a_sentence() -> None:
         "net +10% (fast) to +40% (slow)."
     )
     assert overhead.in_words(rows[2:]) is None
+
+
+def test_a_bar_that_other_work_stretched_leaves_the_frame() -> None:
+    """The frame is that of the points: 0 to 30 %, not the bar's 600 %."""
+    extra = {"measured_overhead_interval": [0.2, 6.0]}
+    rows = [
+        make_row(budget_fraction=1.0, overhead=0.0, measured_overhead=0.0),
+        make_row(budget_fraction=0.5, overhead=0.2, measured_overhead=0.3, extra=extra),
+    ]
+    figure = overhead._figure(overhead.table(rows), overhead.bounds(rows))
+    assert figure.axes[1].get_ylim()[1] < 0.6

@@ -119,9 +119,10 @@ def test_bounds_and_a_sentence() -> None:
 def test_a_bar_that_other_work_stretched_leaves_the_frame() -> None:
     """The frame is that of the points: 0 to 30 %, not the bar's 600 %."""
     extra = {"measured_overhead_interval": [0.2, 6.0]}
+    same = {"model": "a", "strategy": "someone_elses", "status": "ok"}
     rows = [
-        make_row(budget_fraction=1.0, overhead=0.0, measured_overhead=0.0),
-        make_row(budget_fraction=0.5, overhead=0.2, measured_overhead=0.3, extra=extra),
+        make_row(**same, budget_fraction=1.0, overhead=0.0, measured_overhead=0.0),
+        make_row(**same, budget_fraction=0.5, overhead=0.2, measured_overhead=0.3, extra=extra),
     ]
     figure = overhead._figure(overhead.table(rows), overhead.bounds(rows))
     assert figure.axes[1].get_ylim()[1] < 0.6

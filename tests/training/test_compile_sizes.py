@@ -14,10 +14,12 @@ from compiling import compile_it, fresh
 from torch import Tensor, nn
 
 from rematbench import costmodel
+from rematbench.base.errors import Infeasible
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
 from rematbench.training.compiled import backend as compiled, sizes
+from rematbench.training.compiled.background import BACKGROUND, Background
 from rematbench.training.compiled.planning import Planned
 
 LENGTHS = (96, 128, 77, 111, 96, 63, 128, 89)
@@ -86,6 +88,55 @@ def test_each_length_begins_with_the_plan_of_another() -> None:
     assert later.count("planned") <= 2
     assert "another size" in later
     assert max(each.trace.recomputations for each in found) > 0
+
+
+def test_a_further_size_is_improved_while_the_loop_goes_on() -> None:
+    """It begins with the plan of a larger one, which computes too much again for it."""
+    model = transformer()
+    twin = copy.deepcopy(model)
+    run = compile_it(model, 1_600_000, strategy="anytime", time_limit=2, replan_seconds=2)
+    found = [step(run, 4, length) for length in (128, 100)]
+    BACKGROUND.wait()
+    again = step(run, 4, 100)
+    newest = max(compiled.regions, key=lambda each: each.number).planned
+    assert found[1] is not None
+    assert newest is not None
+    assert again is not None
+    assert (found[1].source, newest.source) == ("another size", "improved")
+    assert newest.overhead < found[1].overhead
+    for length in (128, 100, 100):
+        step(twin, 4, length)
+    assert_same(model, twin)
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.plans: list[Any] = []
+
+    def adopt(self, found: Any) -> None:
+        self.plans.append(found)
+
+
+def test_what_fails_in_the_background_leaves_the_plan(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Any:
+        raise ValueError("no luck")
+
+    def refuses() -> Any:
+        raise Infeasible("too small")
+
+    background, owner, gone = Background(), Owner(), Owner()
+    better: Any = object()
+    for improve in (fails, refuses, lambda: None, lambda: better):
+        background.submit(improve, owner.adopt)
+    background.submit(lambda: better, gone.adopt)
+    del gone
+    background.wait()
+    background.collect()
+    background.collect()
+    assert owner.plans == [better]
+    assert [each.getMessage() for each in caplog.records] == [
+        "rematbench: a plan is not improved: no luck"
+    ]
 
 
 def test_two_sizes_at_once() -> None:

@@ -27,6 +27,7 @@ from rematbench.graphs.budget import Budget
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.halves import Halves, halves_of
 from rematbench.training.compiled import dynamo, eager, meters, ranks
+from rematbench.training.compiled.background import BACKGROUND
 from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
@@ -160,6 +161,11 @@ class Region:
         return list({each.plan.hash(each.graph): each for each in parts if each}.values())
 
     @property
+    def _settled(self) -> Planned | None:
+        """The plan that its calls run by; of several, the one that it began with."""
+        return self._parts[0] if len(self._parts) == 1 else self.planned
+
+    @property
     def steps(self) -> list[Together]:
         """The plans of sequences that begin with it."""
         found = self.loop.planned_from(self)
@@ -177,7 +183,14 @@ class Region:
             self._lean = planned_lean(self.planned.halves, self.options, known=True)
         return self._lean
 
+    def _better(self, found: Planned) -> None:
+        """Run by a cheaper plan from the next call on."""
+        if not self._parts:
+            self.planned = found
+            self.say(_label(found))
+
     def _call(self, *args: Any) -> Any:
+        BACKGROUND.collect()
         if self._stale:
             self._again(args)
         if self.planned is None:
@@ -235,6 +248,9 @@ class Region:
                 found = self.planned = self._planned(halves)
             self.halves = found.halves
             self.say(_label(found))
+            if found.improve is not None:
+                BACKGROUND.submit(found.improve, self._better)
+                found = self.planned = replace(found, improve=None)
         self.programs = self._variants.programs_of(found)
         if self._partitioner is None:
             return eager.shells(found.halves)
@@ -274,7 +290,7 @@ class Region:
         halves = self.halves
         assert halves is not None
         self.loop.given(call, halves.primals, args)
-        if self.meter.wants_forward and call.planned is self.planned:
+        if self.meter.wants_forward and call.planned is self._settled:
             new = set(halves.captured.updates.values())
             ends = enumerate(halves.results)
             passing = [i for i, end in ends if getattr(end, "name", None) in new]
@@ -304,7 +320,7 @@ class Region:
             if call is not None:
                 self.loop.goes_back(call)
                 self.loop.given(call, halves.tangents, given[len(given) - tangents :])
-            if self.meter.wants_backward and call is not None and call.planned is self.planned:
+            if self.meter.wants_backward and call is not None and call.planned is self._settled:
                 try:
                     made = self.meter.backward(half, given, tangents)
                 finally:
@@ -342,7 +358,7 @@ class Region:
 
     def _judge(self) -> None:
         """Compare the measured peak with the budget; where it broke, plan anew for less."""
-        found, peak = self.planned, self.meter.peak_bytes
+        found, peak = self._settled, self.meter.peak_bytes
         if found is None or peak is None or found.limit is None or peak <= found.limit + NEWS:
             return
         text = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"

@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError, Infeasible
-from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.options import INDUCTOR, Options
 from rematbench.training.compiled.outside import StepMeter
 from rematbench.training.compiled.planning import Planned
 from rematbench.training.compiled.ranks import planned_together, shares_plans
@@ -140,7 +140,8 @@ class Loop:
             call = PendingCall(self._unplanned(region), _parameters(args))
             self._admit(region, call)
         if self._record is not None:
-            call.record, call.recorded = self._record, self._record.begins(region, call.planned)
+            call.record = self._record
+            call.recorded = call.record.begins(region, call.planned, args)
         return call
 
     def _open(self, region: CompiledGraph) -> None:
@@ -156,12 +157,12 @@ class Loop:
 
     def _runs_again(self, region: CompiledGraph, known: Known, record: CallRecord) -> bool:
         """Is the sequence run once more before it is planned, and all that it takes counted?"""
-        if len(record.calls) == 1 and region.is_whole and region.meter.peak_bytes is None:
-            return True  # its own measurement comes first
-        regions = [call.region for call in record.calls]
-        device = regions[0].planned.halves.captured.device
+        alone = len(record.calls) == 1 and region.is_whole and region.options.lower == INDUCTOR
+        if alone and region.meter.peak_bytes is None:
+            return True  # its own measurement comes first: a leaner plan may follow
+        device = region.planned.halves.captured.device
         if known.waits and _counts(region, device):
-            self._record = CallRecord(StepMeter(device, parameters_of(regions)))
+            self._record = CallRecord(StepMeter(device, parameters_of(record.calls)))
         known.waits = False
         return self._record is not None
 

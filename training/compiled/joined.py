@@ -21,6 +21,8 @@ from rematbench.training.compiled.record import CallRecord, Event, Recorded
 
 GAP = "gap_"
 """What the names of gaps begin with."""
+ALWAYS = "outside"
+"""The name of what is held outside all the time."""
 GAP_COST = 0.1
 """Of a gap, relative to the mean cost of a half: nothing is gained by running it again."""
 
@@ -117,6 +119,7 @@ class _Joiner:
     def __init__(self, record: CallRecord, outside: Outside | None) -> None:
         self.record, self.calls, self.outside = record, record.calls, outside
         self.stretches = [] if outside is None else outside.stretches()
+        self.strict = False
         self.halves = [_halves(call) for call in self.calls]
         self.names: list[dict[str, str]] = [{} for _ in self.calls]
         self.bytes: dict[str, int] = {}
@@ -132,6 +135,10 @@ class _Joiner:
         last = {call: place for place, (call, back) in enumerate(events) if back}
         cost = sum(op.cost for halves in self.halves for op in halves.captured.graph.ops)
         handed: list[str] = []
+        self.strict = strict
+        if self.outside is not None and self.outside.always:
+            self.bytes[ALWAYS] = self.outside.always
+            self.resident.add(ALWAYS)
         for place, event in enumerate(events):
             given = list(self._given(event))
             if event.backward and self.phase is Phase.FORWARD:
@@ -252,7 +259,7 @@ class _Joiner:
             if place == first:
                 self.bytes[name] = size
                 made.append(name)
-            if place == last:
+            if place == last or (self.strict and first < place < last):
                 before.append(name)
         self.bytes[_tick(place)] = 0
         workspace = 0 if self.outside is None else self.outside.workspace(place)

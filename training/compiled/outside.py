@@ -8,18 +8,21 @@ between (optimizer step, the next batch) is a part of it.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from rematbench.costmodel.levels import LevelMeter, Levels
 from rematbench.graphs.ir import Graph
@@ -28,6 +31,9 @@ from rematbench.graphs.simulate import simulate
 
 GRAIN = 1024
 """Bytes that counts are rounded up to, so that a scalar more is no other step."""
+_optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+"""Those that have made a step."""
+register_optimizer_step_post_hook(lambda optimizer, *_: _optimizers.add(optimizer))
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,16 @@ class Outside:
     held: tuple[int, ...]
     between: tuple[int, ...]
 
+    @property
+    def always(self) -> int:
+        """Bytes that are held all the time."""
+        return min(self.held)
+
     def stretches(self) -> list[tuple[int, int, int]]:
-        """(bytes, first gap, last gap) of values that add up to what is held."""
+        """(bytes, first gap, last gap) of values that add up to what else is held."""
         found, open_ = list[tuple[int, int, int]](), list[tuple[int, int]]()
-        height = 0
-        for place, level in enumerate((*self.held, 0)):
+        height = self.always
+        for place, level in enumerate((*self.held, height)):
             while height > level:
                 size, first = open_.pop()
                 gone = min(size, height - level)
@@ -63,13 +74,14 @@ class Outside:
     def workspace(self, place: int) -> int:
         """Bytes in a gap above what is held before and after it."""
         around = (*self.held[max(0, place - 1) : place], *self.held[place : place + 1])
-        return max(0, self.between[place] - max(around))
+        return max(0, self.between[place] - max(around, default=0))
 
 
 class StepMeter:
     """Counts live bytes from the beginning of a step to that of the next.
 
-    On the CPU the count does not see what was there before go. What is new at the end (the batch,
+    On the CPU the count does not see what was there before, nor that it goes. Optimizers are looked
+    at: their state, and parameters that are not the graphs'. What is new at the end (the batch,
     what precedes the first graph) was there at the beginning, too, and goes when the graphs are
     done; only gradients are looked at one by one.
 
@@ -81,7 +93,14 @@ class StepMeter:
     def __init__(self, device: str, trained: Iterable[nn.Parameter]) -> None:
         trained = list(trained)
         self._trained = {id(each) for each in trained}
-        grads = [each.grad.untyped_storage() for each in trained if each.grad is not None]
+        self._own = _storages(trained)
+        self._stays: dict[int, int] = {}
+        owners = [each for each in _optimizers if self._trains(each)]
+        for each in owners:
+            self._looks_at(each)
+        everything = {id(p): p for p in (*trained, *(p for o in owners for p in _parameters(o)))}
+        found = (each.grad for each in everything.values())
+        grads = [grad.untyped_storage() for grad in found if grad is not None]
         self._before = {grad.data_ptr(): (StorageWeakRef(grad), grad.nbytes()) for grad in grads}
         del grads
         self._halves, self._old = [False], [self._alive()]
@@ -89,7 +108,7 @@ class StepMeter:
         self._meter: LevelMeter | None = LevelMeter(device)
         self._done = 0  # the mark after which evaluation may come, which is none of the step
         self._hooks = [
-            register_optimizer_step_pre_hook(lambda optimizer, *_: self._steps(optimizer)),
+            register_optimizer_step_pre_hook(lambda optimizer, *_: self._steps(optimizer, True)),
             register_optimizer_step_post_hook(lambda optimizer, *_: self._steps(optimizer)),
         ]
 
@@ -105,15 +124,22 @@ class StepMeter:
             self._halves.append(half)
             self._old.append(self._alive())
 
-    def _steps(self, optimizer: Optimizer) -> None:
+    def _steps(self, optimizer: Optimizer, begins: bool = False) -> None:
         """An optimizer's step begins, or has ended."""
-        if any(
-            id(each) in self._trained
-            for group in optimizer.param_groups
-            for each in group["params"]
-        ):
+        if self._trains(optimizer):
+            if begins and optimizer not in _optimizers:  # its state was loaded
+                self._looks_at(optimizer)
             self.mark(half=False)
             self._done = len(self._halves) - 1
+
+    def _trains(self, optimizer: Optimizer) -> bool:
+        return any(id(each) in self._trained for each in _parameters(optimizer))
+
+    def _looks_at(self, optimizer: Optimizer) -> None:
+        """Note what it has, and the graphs have not."""
+        states = (t for each in optimizer.state.values() for t in each.values())
+        found = _storages([*_parameters(optimizer), *states])
+        self._stays |= {key: size for key, size in found.items() if key not in self._own}
 
     def stop(self) -> None:
         """The next step begins."""
@@ -158,7 +184,10 @@ class StepMeter:
         if levels.absolute:
             return 0
         last = max(i for i, half in enumerate(self._halves) if half)
-        return self._old[mark] + (0 if mark > last else max(0, levels.at[-1] - self._old[0]))
+        stays = sum(self._stays.values())
+        return (
+            stays + self._old[mark] + (0 if mark > last else max(0, levels.at[-1] - self._old[0]))
+        )
 
 
 class _Inside:
@@ -182,6 +211,17 @@ class _Inside:
         """Before the op after it begins."""
         at = self._computes[self._ops.index(op) + 1] - 1
         return int(self._trace.bytes_after[at]) - self._known
+
+
+def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _storages(tensors: Iterable[Any]) -> dict[int, int]:
+    """Bytes of storages, by address; of what is no plain tensor, none."""
+    plain = (t for t in tensors if isinstance(t, Tensor) and t.layout is torch.strided)
+    found = (t.untyped_storage() for t in plain if not is_traceable_wrapper_subclass(t))
+    return {storage.data_ptr(): storage.nbytes() for storage in found}
 
 
 def in_backward() -> bool:

@@ -10,9 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,14 +39,16 @@ from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
-from rematbench.training.compiled.options import Options
-from rematbench.training.compiled.resized import of_another_size
+from rematbench.training.compiled.options import EAGER, Options
+from rematbench.training.compiled.resized import improved, may_improve, of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
 from rematbench.training.compiled.sizes import KnownSizes, family_of
 from rematbench.training.compiled.together import StepJudge, Together
 
 _log_user = logging.getLogger(FOR_THE_USER)
 _TRIES = 4
+_AT_ONCE = 0.2
+"""Seconds for a further size that no known plan fits, before it is improved in the background."""
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
 Asks = Callable[[int], "Made"]
@@ -65,6 +68,7 @@ class Planned:
         most: what all calls may take that are pending at once; None where that is not known.
         source: ``ordinary``, ``planned``, ``cache``, ``given``, or ``another size``: from its plan.
         seconds: profiling, and planning.
+        improve: searches a cheaper plan, where one may be found; None: there is none.
     """
 
     halves: Halves
@@ -77,6 +81,7 @@ class Planned:
     most: int | None
     source: str
     seconds: tuple[float, float] = (0.0, 0.0)
+    improve: Callable[[], Planned | None] | None = field(default=None, compare=False)
 
     @property
     def graph(self) -> Graph:
@@ -141,11 +146,25 @@ def planned(
     halves, measured = costed(halves, options, say, family)
     profiled = time.perf_counter()
     judge = Judge(halves, options, tighter=tighter)
-    made, source = _chosen(judge, say, family)
+    known, later = bool(family.sizes), options.lower == EAGER
+    made, source = _chosen(judge, say, family, later)
+    more = later and known and source in ("another size", "planned")
+    more = more and may_improve(judge, made, family)
     if source != "given" and not tighter:
         family.add(judge.graph, made.plan, judge.overhead(made), measured)
     seconds = (profiled - began, time.perf_counter() - profiled)
-    return _of_call(judge, made, made.plan, halves, source, seconds)
+    found = _of_call(judge, made, made.plan, halves, source, seconds)
+
+    def improve() -> Planned | None:
+        began = time.perf_counter()
+        better = improved(judge, made)
+        if better is None:
+            return None
+        family.add(judge.graph, better.plan, judge.overhead(better), measured)
+        times = (0.0, time.perf_counter() - began)
+        return _of_call(judge, better, better.plan, halves, "improved", times)
+
+    return replace(found, improve=improve) if more else found
 
 
 def planned_lean(
@@ -205,8 +224,9 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
 
 def planned_step(judge: StepJudge, made: Made, source: str, seconds: float = 0.0) -> PlannedStep:
     """A sequence of calls by a plan."""
-    peaks = (made.peak, judge.base.peak, judge.budget, judge.overhead(made))
-    together = Together(judge.events, *peaks, made.parts, source, judge.outside)
+    peaks = (made.peak, judge.base.peak, judge.budget)
+    spent = (each.trace.cost - judge.gap_cost for each in (made, judge.base))
+    together = Together(judge.events, *peaks, *spent, made.parts, source, judge.outside)
     pairs = zip(judge.halves, made.parts, strict=True)
     times = (0.0, seconds)
     parts = tuple(_of_call(judge, made, plan, halves, source, times) for halves, plan in pairs)
@@ -235,8 +255,14 @@ def _of_call(
     return Planned(halves, plan, *text, seconds)
 
 
-def _chosen(judge: Judge, say: Callable[[str], None], family: KnownSizes) -> tuple[Made, str]:
-    """The plan, and where it is from."""
+def _chosen(
+    judge: Judge, say: Callable[[str], None], family: KnownSizes, later: bool = False
+) -> tuple[Made, str]:
+    """The plan, and where it is from.
+
+    Args:
+        later: that of a further size is improved when the loop goes on, not at once.
+    """
     options, allowed = judge.options, judge.allowed
     if isinstance(options.plan, Plan):
         return _given(judge, options.plan), "given"
@@ -248,11 +274,12 @@ def _chosen(judge: Judge, say: Callable[[str], None], family: KnownSizes) -> tup
     kept = _recalled(place, judge)
     if kept is not None:
         return kept, "cache"
-    near = of_another_size(judge, options.plan, family)
+    near = of_another_size(judge, family)
     if near is not None:
-        return near, "another size"
+        at_once = not later and may_improve(judge, near, family)
+        return (improved(judge, near) if at_once else None) or near, "another size"
     if family.sizes:  # a new size must not stop the loop for long
-        seconds = min(options.time_limit, options.replan_seconds)
+        seconds = min(options.time_limit, options.replan_seconds, _AT_ONCE if later else inf)
         with suppress(Infeasible):
             return _searched(judge, options.plan, allowed, seconds), "planned"
     say(f"plans by {options.name} for at most {options.time_limit:g} s")

@@ -71,6 +71,7 @@ class Recorded:
         planned: the plan that it ran by.
         stores: the storage of each tensor that a half was given, by name.
         links: the call and the tensor of its that a tensor was given from, by name.
+        parameters: that it was given; equal modules may share one graph.
         adds: its gradients are added to some that are there, and go.
         back: has its backward half run?
     """
@@ -79,6 +80,7 @@ class Recorded:
     planned: Any
     stores: dict[str, int] = field(default_factory=dict)
     links: dict[str, tuple[int, str]] = field(default_factory=dict)
+    parameters: list[weakref.ref[nn.Parameter]] = field(default_factory=list)
     adds: bool = False
     back: bool = False
 
@@ -111,16 +113,17 @@ class CallRecord:
             for event in self.events
         )
 
-    def begins(self, region: CompiledGraph, planned: Any) -> int:
+    def begins(self, region: CompiledGraph, planned: Any, args: Iterable[Any]) -> int:
         """A call begins, by a plan; returns its number."""
-        self.calls.append(Recorded(region, planned))
+        own = [weakref.ref(each) for each in args if isinstance(each, nn.Parameter)]
+        self.calls.append(Recorded(region, planned, parameters=own))
         self.events.append(Event(len(self.calls) - 1, False))
         return len(self.calls) - 1
 
     def goes_back(self, number: int) -> None:
         """The backward half of a call begins."""
         call = self.calls[number]
-        call.back, call.adds = True, any(p.grad is not None for p in parameters_of([call.region]))
+        call.back, call.adds = True, any(p.grad is not None for p in parameters_of([call]))
         self.events.append(Event(number, True))
 
     def given(self, number: int, names: Iterable[str], tensors: Iterable[Any]) -> None:
@@ -160,9 +163,9 @@ class CallRecord:
                 yield name, weak.cdata
 
 
-def parameters_of(regions: Iterable[CompiledGraph]) -> list[nn.Parameter]:
-    """The parameters of graphs that are there still, each once."""
-    found = (weak() for region in regions for weak in region.parameters)
+def parameters_of(calls: Iterable[Recorded]) -> list[nn.Parameter]:
+    """The parameters of calls that are there still, each once."""
+    found = (weak() for call in calls for weak in call.parameters)
     return list({id(each): each for each in found if each is not None}.values())
 
 

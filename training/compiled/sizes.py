@@ -58,9 +58,9 @@ class KnownSizes:
     def add(self, graph: Graph, plan: Plan, overhead: float, measured: bool) -> None:
         """Keep what was planned for a size."""
         own, codes = bytes_of(graph), plan.codes(graph)
-        self.sizes = [each for each in self.sizes if not np.array_equal(each.bytes, own)]
-        self.sizes.append(Size(graph, codes[codes >= 0].copy(), overhead, measured, own))
-        del self.sizes[:-MOST_SIZES]
+        others = [each for each in self.sizes if not np.array_equal(each.bytes, own)]
+        new = Size(graph, codes[codes >= 0].copy(), overhead, measured, own)
+        self.sizes = [*others, new][-MOST_SIZES:]  # at once: two threads may come here
 
     def same(self, graph: Graph) -> Size | None:
         """This very size, where it is known."""

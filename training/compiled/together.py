@@ -27,6 +27,7 @@ class StepJudge(Judge):
 
     Attributes:
         events: the halves in order.
+        gap_cost: of what stands for the caller; nothing that anybody computes.
     """
 
     def __init__(self, record: CallRecord, options: Options) -> None:
@@ -40,7 +41,9 @@ class StepJudge(Judge):
             self._true = joined(name, record, strict=False, outside=outside)
         strict = joined(name, record, strict=True, outside=outside)
         self.halves = strict.halves
-        self._begin(strict.graph, options, 0, 0 if outside is None else min(outside.held))
+        pairs = zip(strict.graph.ops, strict.homes, strict=True)
+        self.gap_cost = sum(op.cost for op, (call, _) in pairs if call < 0)
+        self._begin(strict.graph, options, 0, 0 if outside is None else outside.always)
 
     @property
     def is_whole(self) -> bool:
@@ -55,6 +58,10 @@ class StepJudge(Judge):
     def as_it_ran(self) -> Made:
         """What the measured step ran by."""
         return self.of_parts([call.planned.plan for call in self._calls])
+
+    def overhead(self, made: Made) -> float:
+        base = self.base.trace.cost - self.gap_cost
+        return (made.trace.cost - self.base.trace.cost) / base if base else 0.0
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as the halves of its calls can run it."""
@@ -112,7 +119,7 @@ class Together:
         peak_bytes: simulated, residents included.
         ordinary_peak_bytes: of the same sequence without recomputation.
         budget_bytes: that the plan was made for; None: no limit.
-        overhead: cost over that of ordinary training, minus 1.
+        cost, ordinary_cost: of all calls, as planned and in ordinary training.
         parts: the plans of the calls.
         source: where the plan is from, as of one graph.
         outside: what the step holds besides its graphs; None: that was not measured.
@@ -122,10 +129,16 @@ class Together:
     peak_bytes: int
     ordinary_peak_bytes: int
     budget_bytes: int | None
-    overhead: float
+    cost: float
+    ordinary_cost: float
     parts: tuple[Plan, ...]
     source: str
     outside: Outside | None = None
+
+    @property
+    def overhead(self) -> float:
+        """Cost over that of ordinary training, minus 1."""
+        return self.cost / self.ordinary_cost - 1 if self.ordinary_cost else 0.0
 
     def __str__(self) -> str:
         calls = sum(not event.backward for event in self.events)

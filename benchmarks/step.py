@@ -14,7 +14,7 @@ import gc
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.figures import Figure, publish, record_of, same_code
 from benchmarks.step_models import MODELS, WholeStep, gpt2, twice
-from rematbench.base.errors import Infeasible
+from rematbench.base.errors import ExecutionError, Infeasible
 from rematbench.costmodel.device import peak_of, steady_allocator
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.tracing.workload import Workload
@@ -41,7 +41,7 @@ SHARES = (0.7, 0.5, 0.35)
 BUDGETS = 15
 STEPS = 4
 """The first records, the second counts, the third is planned."""
-MOST_REFUSALS = 4
+MOST_REFUSALS = 8
 SHORTEST, LONGEST, BATCHES, TRIED = 32, 256, 50, 10
 HALF, MINUTE, TURNS = 0.5, 60.0, 2
 
@@ -83,35 +83,33 @@ def forget() -> None:
 
 
 def trained(
-    workload: Workload,
-    compile_it: Callable[[nn.Module], Any] = lambda module: None,
-    batches: Sequence[tuple[Tensor, ...]] = (),
+    workload: Workload, compile_it: Callable[[nn.Module], Any] = lambda module: None
 ) -> Trained:
-    """Train a copy of a model for some steps.
+    """Train a copy of a model for :data:`STEPS` steps, each with a new batch.
 
     Args:
         compile_it: compiles the copy in place.
-        batches: of the steps; as many as :data:`STEPS` are made where none are given.
     """
     forget()
     module = copy.deepcopy(workload.module).train()
     compile_it(module)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
     torch.manual_seed(0)
-    batches = batches or [workload.make_batch() for _ in range(STEPS)]
 
     def step(batch: tuple[Tensor, ...]) -> None:
         optimizer.zero_grad()
         workload.loss(module, *batch).backward()
         optimizer.step()
 
-    for batch in batches[:-1]:
-        step(batch)
+    for number in range(STEPS):
+        batch = workload.make_batch()
+        if number < STEPS - 1:
+            step(batch)
     optimizer.zero_grad()
-    states = [t for each in optimizer.state.values() for t in each.values()]
-    held = (*module.parameters(), *module.buffers(), *states, *batches[-1])
+    states = (t for each in optimizer.state.values() for t in each.values())
+    held = (*module.parameters(), *module.buffers(), *states, *batch)
     own = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held}
-    peak = peak_of(lambda: step(batches[-1]), "cpu").peak_bytes + sum(own.values())
+    peak = peak_of(lambda: step(batch), "cpu").peak_bytes + sum(own.values())
     state = {name: each.detach().clone() for name, each in module.state_dict().items()}
     return Trained(peak, *_costs(), state)
 
@@ -206,7 +204,7 @@ def models(cache: Path) -> Iterator[Figure]:
             budget = int(low + number * step)
             try:
                 found = trained(workload, partial(whole, given=options(budget, cache)))
-            except Infeasible:
+            except (Infeasible, ExecutionError):
                 continue
             ratios.append(found.peak_bytes / budget)
             overheads.append(100 * found.more / found.ordinary_cost)
@@ -227,6 +225,8 @@ def _least(workload: Workload, cache: Path, peak: int) -> int:
             trained(workload, partial(whole, given=options(budget, cache)))
         except Infeasible as error:
             budget = error.smallest_peak_found or peak
+        except ExecutionError:
+            budget += peak // 10
         else:
             break
     return budget

@@ -18,7 +18,7 @@ from rematbench.zoo.vision import import_torchvision
 _small = {"size": "small", "batch_size": 8}
 
 
-def gpt2(layers: int = 4, **others: Any) -> Workload:
+def gpt2(layers: int = 2, **others: Any) -> Workload:
     """GPT-2's blocks, narrower."""
     sizes = {"n_layer": layers, "n_embd": 96, "n_head": 4, "n_positions": 256, "vocab_size": 500}
     return make_model("gpt2", **{**_small, "sequence_length": 64, **sizes, **others})
@@ -27,7 +27,7 @@ def gpt2(layers: int = 4, **others: Any) -> Workload:
 def vit() -> Workload:
     """ViT-B/16's layers, narrower and fewer."""
     transformer = import_torchvision().models.VisionTransformer
-    module = transformer(64, 8, 4, 4, 96, 384, num_classes=100)
+    module = transformer(64, 8, 2, 4, 96, 384, num_classes=100)
 
     def batch() -> tuple[Tensor, ...]:
         return torch.randn(8, 3, 64, 64), torch.randint(100, (8,))
@@ -39,12 +39,14 @@ def vit() -> Workload:
 
 
 MODELS: dict[str, Callable[[], Workload]] = {
-    "resnet18": partial(make_model, "resnet18", batch_size=8, resolution=64),
+    "resnet32": partial(make_model, "resnet32", batch_size=8),
     "vit": vit,
     "gpt2": gpt2,
-    "bert": partial(make_model, "bert_large", **_small, sequence_length=64),
+    "bert": partial(
+        make_model, "bert_large", **_small, sequence_length=64, max_position_embeddings=64
+    ),
     "t5": partial(make_model, "t5_large", **_small, sequence_length=48, target_length=32),
-    "unet": partial(make_model, "unet", batch_size=1, resolution=188, base_channels=8),
+    "unet": partial(make_model, "unet", batch_size=1, resolution=192, base_channels=8),
     "lstm": partial(
         make_model, "lstm_lm", batch_size=8, sequence_length=12, hidden=64, vocabulary=200
     ),

@@ -113,7 +113,7 @@ class _Halving:
         reads = [n for n in _outside(wanted, ends) if n not in there]
         self.copied = [n for n in reads if n in halves.changed]
         self.saved = [n for n in reads if n not in halves.changed]
-        self.second = list(_tidied(wanted, {*reads, *halves.tangents}))
+        self.second = list(_tidied(wanted, {*reads, *halves.tangents}, ends))
         replayed = {line.replays for line in second}
         self.states = [n for n in _recorded(first) if n in replayed]
         self.second_rng = bool(replayed.union(_recorded(second)) - {None})
@@ -170,17 +170,24 @@ def _outside(lines: list[CodeLine], ends: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _tidied(lines: list[CodeLine], there: set[str]) -> Iterator[CodeLine]:
-    """The lines, which release only what is there."""
-    for line in lines:
-        if line.releases:
-            names = [n for n in line.releases if n in there]
-            there.difference_update(names)
-            if names:
-                yield release(names)
-            continue
-        there.update(line.makes)
-        yield line
+def _tidied(lines: list[CodeLine], there: set[str], ends: Iterable[str]) -> Iterator[CodeLine]:
+    """The lines, which release only what is there, and what the caller held when it was captured.
+
+    He may have let go of it by now.
+    """
+    last = {name: place for place, line in enumerate(lines) for name in line.reads}
+    stays = {*ends, *(name for line in lines for name in line.releases)}
+    over: dict[int, list[str]] = {}
+    for name in sorted(there & last.keys() - stays):
+        over.setdefault(last[name], []).append(name)
+    for place, line in enumerate(lines):
+        names = [n for n in line.releases if n in there] + over.get(place, [])
+        if not line.releases:
+            there.update(line.makes)
+            yield line
+        there.difference_update(names)
+        if names:
+            yield release(names)
 
 
 def _recorded(lines: list[CodeLine]) -> list[int]:

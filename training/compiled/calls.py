@@ -335,18 +335,15 @@ def _counts(region: CompiledGraph, device: str) -> bool:
 
 
 def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
-    """Of one graph that has no plan with what lies outside, or whose share of a step is not known.
+    """Of one graph whose share of a step is not known, since the rest of its model is not compiled.
 
     Raises:
-        Infeasible: the budget is in bytes, and the graph not all of its model.
+        Infeasible: the budget is in bytes.
     """
-    why = "the rest of its model is not compiled"
     if region.options.budget.bytes is not None:
-        if not region.is_whole:
-            raise error
-        why = "more lies outside of its graph"
-    text = "rematbench: %s: %s, and the budget is not kept: %s"
-    _warn.warning(text, region.name, why, error)
+        raise error
+    text = "rematbench: %s: the rest of its model is not compiled, and the budget is not kept: %s"
+    _warn.warning(text, region.name, error)
 
 
 def _parameters(args: Sequence[Any]) -> dict[int, int]:

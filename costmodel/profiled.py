@@ -257,7 +257,7 @@ def stand_in(
     captured: Captured, call: TorchCall, device: str
 ) -> tuple[Callable[[], Any], Iterable[Tensor]]:
     """(the call on stand-in tensors, these tensors)."""
-    tensors = _encoded(captured, call, device)
+    tensors = _encoded(captured, call, device) | _group_ends(captured, call, device)
     bound = _index_bound(captured, call)
 
     def real(name: str) -> Tensor:
@@ -294,6 +294,19 @@ def _encoded(captured: Captured, call: TorchCall, device: str) -> dict[str, Tens
         results = encode.target(dense, *encode.args[1:])
         made |= {out: result for out, result in zip(encode.outs, results, strict=True) if out}
     return made
+
+
+def _group_ends(captured: Captured, call: TorchCall, device: str) -> dict[str, Tensor]:
+    """A stand-in for where the groups of a grouped product end: the first has all of it.
+
+    The sizes of groups are data; so they take the most memory.
+    """
+    if getattr(call.target, "overloadpacket", None) is not aten._grouped_mm or len(call.args) < 3:
+        return {}
+    first, second = (captured.tensors[argument.name].shape for argument in call.args[:2])
+    length = second[1] if len(first) == 3 else first[0 if len(second) == 3 else 1]
+    spec = captured.tensors[call.args[2].name]
+    return {call.args[2].name: torch.full(spec.shape, length, dtype=spec.dtype, device=device)}
 
 
 def _sparse(spec: TensorSpec, density: float, device: str) -> Tensor:

@@ -28,8 +28,8 @@ class Run:
 
     Attributes:
         losses: of each step.
-        peak_bytes: of the forward and backward pass of the last step: parameters, buffers and
-            batch included, optimizer state not.
+        peak_bytes: of the forward and backward pass of the last step: parameters, buffers, batch
+            and optimizer state included.
         seconds: median of the later steps.
     """
 
@@ -87,7 +87,8 @@ def train(module: nn.Module, call: Any, loss: Loss, batches: Sequence[Batch]) ->
 
         began = time.perf_counter()
         if number == len(batches) - 1:  # leaner plans have been tried, if Inductor needed them
-            held = (*module.parameters(), *module.buffers(), *batch)
+            states = (t for each in optimizer.state.values() for t in each.values())
+            held = (*module.parameters(), *module.buffers(), *batch, *states)
             here = (t.to_local() if isinstance(t, DTensor) else t for t in held)
             peak = peak_of(turn, "cpu").peak_bytes + sum(t.nbytes for t in here)
         else:

@@ -154,7 +154,7 @@ def _compiled(region: Region, planned: Planned) -> Compiled:
         trace=planned.trace,
         budget_bytes=planned.limit,
         simulated_peak_bytes=planned.share.peak,
-        measured_peak_bytes=region.meter.peak_bytes if planned is region.planned else None,
+        measured_peak_bytes=region.meter.peak_bytes if planned is region.settled else None,
         ordinary_peak_bytes=planned.base.peak_bytes,
         overhead=planned.overhead,
         recomputed={scope: (int(count), share) for scope, (count, share) in ordered},

@@ -161,7 +161,7 @@ class Region:
         return list({each.plan.hash(each.graph): each for each in parts if each}.values())
 
     @property
-    def _settled(self) -> Planned | None:
+    def settled(self) -> Planned | None:
         """The plan that its calls run by; of several, the one that it began with."""
         return self._parts[0] if len(self._parts) == 1 else self.planned
 
@@ -174,6 +174,8 @@ class Region:
     def takes(self, parts: list[Planned]) -> None:
         """Its calls are planned together with others."""
         self._parts = parts
+        if len(parts) == 1:
+            self.meter.restart()
 
     @property
     def lean(self) -> Planned:
@@ -290,7 +292,7 @@ class Region:
         halves = self.halves
         assert halves is not None
         self.loop.given(call, halves.primals, args)
-        if self.meter.wants_forward and call.planned is self._settled:
+        if self.meter.wants_forward and call.planned is self.settled:
             new = set(halves.captured.updates.values())
             ends = enumerate(halves.results)
             passing = [i for i, end in ends if getattr(end, "name", None) in new]
@@ -320,7 +322,7 @@ class Region:
             if call is not None:
                 self.loop.goes_back(call)
                 self.loop.given(call, halves.tangents, given[len(given) - tangents :])
-            if self.meter.wants_backward and call is not None and call.planned is self._settled:
+            if self.meter.wants_backward and call is not None and call.planned is self.settled:
                 try:
                     made = self.meter.backward(half, given, tangents)
                 finally:
@@ -358,7 +360,7 @@ class Region:
 
     def _judge(self) -> None:
         """Compare the measured peak with the budget; where it broke, plan anew for less."""
-        found, peak = self._settled, self.meter.peak_bytes
+        found, peak = self.settled, self.meter.peak_bytes
         if found is None or peak is None or found.limit is None or peak <= found.limit + NEWS:
             return
         text = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"

@@ -142,10 +142,13 @@ class Together:
 
     def __str__(self) -> str:
         calls = sum(not event.backward for event in self.events)
+        what = "the step planned with what lies outside of its graph"
+        if calls > 1:
+            what = f"{calls} calls planned as one"
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes:,}"
         held = "" if self.outside is None else f", outside at most {max(self.outside.held):,}"
         return (
-            f"{calls} calls planned as one ({self.source}): peak {self.peak_bytes:,} bytes, budget "
+            f"{what} ({self.source}): peak {self.peak_bytes:,} bytes, budget "
             f"{budget}, ordinary training {self.ordinary_peak_bytes:,}{held}; overhead "
             f"{self.overhead:+.1%} simulated"
         )

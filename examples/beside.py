@@ -88,7 +88,8 @@ def train(module: nn.Module, call: Any, loss: Loss, batches: Sequence[Batch]) ->
         began = time.perf_counter()
         if number == len(batches) - 1:  # leaner plans have been tried, if Inductor needed them
             states = (t for each in optimizer.state.values() for t in each.values())
-            held = (*module.parameters(), *module.buffers(), *batch, *states)
+            own = (t for t in states if not isinstance(t, DTensor))  # on ranks it is not counted
+            held = (*module.parameters(), *module.buffers(), *batch, *own)
             here = (t.to_local() if isinstance(t, DTensor) else t for t in held)
             peak = peak_of(turn, "cpu").peak_bytes + sum(t.nbytes for t in here)
         else:

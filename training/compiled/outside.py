@@ -9,7 +9,7 @@ between (optimizer step, the next batch) is a part of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from rematbench.costmodel.levels import LevelMeter, Levels
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
+from rematbench.training.compiled.gathered import Gathered
 
 GRAIN = 1024
 """Bytes that counts are rounded up to, so that a scalar more is no other step."""
@@ -38,10 +39,22 @@ class Outside:
         held: while each half runs.
         between: the most before each half and, the last, from the last half to the end of the
             optimizer's step; less than held: nothing more.
+        gathered: of what is held, parameters of the graphs that are not there all the time.
     """
 
     held: tuple[int, ...]
     between: tuple[int, ...]
+    gathered: tuple[int, ...] = ()
+
+    @property
+    def stays(self) -> int:
+        """Bytes that are held all the time."""
+        return int(np.subtract(self.held, self.gathered or 0).min())
+
+    def most(self, other: Outside) -> Outside:
+        """The larger number of each two, of the same step on two ranks."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Outside(*(tuple(np.maximum(one, two).tolist()) for one, two in pairs))
 
     def stretches(self) -> list[tuple[int, int, int]]:
         """(bytes, first gap, last gap) of values that add up to what is held."""
@@ -76,10 +89,18 @@ class StepMeter:
     Args:
         device: of the graphs.
         trained: parameters of the graphs.
+        gathered: looks at their parameters.
+        passing: those of their storages that are freed on the way.
     """
 
-    def __init__(self, device: str, trained: Iterable[nn.Parameter]) -> None:
-        trained = list(trained)
+    def __init__(
+        self,
+        device: str,
+        trained: Iterable[nn.Parameter],
+        gathered: Gathered,
+        passing: frozenset[int],
+    ) -> None:
+        trained, self._gathered = list(trained), gathered
         self._trained = {id(each) for each in trained}
         grads = [each.grad.untyped_storage() for each in trained if each.grad is not None]
         self._before = {grad.data_ptr(): (StorageWeakRef(grad), grad.nbytes()) for grad in grads}
@@ -87,6 +108,10 @@ class StepMeter:
         self._halves, self._old = [False], [self._alive()]
         self._levels: Levels | None = None
         self._meter: LevelMeter | None = LevelMeter(device)
+        if device == "cpu" and passing:
+            gathered.come_again(passing)
+            self.mark(half=False)
+        self._start = len(self._halves) - 1
         self._done = 0  # the mark after which evaluation may come, which is none of the step
         self._hooks = [
             register_optimizer_step_pre_hook(lambda optimizer, *_: self._steps(optimizer)),
@@ -107,11 +132,8 @@ class StepMeter:
 
     def _steps(self, optimizer: Optimizer) -> None:
         """An optimizer's step begins, or has ended."""
-        if any(
-            id(each) in self._trained
-            for group in optimizer.param_groups
-            for each in group["params"]
-        ):
+        own = (each for group in optimizer.param_groups for each in group["params"])
+        if self._gathered.shards or any(id(each) in self._trained for each in own):
             self.mark(half=False)
             self._done = len(self._halves) - 1
 
@@ -135,7 +157,8 @@ class StepMeter:
         if levels is None or (len(levels.at), len(marks)) != (len(self._halves), 2 * len(gaps) - 2):
             return None
         inside = _Inside(graph, plan, levels.absolute)
-        begins, ends = [*marks[::2], max(self._done, marks[-1])], [0, *marks[1::2]]
+        begins = [*marks[::2], max(self._done, marks[-1])]
+        ends = [self._start, *marks[1::2]]
         unseen = [self._unseen(levels, mark) for mark in range(len(levels.at))]
         at = np.add(levels.at, unseen)
         until = np.add(levels.until, unseen[:-1])
@@ -147,6 +170,7 @@ class StepMeter:
                 _rounded(until[end:begin].max(initial=0) - inside.within(op))
                 for end, begin, op in zip(ends, begins, gaps, strict=True)
             ),
+            self._gathered.held,
         )
 
     def _alive(self) -> int:
@@ -154,11 +178,12 @@ class StepMeter:
         return sum(size for weak, size in self._before.values() if not weak.expired())
 
     def _unseen(self, levels: Levels, mark: int) -> int:
-        """Bytes of what was there at the beginning, and is gone by the end."""
+        """Bytes of shards, and of what was there at the beginning and is gone by the end."""
         if levels.absolute:
             return 0
         last = max(i for i, half in enumerate(self._halves) if half)
-        return self._old[mark] + (0 if mark > last else max(0, levels.at[-1] - self._old[0]))
+        new = levels.at[-1] - levels.at[self._start] - self._old[0]
+        return self._gathered.shards + self._old[mark] + (0 if mark > last else max(0, new))
 
 
 class _Inside:

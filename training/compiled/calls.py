@@ -62,6 +62,11 @@ class PendingCall:
         """What it takes of the budget."""
         return self.planned.share
 
+    @property
+    def gradients(self) -> int:
+        """Bytes that its backward half leaves: of gathered parameters, others reduce them."""
+        return self.share.gradients if all(self.parameters.now().values()) else 0
+
 
 @dataclass
 class Known:
@@ -275,10 +280,10 @@ class Loop:
             parameters |= each.parameters.now()  # what was freed comes back for its backward half
         needed = sum(parameters.values()) + share.inputs + max(share.forward, share.backward)
         needed += sum(each.share.kept for each in pending)
-        before, gradients = 0, share.gradients + sum(each.share.gradients for each in pending)
+        before, gradients = 0, call.gradients + sum(each.gradients for each in pending)
         next_: dict[int, int] = {}
         for each in pending:  # its own backward half, when later ones have left their gradients
-            gradients -= each.share.gradients
+            gradients -= each.gradients
             owned = sum((parameters | each.parameters.sizes | next_).values())
             mine = owned + before + each.share.inputs + each.share.backward + gradients
             needed = max(needed, mine)

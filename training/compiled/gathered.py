@@ -99,6 +99,13 @@ class Gathered:
         if begins:
             self._looks.append(now)
 
+    def trained_by(self, optimizer: Optimizer) -> bool:
+        """Does it step parameters of the modules, as they are just now?"""
+        modules = (module for weak in self._modules if (module := weak()) is not None)
+        own = {id(each) for module in modules for each in module.parameters()}
+        groups = optimizer.param_groups
+        return any(id(each) in own for group in groups for each in group["params"])
+
     def come_again(self, keys: Set[int]) -> None:
         """Allocate these anew where they are, so that a profiler that has begun sees them go."""
         for key in keys & self.watched.sizes.keys():
@@ -111,10 +118,8 @@ class Gathered:
 
     def _steps(self, optimizer: Optimizer) -> None:
         self.look(begins=False)
-        steps = [each for group in optimizer.param_groups for each in group["params"]]
-        modules = (module for weak in self._modules if (module := weak()) is not None)
-        own = {id(each) for module in modules for each in module.parameters()}
-        if self._empty and not own.isdisjoint(map(id, steps)):
+        if self._empty and self.trained_by(optimizer):
+            steps = (each for group in optimizer.param_groups for each in group["params"])
             shards = (each for each in steps if is_traceable_wrapper_subclass(each))
             self._shards |= Watched(shards).sizes
 

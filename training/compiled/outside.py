@@ -133,7 +133,7 @@ class StepMeter:
     def _steps(self, optimizer: Optimizer) -> None:
         """An optimizer's step begins, or has ended."""
         own = (each for group in optimizer.param_groups for each in group["params"])
-        if self._gathered.shards or any(id(each) in self._trained for each in own):
+        if any(id(each) in self._trained for each in own) or self._gathered.trained_by(optimizer):
             self.mark(half=False)
             self._done = len(self._halves) - 1
 

@@ -36,7 +36,7 @@ from rematbench.costmodel.device import peak_of, steady_allocator
 
 RANKS = (2, 4)
 MODES = ("per block", "whole")
-WIDTH, LAYERS, ROWS = 256, 6, 512
+WIDTH, LAYERS, ROWS = 128, 4, 1024
 SHARE = 0.8
 READINGS = 5
 
@@ -98,7 +98,7 @@ class Run:
             dist.barrier()
             found.append(peak_of(lambda seed=seed: self.pass_(seed), "cpu").peak_bytes)
             self.end()
-        return min(found) + shards
+        return int(min(found) + shards)
 
 
 def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> Run:
@@ -207,7 +207,7 @@ def figures(ranks: int, mode: str, found: dict[str, Any]) -> Iterator[Figure]:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=30, help="timed steps of each")
+    parser.add_argument("--turns", type=int, default=20, help="timed steps of each")
     given = parser.parse_args()
     made = list[Figure]()
     for ranks in RANKS:

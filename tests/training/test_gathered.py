@@ -103,9 +103,11 @@ def test_what_is_gathered_counts_while_it_lives(name: str) -> None:
     measured = peak(model)
     assert found.budget_bytes is not None
     assert measured <= found.budget_bytes
-    # At the beginning, one buffer of FSDP2's is there whose end is not seen.
+    # At the beginning, one buffer of FSDP2's is there whose end is not seen. PyTorch 2.11 holds
+    # tangents, as large as what a block makes.
     first = BLOCK if facts.get("per_block", True) else LAYERS * BLOCK
-    assert measured <= found.peak_bytes <= measured + first + 20_000
+    made = 4 * ROWS * WIDTH
+    assert measured <= found.peak_bytes <= measured + first + made + 20_000
 
 
 def test_a_budget_below_all_that_is_gathered() -> None:

@@ -19,12 +19,14 @@ tools: $(TOOLS)
 # torch goes first, by its exact pin: resolving it together with the rest may pick a larger build.
 # torchvision declares no build of torch that every platform has, so it goes in without dependencies.
 CONSTRAINTS := $(VENV)/constraints.txt
+# What is not taken from there: another PyTorch asks for a setuptools of its own (2.11: an older one).
+OWN := (torch|torchvision$(if $(filter-out $(PINNED),$(TORCH)),|setuptools))
 # Its release for another PyTorch stands in the table of those that we run with.
 VISION = if [ $(TORCH) = $(PINNED) ]; then sed -n 's/^torchvision==//p' constraints.txt; else \
   sed -n 's/^    "$(basename $(TORCH))": TorchRelease("\([0-9.]*\)".*/\1.*/p' tracing/releases.py; fi
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	{ grep -Ev '^torch(vision)?==' constraints.txt; echo "torch==$(TORCH)"; } > $(CONSTRAINTS)
+	{ grep -Ev '^$(OWN)==' constraints.txt; echo "torch==$(TORCH)"; } > $(CONSTRAINTS)
 	$(PIP) install "torch==$(TORCH)"
 	$(PIP) install --no-deps "torchvision==$$($(VISION))"
 	$(PIP) install -c $(CONSTRAINTS) -e .

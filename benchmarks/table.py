@@ -16,6 +16,7 @@ ALL = {
     "startup": "what a command costs where nothing is planned, beside 4f1d762",
     "kernels": "compiling the kernels of the quickstart's planners, beside c7868bd",
     "train": "training with a plan beside eager training",
+    "ranks": "compiled blocks on several ranks beside FSDP2 alone",
     "online": "the online runtime beside eager training",
     "spine": "simulation, capture and execution",
     "dtr": "DTR's runtime on logs",

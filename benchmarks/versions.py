@@ -1,15 +1,18 @@
 """``make matrix``: tests of tracing, validator and training under several releases of PyTorch.
 
-``python -m benchmarks.versions PYTHON...`` runs them with each interpreter, one after the other,
-prints a table, and writes ``runs/benchmarks/versions.json``. Exit code 1 where a test failed.
+``python -m benchmarks.versions PYTHON...`` runs them with each interpreter, one after the other (or
+with ``--at-once`` side by side), prints a table, and writes ``runs/benchmarks/versions.json``. Exit
+code 1 where a test failed.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +63,23 @@ def outcome(report: Path) -> dict[str, Any]:
     }
 
 
-def main(pythons: list[str]) -> int:
+def main() -> int:
     """Run, print and record; the exit code."""
-    rows = [run(python) for python in pythons]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pythons", nargs="+", metavar="PYTHON")
+    parser.add_argument("--at-once", action="store_true", help="side by side")
+    given = parser.parse_args()
+    facts = {"commit": commit(), "utc": now(), "machine": machine(), "tests": ROOMS}
+    with ThreadPoolExecutor(len(given.pythons) if given.at_once else 1) as pool:
+        rows = list(pool.map(run, given.pythons))
     table = Table("PyTorch", "torchvision", "Python", "passed", "skipped", "failed", "seconds")
     for row in rows:
         counts = (row["passed"], len(row["skipped"]), len(row["failed"]), row["seconds"])
         table.add_row(row["torch"], row["torchvision"], row["python"], *map(str, counts))
     Console().print(table)
-    facts = {"commit": commit(), "utc": now(), "machine": machine(), "tests": ROOMS}
     write_json(RECORDS / "versions.json", facts | {"rows": rows}, indent=1)
     return int(any(row["failed"] for row in rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

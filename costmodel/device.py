@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -218,17 +219,39 @@ def live_bytes(
         known: see :func:`peak_of`.
         mark: name of events that are marks.
     """
-    sizes, live = dict(known or {}), 0
+    blocks, live = _Blocks(known or {}), 0
     for event in _memory_events(profiler, mark):
         if event is not None:
             place, change = event
-            if change < 0:
-                # PyTorch may know a place by what was there before: its size would be another's.
-                live -= sizes.pop(place, 0)
-            else:
-                sizes[place] = change
-                live += change
+            # PyTorch may know a place by what was there before: its size would be another's.
+            live += -blocks.goes(place) if change < 0 else change - blocks.comes(place, change)
         yield live, event is None
+
+
+class _Blocks:
+    """Bytes by address. Another thread (gloo's) lets go unseen: until something else is there."""
+
+    def __init__(self, known: Mapping[int, int]) -> None:
+        self._sizes, self._places = dict(known), sorted(known)
+
+    def goes(self, place: int) -> int:
+        """A block is released; its bytes, 0 of one that is not known."""
+        if place not in self._sizes:
+            return 0
+        del self._places[bisect_left(self._places, place)]
+        return self._sizes.pop(place)
+
+    def comes(self, place: int, size: int) -> int:
+        """A block is allocated; the bytes of those that were there before."""
+        first = last = bisect_left(self._places, place)
+        if first and self._places[first - 1] + self._sizes[self._places[first - 1]] > place:
+            first -= 1
+        while last < len(self._places) and self._places[last] < place + size:
+            last += 1
+        gone = sum(self._sizes.pop(each) for each in self._places[first:last])
+        self._places[first:last] = [place]
+        self._sizes[place] = size
+        return gone
 
 
 def _memory_events(profiler: profile, mark: str) -> list[tuple[int, int] | None]:

@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+import rematbench
 from rematbench import costmodel as costs
 from rematbench.base.errors import ExecutionError
+from rematbench.costmodel.device import peak_of
 from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.training.compiled import backend as compiled, calls, planning, ranks, sizes
@@ -90,11 +92,19 @@ def local(tensor: Any) -> Any:
 
 
 def alike(
-    rank: int, wrap: Wrap, budget: float = 0.8, costmodel: str = "flops", **facts: Any
+    rank: int,
+    wrap: Wrap,
+    budget: float = 0.8,
+    costmodel: str = "flops",
+    counted: bool = False,
+    **facts: Any,
 ) -> None:
     """Compiled blocks leave the gradients of blocks that are not, to the last bit.
 
     The ranks run the same plans, of which rank 0 makes all.
+
+    Args:
+        counted: this rank's peak is within the budget, with all that is gathered and reduced.
     """
     torch.manual_seed(0)
     model = Blocks(**facts)
@@ -102,29 +112,50 @@ def alike(
     pair = [wrap(model), wrap(twin)]
     for block in model.blocks:
         block.compile(backend="rematbench", options=options(budget, costmodel=costmodel))
+    optimizers = [torch.optim.SGD(each.parameters(), 0.01) for each in pair]
     for number in range(3):
-        for each in pair:
+        gradients = []
+        for each, optimizer in zip(pair, optimizers, strict=True):
             torch.manual_seed(10 * number + rank)
-            each.zero_grad()
-            each(torch.randn(256, WIDTH)).square().mean().backward()
-        for (name, one), other in zip(
-            pair[0].named_parameters(), pair[1].parameters(), strict=True
-        ):
-            assert torch.equal(local(one.grad), local(other.grad)), (number, name)
+            turn(each)
+            gradients.append([local(parameter.grad).clone() for parameter in each.parameters()])
+            optimizer.step()
+            optimizer.zero_grad()
+        names = [name for name, _ in model.named_parameters()]
+        for name, one, other in zip(names, *gradients, strict=True):
+            assert torch.equal(one, other), (number, name)
     plans = [plan for region in compiled.regions for plan in region.plans]
     assert len(plans) >= 2
     assert any(plan.trace.recomputations for plan in plans)
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, sorted(plan.plan.hash(plan.graph) for plan in plans))
     assert found == [found[0]] * len(found)
+    if counted:
+        (step,) = rematbench.explain(model).steps
+        assert step.budget_bytes is not None
+        assert peak(pair[0]) <= step.budget_bytes
+
+
+def turn(model: Any) -> None:
+    model(torch.randn(256, WIDTH)).square().mean().backward()
+
+
+def peak(model: Any) -> int:
+    """Shards included; the least, since what gloo's threads let go may not be seen at once."""
+    shards = sum(local(parameter).nbytes for parameter in model.parameters())
+    found = []
+    for _ in range(4):
+        found.append(peak_of(lambda: turn(model), "cpu").peak_bytes)
+        model.zero_grad()
+    return min(found) + shards
 
 
 CASES: dict[str, Callable[[int], None]] = {
     "DDP": partial(alike, wrap=DistributedDataParallel, costmodel="profiled"),
-    "FSDP per block": partial(alike, wrap=sharded),
-    "FSDP whole": partial(alike, wrap=partial(sharded, per_block=False)),
+    "FSDP per block": partial(alike, wrap=sharded, counted=True),
+    "FSDP whole": partial(alike, wrap=partial(sharded, per_block=False), counted=True),
     "FSDP that keeps what it gathers": partial(
-        alike, wrap=partial(sharded, reshard_after_forward=False)
+        alike, wrap=partial(sharded, reshard_after_forward=False), counted=True
     ),
     "FSDP in bfloat16": partial(  # without dropout, which a trace scales otherwise there
         alike, wrap=partial(sharded, mp_policy=MIXED), dropout=0.0
@@ -138,11 +169,20 @@ def unwanted(*args: Any, **options: Any) -> Any:
     raise AssertionError("measured or planned by another rank than rank 0")
 
 
-def every_case(rank: int, folder: str) -> None:
-    """Each case in one pair of processes; what went wrong goes into a file of its name."""
+# DDP orders its buckets by when gradients came, and so sums of more than two terms: not so.
+UNORDERED = partial(DistributedDataParallel, find_unused_parameters=True)
+OF_FOUR: dict[str, Callable[[int], None]] = {
+    "DDP": partial(alike, wrap=UNORDERED),
+    **{name: CASES[name] for name in ("FSDP per block", "FSDP whole")},
+    "tensor parallel": partial(alike, wrap=parallel, budget=0.9),  # less of each block is here
+}
+
+
+def every_case(rank: int, folder: str, cases: Mapping[str, Callable[[int], None]] = CASES) -> None:
+    """Each case in the same processes; what went wrong goes into a file of its name."""
     if rank > 0:
         planning._searched = costs.apply = unwanted
-    for name, case in CASES.items():
+    for name, case in cases.items():
         forget()
         try:
             case(rank)
@@ -166,7 +206,9 @@ def test_two_ranks(name: str, said: Path) -> None:
 
 
 def test_four_ranks(tmp_path: Path) -> None:
-    side_by_side(CASES["FSDP per block"], tmp_path, ranks=4)
+    side_by_side(every_case, tmp_path, str(tmp_path), OF_FOUR, ranks=4)
+    for name in OF_FOUR:
+        assert [(tmp_path / f"{name}.{rank}").read_text() for rank in range(4)] == [""] * 4
 
 
 class Dies(LinearizedGreedy):

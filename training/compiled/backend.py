@@ -31,9 +31,9 @@ from rematbench.training.compiled.background import BACKGROUND
 from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
+from rematbench.training.compiled.gathered import weak_of
 from rematbench.training.compiled.options import INDUCTOR, PLAN, Options, read_options
 from rematbench.training.compiled.planning import Planned, planned, planned_lean
-from rematbench.training.compiled.record import weak_of
 from rematbench.training.compiled.sizes import MOST_SIZES
 from rematbench.training.compiled.together import Together
 from rematbench.validator.halves import TwoPrograms, generate_halves

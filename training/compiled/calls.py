@@ -19,6 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError, Infeasible
+from rematbench.training.compiled.gathered import Gathered, Watched, weak_of
 from rematbench.training.compiled.options import INDUCTOR, Options
 from rematbench.training.compiled.outside import StepMeter
 from rematbench.training.compiled.planning import Planned
@@ -30,7 +31,6 @@ from rematbench.training.compiled.record import (
     Kind,
     parameters_of,
     sizes_of,
-    weak_of,
 )
 from rematbench.training.compiled.sharing import Share
 from rematbench.training.compiled.together import Together
@@ -44,14 +44,14 @@ class PendingCall:
 
     Attributes:
         planned: the plan that it runs by.
-        parameters: bytes of each parameter, by storage.
+        parameters: the storages of the parameters that it reads.
         number: in the plan of the sequence; None: that does not know it.
         record, recorded: where it is recorded, and its number there; None: nowhere.
         alive: dies with what it handed over, and is none of the caller's where that can be.
     """
 
     planned: Planned
-    parameters: dict[int, int]
+    parameters: Watched
     number: int | None = None
     record: CallRecord | None = None
     recorded: int = -1
@@ -62,6 +62,11 @@ class PendingCall:
         """What it takes of the budget."""
         return self.planned.share
 
+    @property
+    def gradients(self) -> int:
+        """Bytes that its backward half leaves: of gathered parameters, others reduce them."""
+        return self.share.gradients if all(self.parameters.now().values()) else 0
+
 
 @dataclass
 class Known:
@@ -71,6 +76,7 @@ class Known:
         kind: of the one that is planned.
         record: of it, until it is planned.
         waits: what it holds outside of its graphs is still to be measured.
+        turns: of several ranks, that have waited for a graph's own measurement.
         together, plans: the plan, and each call's part; None: its one call is planned by itself.
         last: the kind of the latest one that was recorded.
         changed: the latest one was another: the next is recorded.
@@ -79,6 +85,7 @@ class Known:
     kind: Kind | None = None
     record: CallRecord | None = None
     waits: bool = True
+    turns: int = 0
     together: Together | None = None
     plans: tuple[Planned, ...] = ()
     numbers: tuple[int, ...] = ()
@@ -89,6 +96,7 @@ class Known:
     def begin(self, kind: Kind, record: CallRecord | None) -> None:
         """Another kind is the one to plan: what was planned is forgotten."""
         self.kind, self.record, self.changed, self.waits = kind, record, False, True
+        self.turns = 0
         self.together, self.plans, self.numbers = None, (), ()
 
 
@@ -115,6 +123,11 @@ class Loop:
         """Count no more."""
         if self._record is not None and self._record.meter is not None:
             self._record.meter.stop()
+
+    def close(self) -> None:
+        """Nothing is recorded any more."""
+        if self._record is not None:
+            self._record.gathered.close()
 
     def planned_from(self, region: CompiledGraph) -> Together | None:
         """The plan of a sequence that begins with a graph."""
@@ -153,16 +166,30 @@ class Loop:
         if known.record is not None:
             record, known.record = known.record, None
             self._plan(region, known, record)
-        self._record = CallRecord() if known.kind is None or known.changed else None
+        self._record = None
+        if known.kind is None or known.changed:
+            self._record = CallRecord(Gathered())
 
     def _runs_again(self, region: CompiledGraph, known: Known, record: CallRecord) -> bool:
         """Is the sequence run once more before it is planned, and all that it takes counted?"""
+        shared = shares_plans(region.options)
         alone = len(record.calls) == 1 and region.is_whole and region.options.lower == INDUCTOR
         if alone and region.meter.peak_bytes is None:
-            return True  # its own measurement comes first: a leaner plan may follow
+            # Its own measurement comes first, since a leaner plan may follow; another profiler may
+            # forbid it on one of the ranks.
+            known.turns += 1
+            if not shared or known.turns == 1:
+                return True
         device = region.planned.halves.captured.device
-        if known.waits and _counts(region, device):
-            self._record = CallRecord(StepMeter(device, parameters_of(record.calls)))
+        counts = StepMeter.can_start(device)
+        if known.waits and (counts or shared):
+            regions = [call.region for call in record.calls]
+            modules = [module for each in regions for weak in each.origin if (module := weak())]
+            gathered, meter = Gathered(record.gathered, modules), None
+            if counts:
+                trained, passing = parameters_of(record.calls), record.gathered.keys
+                meter = StepMeter(device, trained, gathered, passing)
+            self._record = CallRecord(gathered, meter)
         known.waits = False
         return self._record is not None
 
@@ -189,13 +216,15 @@ class Loop:
         """Learn from the sequence that is over."""
         self.stop()
         record, self._record = self._record, None
-        if record is None or not record.is_whole():
+        if record is None:
             return
         record.close()
+        if not record.is_whole():
+            return
         region = record.calls[0].region
         known, kind = self._now, record.kind
         known.changed = kind != known.kind
-        if record.meter is not None and not known.changed:
+        if known.record is not None and not known.changed:
             known.record = record
         if known.kind is None or (known.changed and kind == known.last):
             known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
@@ -249,18 +278,20 @@ class Loop:
 
     def _needed(self, call: PendingCall) -> int:
         """The most bytes that pending calls and this one take, until the last of them is over."""
-        pending, parameters, share = self.pending(), dict(call.parameters), call.share
+        pending, parameters, share = self.pending(), call.parameters.now(), call.share
         for each in pending:
-            parameters |= each.parameters
-        owned = sum(parameters.values())
-        needed = owned + share.inputs + max(share.forward, share.backward)
+            parameters |= each.parameters.now()  # what was freed comes back for its backward half
+        needed = sum(parameters.values()) + share.inputs + max(share.forward, share.backward)
         needed += sum(each.share.kept for each in pending)
-        before, gradients = 0, share.gradients + sum(each.share.gradients for each in pending)
+        before, gradients = 0, call.gradients + sum(each.gradients for each in pending)
+        next_: dict[int, int] = {}
         for each in pending:  # its own backward half, when later ones have left their gradients
-            gradients -= each.share.gradients
+            gradients -= each.gradients
+            owned = sum((parameters | each.parameters.sizes | next_).values())
             mine = owned + before + each.share.inputs + each.share.backward + gradients
             needed = max(needed, mine)
             before += each.share.kept
+            next_ = each.parameters.sizes  # which may be fetched already
         return needed
 
     def given(self, call: PendingCall, names: Sequence[str], tensors: Sequence[Any]) -> None:
@@ -326,12 +357,8 @@ def forget() -> None:
     """Nothing is pending, and no sequence known."""
     for loop in _loops.values():
         loop.stop()
+        loop.close()
     _loops.clear()
-
-
-def _counts(region: CompiledGraph, device: str) -> bool:
-    """Is the next step counted? On the CPU another profiler forbids it, on one rank perhaps."""
-    return StepMeter.can_start(device) and (device != "cpu" or not shares_plans(region.options))
 
 
 def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
@@ -346,6 +373,5 @@ def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
     _warn.warning(text, region.name, error)
 
 
-def _parameters(args: Sequence[Any]) -> dict[int, int]:
-    """Bytes by storage."""
-    return dict(sizes_of(each for each in args if isinstance(each, nn.Parameter)))
+def _parameters(args: Sequence[Any]) -> Watched:
+    return Watched(each for each in args if isinstance(each, nn.Parameter))

@@ -118,6 +118,7 @@ class _Joiner:
 
     def __init__(self, record: CallRecord, outside: Outside | None) -> None:
         self.record, self.calls, self.outside = record, record.calls, outside
+        self.gathered = record.gathered.keys
         self.stretches = [] if outside is None else outside.stretches()
         self.strict = False
         self.halves = [_halves(call) for call in self.calls]
@@ -192,7 +193,9 @@ class _Joiner:
             name = self.stored.setdefault(key, f"given_{len(self.stored)}")
             names[value] = name
             if new:
-                self.bytes[name] = own.values[own.value_index[value]].bytes
+                size = own.values[own.value_index[value]].bytes
+                # What is gathered is counted where it is held, which is not all of the time.
+                self.bytes[name] = 0 if key in self.gathered else size
                 stays = halves.captured.kinds.get(value) in ("parameter", "buffer")
                 if stays or key in self.record.alive or isinstance(key, tuple):
                     self.resident.add(name)
@@ -242,14 +245,14 @@ class _Joiner:
                 continue
             name = self.names[event.call][self._value(event.call, end.name)]
             found[name] = None
-            if self._outlives(call, end.name, kinds.get(primal)):
+            is_gathered = call.stores.get(primal) in self.gathered
+            if self._outlives(call, end.name, kinds.get(primal) == "parameter" and not is_gathered):
                 self.outputs[name] = None
         return [name for name in found if name not in self.resident]
 
-    def _outlives(self, call: Recorded, tensor: str, kind: str | None) -> bool:
-        """Is it a parameter's new gradient, or held by the caller when the sequence is over?"""
-        is_new = kind == "parameter" and not call.adds
-        return is_new or call.stores.get(tensor) in self.record.alive
+    def _outlives(self, call: Recorded, tensor: str, stays: bool) -> bool:
+        """Is it a new gradient that stays, or held by the caller when the sequence is over?"""
+        return (stays and not call.adds) or call.stores.get(tensor) in self.record.alive
 
     def _gap(self, place: int, reads: Sequence[str], given: Sequence[str], cost: float) -> None:
         before = [_tick(place - 1)] if place else []

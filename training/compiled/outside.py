@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
@@ -22,12 +21,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from rematbench.costmodel.levels import LevelMeter, Levels
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
+from rematbench.training.compiled.gathered import Gathered, Watched
 
 GRAIN = 1024
 """Bytes that counts are rounded up to, so that a scalar more is no other step."""
@@ -44,10 +43,22 @@ class Outside:
         held: while each half runs.
         between: the most before each half and, the last, from the last half to the end of the
             optimizer's step; less than held: nothing more.
+        gathered: of what is held, parameters of the graphs that are not there all the time.
     """
 
     held: tuple[int, ...]
     between: tuple[int, ...]
+    gathered: tuple[int, ...] = ()
+
+    @property
+    def stays(self) -> int:
+        """Bytes that are held all the time."""
+        return int(np.subtract(self.held, self.gathered or 0).min())
+
+    def most(self, other: Outside) -> Outside:
+        """The larger number of each two, of the same step on two ranks."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Outside(*(tuple(np.maximum(one, two).tolist()) for one, two in pairs))
 
     @property
     def always(self) -> int:
@@ -88,13 +99,22 @@ class StepMeter:
     Args:
         device: of the graphs.
         trained: parameters of the graphs.
+        gathered: looks at their parameters.
+        passing: those of their storages that are freed on the way.
     """
 
-    def __init__(self, device: str, trained: Iterable[nn.Parameter]) -> None:
-        trained = list(trained)
+    def __init__(
+        self,
+        device: str,
+        trained: Iterable[nn.Parameter],
+        gathered: Gathered,
+        passing: frozenset[int],
+    ) -> None:
+        trained, self._gathered = list(trained), gathered
         self._trained = {id(each) for each in trained}
-        self._own = _storages(trained)
+        self._own = Watched(trained).sizes
         self._stays: dict[int, int] = {}
+        self._seen: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         owners = [each for each in _optimizers if self._trains(each)]
         for each in owners:
             self._looks_at(each)
@@ -106,6 +126,10 @@ class StepMeter:
         self._halves, self._old = [False], [self._alive()]
         self._levels: Levels | None = None
         self._meter: LevelMeter | None = LevelMeter(device)
+        if device == "cpu" and passing:
+            gathered.come_again(passing)
+            self.mark(half=False)
+        self._start = len(self._halves) - 1
         self._done = 0  # the mark after which evaluation may come, which is none of the step
         self._hooks = [
             register_optimizer_step_pre_hook(lambda optimizer, *_: self._steps(optimizer, True)),
@@ -127,19 +151,21 @@ class StepMeter:
     def _steps(self, optimizer: Optimizer, begins: bool = False) -> None:
         """An optimizer's step begins, or has ended."""
         if self._trains(optimizer):
-            if begins and optimizer not in _optimizers:  # its state was loaded
+            if begins and optimizer not in self._seen:  # what it has by now, it had before
                 self._looks_at(optimizer)
             self.mark(half=False)
             self._done = len(self._halves) - 1
 
     def _trains(self, optimizer: Optimizer) -> bool:
-        return any(id(each) in self._trained for each in _parameters(optimizer))
+        own = any(id(each) in self._trained for each in _parameters(optimizer))
+        return own or self._gathered.trained_by(optimizer)
 
     def _looks_at(self, optimizer: Optimizer) -> None:
         """Note what it has, and the graphs have not."""
+        self._seen.add(optimizer)
         states = (t for each in optimizer.state.values() for t in each.values())
-        found = _storages([*_parameters(optimizer), *states])
-        self._stays |= {key: size for key, size in found.items() if key not in self._own}
+        found = Watched([*_parameters(optimizer), *(t for t in states if isinstance(t, Tensor))])
+        self._stays |= {key: size for key, size in found.sizes.items() if key not in self._own}
 
     def stop(self) -> None:
         """The next step begins."""
@@ -161,7 +187,8 @@ class StepMeter:
         if levels is None or (len(levels.at), len(marks)) != (len(self._halves), 2 * len(gaps) - 2):
             return None
         inside = _Inside(graph, plan, levels.absolute)
-        begins, ends = [*marks[::2], max(self._done, marks[-1])], [0, *marks[1::2]]
+        begins = [*marks[::2], max(self._done, marks[-1])]
+        ends = [self._start, *marks[1::2]]
         unseen = [self._unseen(levels, mark) for mark in range(len(levels.at))]
         at = np.add(levels.at, unseen)
         until = np.add(levels.until, unseen[:-1])
@@ -173,6 +200,7 @@ class StepMeter:
                 _rounded(until[end:begin].max(initial=0) - inside.within(op))
                 for end, begin, op in zip(ends, begins, gaps, strict=True)
             ),
+            self._gathered.held,
         )
 
     def _alive(self) -> int:
@@ -180,14 +208,13 @@ class StepMeter:
         return sum(size for weak, size in self._before.values() if not weak.expired())
 
     def _unseen(self, levels: Levels, mark: int) -> int:
-        """Bytes of what was there at the beginning, and is gone by the end."""
+        """Bytes of shards, and of what was there at the beginning and is gone by the end."""
         if levels.absolute:
             return 0
         last = max(i for i, half in enumerate(self._halves) if half)
-        stays = sum(self._stays.values())
-        return (
-            stays + self._old[mark] + (0 if mark > last else max(0, levels.at[-1] - self._old[0]))
-        )
+        new = levels.at[-1] - levels.at[self._start] - self._old[0]
+        ends = 0 if mark > last else max(0, new)
+        return sum(self._stays.values()) + self._old[mark] + ends
 
 
 class _Inside:
@@ -215,13 +242,6 @@ class _Inside:
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
     return [each for group in optimizer.param_groups for each in group["params"]]
-
-
-def _storages(tensors: Iterable[Any]) -> dict[int, int]:
-    """Bytes of storages, by address; of what is no plain tensor, none."""
-    plain = (t for t in tensors if isinstance(t, Tensor) and t.layout is torch.strided)
-    found = (t.untyped_storage() for t in plain if not is_traceable_wrapper_subclass(t))
-    return {storage.data_ptr(): storage.nbytes() for storage in found}
 
 
 def in_backward() -> bool:

@@ -225,8 +225,8 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
 def planned_step(judge: StepJudge, made: Made, source: str, seconds: float = 0.0) -> PlannedStep:
     """A sequence of calls by a plan."""
     peaks = (made.peak, judge.base.peak, judge.budget)
-    spent = (each.trace.cost - judge.gap_cost for each in (made, judge.base))
-    together = Together(judge.events, *peaks, *spent, made.parts, source, judge.outside)
+    cost, base = (each.trace.cost - judge.gap_cost for each in (made, judge.base))
+    together = Together(judge.events, *peaks, cost, base, made.parts, source, judge.outside)
     pairs = zip(judge.halves, made.parts, strict=True)
     times = (0.0, seconds)
     parts = tuple(_of_call(judge, made, plan, halves, source, times) for halves, plan in pairs)

@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
+from functools import reduce
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -27,9 +28,10 @@ from rematbench.graphs.plan import Plan
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled import planning
 from rematbench.training.compiled.options import Options
+from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.planning import Planned, PlannedStep
 from rematbench.training.compiled.record import CallRecord
-from rematbench.training.compiled.together import StepJudge
+from rematbench.training.compiled.together import StepJudge, name_of, outside_of
 
 SILENCE = 45.0
 """Seconds without a sign of another rank after which it is taken to be gone."""
@@ -81,27 +83,39 @@ def planned_together(record: CallRecord, options: Options, say: Say) -> PlannedS
         ExecutionError: another rank has another sequence, or is gone.
         Infeasible: as rank 0 says.
     """
-    judge = StepJudge(record, options)
+    outside = outside_of(record)
     if not all(shares_plans(call.region.options) for call in record.calls):
-        return planning.planned_together(judge, say)
-    graphs = [halves.captured.graph for halves in judge.halves]
+        return planning.planned_together(StepJudge(record, options, outside), say)
+    graphs = [call.region.planned.graph for call in record.calls]
     text = json.dumps([[graph.hash for graph in graphs], record.events])
+
+    def make() -> PlannedStep | None:
+        found = [Outside(*map(tuple, told)) for told in talk.told if told is not None]
+        most = reduce(Outside.most, found) if found else None
+        return planning.planned_together(StepJudge(record, options, most), say)
 
     def pack(found: PlannedStep | None) -> Any:
         if found is None:
             return None
         together, _ = found
         pairs = zip(graphs, together.parts, strict=True)
-        return {"parts": [_packed(*pair) for pair in pairs], "source": together.source}
+        return {
+            "parts": [_packed(*pair) for pair in pairs],
+            "source": together.source,
+            "outside": together.outside and astuple(together.outside),
+        }
 
     def unpack(sent: Any) -> PlannedStep | None:
         if sent is None:
             return None
         parts = [_unpacked(*pair) for pair in zip(graphs, sent["parts"], strict=True)]
+        most = sent["outside"] and Outside(*map(tuple, sent["outside"]))
+        judge = StepJudge(record, options, most)
         return planning.planned_step(judge, judge.of_parts(parts), sent["source"])
 
-    talk = _Talk(judge.graph.name, hashlib.sha256(text.encode()).hexdigest()[:16])
-    return talk.agreed(say, lambda: planning.planned_together(judge, say), pack, unpack)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    talk = _Talk(name_of(record), digest, outside and astuple(outside))
+    return talk.agreed(say, make, pack, unpack)
 
 
 def shares_plans(options: Options) -> bool:
@@ -133,10 +147,14 @@ class _Talk:
     Args:
         name: of the graph.
         digest: of it.
+        facts: what rank 0 is to know of this rank.
+
+    Attributes:
+        told: the facts of all ranks, once rank 0 makes the plan.
     """
 
-    def __init__(self, name: str, digest: str) -> None:
-        self.name, self.digest = name, digest
+    def __init__(self, name: str, digest: str, facts: Any = None) -> None:
+        self.name, self.digest, self.told = name, digest, [facts]
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
         store = dist.distributed_c10d._get_default_store()
         self.store = dist.PrefixStore(f"rematbench/{next(_numbers)}", store)
@@ -184,7 +202,8 @@ class _Talk:
                 if time.monotonic() > last:
                     raise self._gone(f"rank {rank}")
                 time.sleep(_LOOK)
-            other = self.store.get(f"hash/{rank}").decode()
+            other, facts = json.loads(self.store.get(f"hash/{rank}"))
+            self.told.append(facts)
             if other != self.digest:
                 raise ExecutionError(
                     f"{self.name}: ranks have different graphs, and cannot run one plan: rank 0 "
@@ -194,7 +213,7 @@ class _Talk:
 
     def _follows(self) -> Any:
         """What rank 0 has sent."""
-        self.store.set(f"hash/{self.rank}", self.digest)
+        self.store.set(f"hash/{self.rank}", json.dumps([self.digest, *self.told]))
         heard, last = b"", time.monotonic() + SILENCE
         while not self.store.check(["sent"]):
             beat = self.store.get("beat") if self.store.check(["beat"]) else heard

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from rematbench.tracing.captured import Ref
+from rematbench.training.compiled.gathered import Gathered, parts_of, weak_of
 from rematbench.training.compiled.meters import Meter
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.outside import StepMeter
@@ -39,7 +39,7 @@ class CompiledGraph(Protocol):
         number, name: of it.
         options: that it was compiled with.
         planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
-        parameters: that it reads.
+        parameters, origin: that it reads, and the module that it came from.
         meter: measures its halves.
         is_whole: it is all that its model trains by, as far as Dynamo tells.
         lean: the plan of it that keeps little.
@@ -51,6 +51,7 @@ class CompiledGraph(Protocol):
     options: Options
     planned: Any
     parameters: list[weakref.ref[nn.Parameter]]
+    origin: list[weakref.ref[nn.Module]]
     meter: Meter
     is_whole: bool
 
@@ -89,16 +90,17 @@ class CallRecord:
     """A sequence under way, or over.
 
     Args:
+        gathered: looks at the parameters meanwhile.
         meter: counts the bytes that are live meanwhile.
 
     Attributes:
-        meter: the same.
+        gathered, meter: the same.
         calls, events: in order.
         alive: the storages that outlived it, once it is over.
     """
 
-    def __init__(self, meter: StepMeter | None = None) -> None:
-        self.meter = meter
+    def __init__(self, gathered: Gathered, meter: StepMeter | None = None) -> None:
+        self.gathered, self.meter = gathered, meter
         self.calls: list[Recorded] = []
         self.events: list[Event] = []
         self.alive: frozenset[int] = frozenset()
@@ -128,11 +130,14 @@ class CallRecord:
 
     def given(self, number: int, names: Iterable[str], tensors: Iterable[Any]) -> None:
         """What a half is given, before it runs."""
-        call = self.calls[number]
-        for name, key in self._keys(zip(names, tensors, strict=False)):
+        call, pairs = self.calls[number], list(zip(names, tensors, strict=False))
+        for name, key in self._keys(pairs):
             call.stores[name] = key
             if key in self._made:
                 call.links[name] = self._made[key]
+        residents = call.planned.halves.captured.residents
+        owned = {each.tensor for each in residents if each.kind == "parameter"}
+        self.gathered.look(begins=True, given=[t for name, t in pairs if name in owned])
         self._mark()
 
     def made(self, number: int, ends: Iterable[Any], tensors: Iterable[Any]) -> None:
@@ -141,6 +146,7 @@ class CallRecord:
         for name, key in self._keys(named):
             self.calls[number].stores[name] = key
             self._made.setdefault(key, (number, name))
+        self.gathered.look(begins=False)
         self._mark()
 
     def _mark(self) -> None:
@@ -154,6 +160,7 @@ class CallRecord:
     def close(self) -> None:
         """Nothing is pending any more, and the caller has gone on."""
         self.alive = frozenset(key for key, weak in self._known.items() if not weak.expired())
+        self.gathered.close()
         self._known.clear()
 
     def _keys(self, pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, int]]:
@@ -169,26 +176,8 @@ def parameters_of(calls: Iterable[Recorded]) -> list[nn.Parameter]:
     return list({id(each): each for each in found if each is not None}.values())
 
 
-def weak_of(tensor: Tensor) -> StorageWeakRef | None:
-    """A sign of life of a tensor's storage; None of one without (sparse tensors)."""
-    try:
-        return StorageWeakRef(tensor.untyped_storage())
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
 def sizes_of(things: Iterable[Any]) -> Mapping[int, int]:
     """Bytes of storages, by storage; of a DTensor, those that are here."""
-    plain = (part for each in things if isinstance(each, Tensor) for part in _parts(each))
+    plain = (part for each in things if isinstance(each, Tensor) for part in parts_of(each))
     found = ((weak_of(t), t) for t in plain)
     return {weak.cdata: t.untyped_storage().nbytes() for weak, t in found if weak is not None}
-
-
-def _parts(tensor: Any) -> Iterator[Tensor]:
-    """The plain tensors that a tensor of another kind consists of; or itself."""
-    if not is_traceable_wrapper_subclass(tensor):
-        yield tensor
-        return
-    for name in tensor.__tensor_flatten__()[0]:
-        if isinstance(part := getattr(tensor, name), Tensor):
-            yield from _parts(part)

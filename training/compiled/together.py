@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.halves import Halves
-from rematbench.training.compiled.joined import Joined, joined
+from rematbench.training.compiled.joined import joined
 from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import INDUCTOR, Options
 from rematbench.training.compiled.outside import Outside
@@ -25,25 +27,25 @@ class StepJudge(Judge):
     Strategies plan a graph that keeps them from what the halves cannot run; what becomes of their
     plans is judged on the graph as it is.
 
+    Args:
+        outside: what the step holds besides its graphs.
+
     Attributes:
         events: the halves in order.
         gap_cost: of what stands for the caller; nothing that anybody computes.
     """
 
-    def __init__(self, record: CallRecord, options: Options) -> None:
+    def __init__(self, record: CallRecord, options: Options, outside: Outside | None) -> None:
         self.events, self._calls = tuple(record.events), record.calls
         self._regions = [call.region for call in record.calls]
         self._known = [call.region.lean.plan for call in record.calls]
         name = name_of(record)
-        self._true = joined(name, record, strict=False)
-        outside = measured_outside(self._true, record)
-        if outside is not None:
-            self._true = joined(name, record, strict=False, outside=outside)
+        self._true = joined(name, record, strict=False, outside=outside)
         strict = joined(name, record, strict=True, outside=outside)
         self.halves = strict.halves
         pairs = zip(strict.graph.ops, strict.homes, strict=True)
         self.gap_cost = sum(op.cost for op, (call, _) in pairs if call < 0)
-        self._begin(strict.graph, options, 0, 0 if outside is None else outside.always)
+        self._begin(strict.graph, options, 0, 0 if outside is None else outside.stays)
 
     @property
     def is_whole(self) -> bool:
@@ -85,13 +87,28 @@ class StepJudge(Judge):
         yield self.of_parts(self._known)
 
 
-def measured_outside(known: Joined, record: CallRecord) -> Outside | None:
+def outside_of(record: CallRecord) -> Outside | None:
     """What a step held besides its graphs; None where it was not measured."""
-    if record.meter is None:
+    measured = None
+    if record.meter is not None:
+        known = joined(name_of(record), record, strict=False)
+        gaps = [op for op, (call, _) in enumerate(known.homes) if call < 0]
+        plan = known.whole([call.planned.plan for call in record.calls])
+        measured = record.meter.outside(known.graph, plan, gaps)
+    return measured if measured is not None else _gathered(record)
+
+
+def _gathered(record: CallRecord) -> Outside | None:
+    """What is known of gathered parameters without a count: the largest that comes at once is held
+    twice, since FSDP2 keeps or fetches another one beside it.
+    """
+    gathered = record.gathered
+    if not gathered.keys:
         return None
-    gaps = [op for op, (call, _) in enumerate(known.homes) if call < 0]
-    plan = known.whole([call.planned.plan for call in record.calls])
-    return record.meter.outside(known.graph, plan, gaps)
+    held = gathered.held
+    more = max(np.diff(held, prepend=0).max(), 0)
+    whole = tuple(int(size + more + gathered.shards) for size in held)
+    return Outside(whole, (0,) * (len(held) + 1), held)
 
 
 def _fewer(halves: Halves, parts: list[Plan]) -> list[Plan]:

@@ -42,7 +42,7 @@ from rematbench.training.choice import plan_or_strategy
 from rematbench.training.gradients import announce, deliver, unwrap
 from rematbench.training.host import HostMemory, check_copies, default_strategy, host_memory
 from rematbench.training.signature import Conditions, Look, Place, batch_looks, check_batch
-from rematbench.validator.codegen import Program, generate
+from rematbench.validator.codegen import generate
 from rematbench.validator.copier import CopyReading
 from rematbench.validator.execute import RandomReplay
 
@@ -75,7 +75,7 @@ class Step:
         self.graph, self.plan, self.link = captured.graph, plan, link
         self.trace: Trace = simulate(self.graph, plan, link)
         self.checkpoint_all: Trace = simulate(self.graph, program_order(self.graph))
-        self._program = _program(captured, plan, link, paced)
+        self._program = generate(captured, plan, link, paced)
         self._has_run = False
         self._looks: tuple[Look, ...] = ()
         self._conditions = Conditions(self.module, captured.device)
@@ -202,14 +202,6 @@ class Step:
         if copies is None:
             return ""
         return f", {copies.out_bytes} bytes to the host, {copies.host_peak_bytes} of them at once"
-
-
-def _program(captured: Captured, plan: Plan, link: Link, paced: bool) -> Program:
-    """The plan as a function; where copies are not paced, they are as fast as memory is."""
-    found = generate(captured, plan, link)
-    if found.copies is None or paced:
-        return found
-    return replace(found, copies=replace(found.copies, pace=None))
 
 
 def _shared(captured: Captured) -> frozenset[str]:

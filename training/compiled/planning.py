@@ -31,6 +31,7 @@ from rematbench.base.errors import (
 from rematbench.base.kernels import digest
 from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, simulate
@@ -68,6 +69,7 @@ class Planned:
         most: what all calls may take that are pending at once; None where that is not known.
         source: ``ordinary``, ``planned``, ``cache``, ``given``, or ``another size``: from its plan.
         seconds: profiling, and planning.
+        link: to the host.
         improve: searches a cheaper plan, where one may be found; None: there is none.
     """
 
@@ -81,6 +83,7 @@ class Planned:
     most: int | None
     source: str
     seconds: tuple[float, float] = (0.0, 0.0)
+    link: Link = NONE
     improve: Callable[[], Planned | None] | None = field(default=None, compare=False)
 
     @property
@@ -216,6 +219,12 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
     began = time.perf_counter()
     if judge.is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
         return None
+    if judge.options.offload is not None and len(judge.halves) > 1:
+        _log_user.warning(
+            "rematbench: %s: the calls of a step are planned without the host, by recomputation "
+            "alone; compile the model as one graph to offload",
+            judge.graph.name,
+        )
     family = family_of(judge.graph, judge.options)
     made, source = _chosen(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
@@ -245,14 +254,15 @@ def _of_call(
     options, graph = judge.options, halves.captured.graph
     if plan.strategy not in _LEAN:  # which helped out
         plan = plan.labelled(made.plan.strategy or options.name, judge.allowed)
-    trace, base = simulate(graph, plan), simulate(graph, settled(halves, program_order(graph)))
+    trace = simulate(graph, plan, judge.link)
+    base = simulate(graph, settled(halves, program_order(graph)))
     share, limit, most = share_of(halves, plan, trace), None, None
     if judge.budget is not None and source != "first step":  # what other calls take is theirs
         limit = judge.budget - judge.reserve - (made.peak - share.peak)
     if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
         most = judge.budget - judge.reserve
     text = (trace, base, share, judge.allowed, limit, most, source)
-    return Planned(halves, plan, *text, seconds)
+    return Planned(halves, plan, *text, seconds, judge.link)
 
 
 def _chosen(
@@ -297,6 +307,12 @@ def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
 
 def _given(judge: Judge, plan: Plan) -> Made:
     made = judge.judged(plan)
+    host = made.trace.host_peak_bytes
+    if judge.host is not None and host > judge.host:
+        raise Infeasible(
+            f"the given plan puts {host} bytes on the host, offload={judge.host}; give more, or a "
+            "strategy"
+        )
     if judge.allowed is not None and not judge.fits(made):
         raise Infeasible(
             f"the given plan peaks at {made.peak + judge.taken} bytes, the budget is "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,7 +28,7 @@ from rematbench.strategies.offload.planner import OffloadAll
 from rematbench.training.compiled import backend as compiled
 from rematbench.training.compiled.mended import mended
 from rematbench.training.compiled.planning import Planned
-from rematbench.validator import copier
+from rematbench.validator import copier, link_meter
 from rematbench.validator.call_copies import CallCopies
 from rematbench.validator.copies import CopyPlan
 
@@ -118,9 +117,13 @@ def test_bits_and_both_peaks(options: dict[str, Any]) -> None:
         assert abs(found.measured_peak_bytes - found.simulated_peak_bytes) <= compiled.NEWS
 
 
-def test_the_default_is_our_search_and_pages_have_lanes(tmp_path: Path) -> None:
-    """Planned once, and then recalled from the cache."""
-    options = {"link": "10GB/s", "costmodel": "profiled", "time_limit": 1.0, "cache": tmp_path}
+def test_the_default_is_our_search_by_a_measured_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Link and plan are kept, the plan is recalled, and its page has lanes."""
+    monkeypatch.setattr(link_meter, "LARGE", 2**18)
+    link_meter.measured_link.cache_clear()
+    options = {"costmodel": "profiled", "time_limit": 1.0, "cache": tmp_path}
     model = Net()
     given = compiling.options(0.6, offload="2MiB", **options)
     del given["strategy"]
@@ -135,6 +138,7 @@ def test_the_default_is_our_search_and_pages_have_lanes(tmp_path: Path) -> None:
         assert plan.trace.copies is not None
         (page,) = rematbench.explain(model).write(tmp_path / source)
         assert "link out" in page.read_text()
+    assert len([*(tmp_path / "links").iterdir()]) == 1
 
 
 def test_regions_are_computed_again_from_what_was_offloaded() -> None:
@@ -278,8 +282,8 @@ def test_a_given_plan_that_copies(caplog: pytest.LogCaptureFixture) -> None:
     assert_trains_alike(model, compiled_net(model, **given))
 
 
-def without(codes: list[int], gone: Callable[[int], bool]) -> list[int]:
-    return [code for code in codes if not gone(code)]
+def without_frees(codes: list[int], values: int) -> list[int]:
+    return [code for code in codes if code >= 0 or move_of(code, values)[0] != FREE]
 
 
 def test_statements_that_were_changed_are_a_plan_again() -> None:
@@ -299,8 +303,7 @@ def test_statements_that_were_changed_are_a_plan_again() -> None:
         after = judged(codes)
         assert after.peak_bytes <= before.peak_bytes
         assert after.host_peak_bytes == before.host_peak_bytes
-        count = len(graph.values)
-        judged(without(codes, lambda c, n=count: c < 0 and move_of(c, n)[0] == FREE))  # type: ignore[misc]
+        judged(without_frees(codes, len(graph.values)))
         seen: set[int] = set()
         fewer = []
         for code in codes:

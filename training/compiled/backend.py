@@ -163,6 +163,8 @@ class Region:
 
     def host_peak_of(self, plan: Planned) -> int | None:
         """Measured bytes on the host, of the latest call by a plan; None: it copied nothing."""
+        if plan.trace.copies is None:
+            return None
         copies = self._variants.programs_of(plan).copies
         reading = None if copies is None else copies.reading
         return None if reading is None else reading.host_peak_bytes

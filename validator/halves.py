@@ -169,7 +169,7 @@ class _Halving:
             *(line.text for line in self.second),
             f"return ({_listed(map(_written, halves.gradients))})",
         ]
-        heads = [f"def {name}{self.host}):" for name in ("forward(primals", "backward(given")]
+        heads = f"def forward(primals{self.host}):", f"def backward(given{self.host}):"
         parts = [[heads[0], *first], [heads[1], *second]]
         return "\n\n\n".join("\n    ".join(part) for part in parts)
 

@@ -37,7 +37,8 @@ from rematbench.training.compiled.planning import Planned, planned, planned_lean
 from rematbench.training.compiled.record import weak_of
 from rematbench.training.compiled.sizes import MOST_SIZES
 from rematbench.training.compiled.together import Together
-from rematbench.validator.halves import TwoPrograms, generate_halves
+from rematbench.training.compiled.variants import Variants
+from rematbench.validator.halves import TwoPrograms
 
 if TYPE_CHECKING:
     from rematbench.training.compiled.inductor import PlanPartitioner
@@ -415,45 +416,6 @@ class Region:
         module.recompile()
         forward = module.forward
         return eager.boxed(lambda args: forward(args))
-
-
-class Variants:
-    """What a graph is compiled to for each plan that its calls run by."""
-
-    def __init__(self, region: Region) -> None:
-        self._region = weakref.ref(region)
-        self._programs: dict[str, TwoPrograms] = {}
-        self._runs: dict[str, Any] = {}
-
-    def programs_of(self, found: Planned) -> TwoPrograms:
-        """A plan's two halves as our statements."""
-        key = found.plan.hash(found.graph)
-        if key not in self._programs:
-            self._programs[key] = self._generated(found)
-        return self._programs[key]
-
-    def _generated(self, found: Planned) -> TwoPrograms:
-        for other in self._programs.values():
-            if other.copies is not None:
-                other.copies.forget()  # another plan takes its place, as a rule
-        region = self._region()
-        memory = None if region is None else region.options.offload
-        if memory is None:
-            return generate_halves(found.halves, found.plan)
-        copies = (found.link, memory.is_paced, memory.most)
-        return generate_halves(found.halves, found.plan, *copies)
-
-    def run_by(self, found: Planned, args: Sequence[Any]) -> Any:
-        """A function of the graph's inputs, by a plan."""
-        region = self._region()
-        assert region is not None
-        if region.options.lower != INDUCTOR or found is region.planned:
-            return region.run
-        key = found.plan.hash(found.graph)
-        if key not in self._runs:
-            with torch._dynamo.config.patch(disable=True):
-                self._runs[key] = region.compiled_by(found, args)
-        return self._runs[key]
 
 
 def _label(found: Planned) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import inf
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -25,11 +21,8 @@ from rematbench.base.errors import (
     ConfigError,
     Infeasible,
     NotApplicable,
-    PlanError,
-    UnwritableError,
 )
 from rematbench.base.kernels import digest
-from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, program_order
@@ -40,6 +33,7 @@ from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
+from rematbench.training.compiled.kept import place_of, recalled, remember
 from rematbench.training.compiled.options import EAGER, Options
 from rematbench.training.compiled.resized import improved, may_improve, of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
@@ -280,8 +274,8 @@ def _chosen(
         return judge.base, "ordinary"
     if judge.graph.floor_bytes() > allowed:
         _refuse(judge)
-    place = _place(judge.graph, options, allowed)
-    kept = _recalled(place, judge)
+    place = place_of(judge.graph, options, allowed, digest(__name__, __file__))
+    kept = recalled(place, judge)
     if kept is not None:
         return kept, "cache"
     near = of_another_size(judge, family)
@@ -294,7 +288,7 @@ def _chosen(
             return _searched(judge, options.plan, allowed, seconds), "planned"
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
     found = _searched(judge, options.plan, allowed, options.time_limit)
-    _remember(place, found.plan)
+    remember(place, found.plan)
     return found, "planned"
 
 
@@ -420,44 +414,3 @@ def _leanest(judge: Judge) -> Iterator[tuple[str, Made]]:
         if peak is not None:
             with suppress(Infeasible):
                 yield name, judge.asked(strategy, peak, 1.0)
-
-
-def _place(graph: Graph, options: Options, allowed: int) -> Path | None:
-    """Where the plan of a graph is kept: by graph and costs, strategy, budget and versions."""
-    if options.cache is None:
-        return None
-    module = type(options.plan).__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    text = {
-        "graph": graph.hash,
-        "allowed": allowed,
-        "torch": torch.__version__,
-        "code": None if file is None else digest(module, file),
-        "rules": digest(__name__, __file__),
-        **options.key(),
-    }
-    name = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()[:24]
-    return options.cache / "plans" / f"{name}.json"
-
-
-def _recalled(place: Path | None, judge: Judge) -> Made | None:
-    if place is None or not place.exists():
-        return None
-    try:
-        made = judge.judged(read_plan(place))
-        if not judge.fits(made):
-            raise PlanError(f"{place}: its plan is above the budget")
-    except (PlanError, ConfigError) as error:
-        _log_user.warning("%s: dropped from the cache, planned again", error)
-        place.unlink(missing_ok=True)
-        return None
-    return made
-
-
-def _remember(place: Path | None, plan: Plan) -> None:
-    if place is None:
-        return
-    try:
-        write_plan(place, plan)
-    except UnwritableError as error:
-        _log_user.warning("the plan is not kept: %s", error)

@@ -8,13 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rematbench.base.errors import ConfigError
+from rematbench.graphs.copies import Copies
 from rematbench.graphs.files import write_bytes, write_graph, write_plan
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
+from rematbench.graphs.link_choice import chosen_link
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
+from rematbench.jobs.columns import facts_of_copies
 from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages.site import write_row_page
@@ -45,6 +49,8 @@ class Compiled:
             cost, by the module that the ops came from.
         source: ``ordinary``, ``planned``, ``cache`` (the plan was known) or ``given``.
         seconds: profiling, and planning.
+        link: to the host, by which it copies.
+        measured_host_peak_bytes: of its latest step; None: it copies nothing, or has not run.
     """
 
     name: str
@@ -60,6 +66,8 @@ class Compiled:
     recomputed: Mapping[str, tuple[int, float]]
     source: str
     seconds: tuple[float, float]
+    link: Link = NONE
+    measured_host_peak_bytes: int | None = None
 
     def __str__(self) -> str:
         measured = (
@@ -72,9 +80,19 @@ class Compiled:
             f"{budget}; ordinary training {self.ordinary_peak_bytes:,}",
             f"  overhead: {self.overhead:+.2%} simulated",
         ]
+        if self.trace.copies is not None:
+            lines.append(f"  {self._of_host(self.trace.copies)}")
         for scope, (count, share) in self.recomputed.items():
             lines.append(f"  recomputed in {scope or '(no module)'}: {count} ops, {share:.2%}")
         return "\n".join(lines)
+
+    def _of_host(self, copies: Copies) -> str:
+        measured = self.measured_host_peak_bytes
+        return (
+            f"host, bytes: {copies.out_bytes:,} copied out, {copies.in_bytes:,} back; peak "
+            f"{copies.host_peak_bytes:,} simulated, "
+            f"{'not yet' if measured is None else f'{measured:,}'} measured"
+        )
 
 
 @dataclass(frozen=True)
@@ -160,11 +178,22 @@ def _compiled(region: Region, planned: Planned) -> Compiled:
         recomputed={scope: (int(count), share) for scope, (count, share) in ordered},
         source=planned.source,
         seconds=planned.seconds,
+        link=planned.link,
+        measured_host_peak_bytes=region.host_peak_of(planned),
     )
 
 
 def _row(each: Compiled) -> Row:
     measured = each.measured_peak_bytes
+    extra: dict[str, Any] = {
+        "resident_bytes": each.graph.resident_bytes,
+        "floor_bytes": each.graph.floor_bytes(),
+    }
+    if each.trace.copies is not None:
+        extra |= facts_of_copies(each.trace.copies)
+        extra["link"] = chosen_link(each.link).as_json()
+        if each.measured_host_peak_bytes is not None:
+            extra["measured_host_peak_bytes"] = each.measured_host_peak_bytes
     return make_row(
         model=each.name,
         strategy=each.plan.strategy,
@@ -177,10 +206,7 @@ def _row(each: Compiled) -> Row:
         overhead=each.overhead,
         recomputations=each.trace.recomputations,
         checkpoints=each.trace.checkpoints,
-        extra={
-            "resident_bytes": each.graph.resident_bytes,
-            "floor_bytes": each.graph.floor_bytes(),
-        },
+        extra=extra,
         versions=versions(),
         commit=commit(),
         utc=now(),

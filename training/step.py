@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rematbench import costmodel as costs
+from rematbench.base.cache_dirs import cache_root
 from rematbench.base.errors import (
     ConfigError,
     ExecutionError,
@@ -29,8 +30,9 @@ from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.budget import parse_budget, parse_bytes
 from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, program_order
-from rematbench.graphs.planning import Problem, Strategy, planned
+from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp, planned
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.devices import device_of
@@ -38,8 +40,10 @@ from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.training.choice import plan_or_strategy
 from rematbench.training.gradients import announce, deliver, unwrap
+from rematbench.training.host import HostMemory, check_copies, default_strategy, host_memory
 from rematbench.training.signature import Conditions, Look, Place, batch_looks, check_batch
 from rematbench.validator.codegen import generate
+from rematbench.validator.copier import CopyReading
 from rematbench.validator.execute import RandomReplay
 
 Loss = Callable[..., Tensor]
@@ -51,19 +55,28 @@ class Step:
     Attributes:
         plan: what it runs; ``save`` writes it to a file that ``apply`` takes.
         trace: the plan as simulated; ``trace.peak_bytes`` is the peak, optimizer state not
-            included.
+            included, ``trace.copies`` what it does with the host.
+        link: to the host, of which copies take the time.
         graph: the step, with the costs that the plan was judged by.
         checkpoint_all: ordinary training, as simulated.
         source: the plan as Python source.
     """
 
-    def __init__(self, model: nn.Module, captured: Captured, plan: Plan) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        captured: Captured,
+        plan: Plan,
+        link: Link = NONE,
+        paced: bool = True,
+    ) -> None:
         self.module, self._parallel = unwrap(model)
         self._captured = captured
-        self.graph, self.plan = captured.graph, plan
-        self.trace: Trace = simulate(self.graph, plan)
+        self.graph, self.plan, self.link = captured.graph, plan, link
+        self.trace: Trace = simulate(self.graph, plan, link)
         self.checkpoint_all: Trace = simulate(self.graph, program_order(self.graph))
-        self._program = generate(captured, plan)
+        self._program = generate(captured, plan, link, paced)
+        self._has_run = False
         self._looks: tuple[Look, ...] = ()
         self._conditions = Conditions(self.module, captured.device)
         self._places = {
@@ -97,6 +110,15 @@ class Step:
         """Simulated cost of the plan over that of ordinary training, minus 1."""
         return self.trace.cost / self.checkpoint_all.cost - 1
 
+    @property
+    def copied(self) -> CopyReading | None:
+        """What was measured of the last step's copies; None: there were none.
+
+        On CUDA it waits until that step is done.
+        """
+        copier = self._program.copier if self._has_run else None
+        return None if copier is None else copier.reading()
+
     def save(self, path: str | Path) -> None:
         """Write the plan to a file; ``apply(model, loss, example, path)`` reads it."""
         write_plan(path, self.plan)
@@ -111,7 +133,8 @@ class Step:
 
         Raises:
             ExecutionError: the batch, the model or its modes are not those that the plan was
-                made for; says what changed and what to call.
+                made for; says what changed and what to call. Or what copies to the host has
+                failed, and no gradient has changed.
         """
         check_batch(batch, self._looks)
         self._conditions.check()
@@ -127,7 +150,9 @@ class Step:
         residents = self._residents(batch, gradient)
         # A plan computes what was traced, casts included: autocast must not add its own.
         with torch.autocast(self._captured.device, enabled=False):
-            return list(self._program.run(residents, RandomReplay(self._captured.device)))
+            made = list(self._program.run(residents, RandomReplay(self._captured.device)))
+        self._has_run = True
+        return made
 
     def _residents(self, batch: Sequence[Tensor], gradient: Tensor | None) -> tuple[Tensor, ...]:
         if gradient is None:
@@ -169,8 +194,14 @@ class Step:
     def __repr__(self) -> str:
         return (
             f"Step({self.plan.graph}, {self.plan.strategy or 'plan'}, simulated peak "
-            f"{self.trace.peak_bytes} bytes, overhead {self.overhead:+.1%})"
+            f"{self.trace.peak_bytes} bytes, overhead {self.overhead:+.1%}{self._of_host()})"
         )
+
+    def _of_host(self) -> str:
+        copies = self.trace.copies
+        if copies is None:
+            return ""
+        return f", {copies.out_bytes} bytes to the host, {copies.host_peak_bytes} of them at once"
 
 
 def _shared(captured: Captured) -> frozenset[str]:
@@ -190,9 +221,11 @@ def apply(
     model: nn.Module,
     loss: Loss | None,
     example: Any,
-    plan: Plan | Strategy | type[Strategy] | str | Path = "anytime",
+    plan: Plan | Strategy | type[Strategy] | str | Path | None = None,
     budget: Any = None,
     *,
+    host: Any = None,
+    link: Any = None,
     reserve: Any = None,
     costmodel: str = "profiled",
     time_limit: float = 60.0,
@@ -202,16 +235,19 @@ def apply(
     """A training step of ``model`` that keeps to a plan.
 
     Args:
-        model: with its parameters where they will be trained, in the mode (train or eval, of
-            each submodule) in which it will be; or DistributedDataParallel around it.
+        model: with its parameters where, and (of each submodule) in the mode, train or eval, in
+            which they will be trained; or DistributedDataParallel around it.
         loss: ``loss(model, *batch)`` is the scalar loss; None: ``model(*batch)`` is.
         example: a batch (a tuple of tensors); only what it looks like counts, apart from the
             check.
         plan: a plan, the path of a plan file, or a strategy that makes one: its name, such as
-            ``"ap_greedy"`` (where no file has that name), an object, or a class; our own search,
-            unless another is named.
+            ``"ap_greedy"`` (where no file has that name), an object, or a class; None: our own,
+            ``"hybrid"`` with a host and else ``"anytime"``.
         budget: of the peak (parameters, buffers, batch, activations, gradients, workspaces):
             bytes, ``"8GiB"``, a fraction of ordinary training's peak, or None.
+        host: bytes of the host's memory where values may wait, such as ``"64GiB"``.
+        link: to it: ``"pcie4"``, ``"25GB/s"``, ``{"out": .., "in": .., "latency": ..}``; None: it
+            is measured at first use, and kept. On a CPU copies are slowed to a given one.
         reserve: bytes of the budget for what the step does not see: optimizer state, and, when
             gradients are accumulated, one gradient of each parameter.
         costmodel: what ops cost. ``profiled`` measures each, workspaces included, so that the
@@ -220,26 +256,28 @@ def apply(
         check: run the plan on ``example`` and compare its loss with the model's own.
 
     Raises:
-        CaptureError: the step cannot be traced: it branches on data, say.
-        PlanError: the plan is one of another model, batch or version of PyTorch.
-        Infeasible: no plan within the budget, or the given one is above it.
-        ExecutionError: the check failed.
         ConfigError, BudgetError: an argument is bad.
+        CaptureError: the step cannot be traced: it branches on data, say.
+        PlanError: the plan is of another model, batch or PyTorch, or copies without a host.
+        Infeasible: no plan within the budget and ``host``, or the given one is above them.
+        ExecutionError: the check failed, or the host has no memory left.
     """
-    chosen = plan_or_strategy(plan)
+    memory = host_memory("host", host, link)
+    chosen = plan_or_strategy(default_strategy(memory) if plan is None else plan)
     looks = batch_looks(example)
-    captured = _capture(unwrap(model)[0], loss, looks)
-    graph = costs.apply(costmodel, captured.graph, captured, device=captured.device)
-    graph = replace(graph, random_state_bytes=random_state_bytes(captured.device))
-    captured = captured.with_graph(graph)
-    allowed = _allowed(budget, reserve, simulate(graph, program_order(graph)).peak_bytes)
-    if not isinstance(chosen, Plan):
-        chosen = _planned(chosen, Problem(graph, allowed, time_limit, seed, captured))
-    _check_plan(chosen, graph, allowed)
-    step = Step(model, captured, chosen)
+    captured = _costed(_capture(unwrap(model)[0], loss, looks), costmodel)
+    allowed = _allowed(budget, reserve, captured.graph)
+    problem = _problem(Problem(captured.graph, allowed, time_limit, seed, captured), memory)
+    made = chosen if isinstance(chosen, Plan) else _planned(chosen, problem)
+    _check_plan(made, problem)
+    paced = memory is not None and memory.is_paced
+    return _checked(Step(model, captured, made, problem.link, paced), looks, example, check)
+
+
+def _checked(step: Step, looks: tuple[Look, ...], example: Any, check: bool) -> Step:
     step._looks = looks
     if check:
-        _check_loss(step, (example,) if isinstance(example, Tensor) else tuple(example))
+        _check_loss(step, example)
     return step
 
 
@@ -277,8 +315,8 @@ def _strides(full: Tensor, look: Look) -> tuple[int, ...]:
     )
 
 
-def _allowed(budget: Any, reserve: Any, base: int) -> int | None:
-    allowed = parse_budget(budget).of(base)
+def _allowed(budget: Any, reserve: Any, graph: Graph) -> int | None:
+    allowed = parse_budget(budget).of(simulate(graph, program_order(graph)).peak_bytes)
     if reserve is None:
         return allowed
     kept = parse_bytes("reserve", reserve)
@@ -287,39 +325,63 @@ def _allowed(budget: Any, reserve: Any, base: int) -> int | None:
     return allowed - kept
 
 
+def _costed(captured: Captured, costmodel: str) -> Captured:
+    """With costs, and what saved states of the random generator take."""
+    graph = costs.apply(costmodel, captured.graph, captured, device=captured.device)
+    return captured.with_graph(
+        replace(graph, random_state_bytes=random_state_bytes(captured.device))
+    )
+
+
+def _problem(problem: Problem, memory: HostMemory | None) -> Problem:
+    """The problem with two memories, where there are two."""
+    if memory is None:
+        return problem
+    root = cache_root()
+    cache = None if root is None else root / "compiled"
+    link = memory.link(problem.graph, problem.captured.device, cache)
+    return replace(problem, link=link, host=memory.most)
+
+
 def _planned(strategy: Strategy, problem: Problem) -> Plan:
+    if isinstance(strategy, SupportsWarmUp):
+        strategy.warm_up()
     made = planned(strategy, problem).plan
     if made is None:
         raise PlanError(f"{type(strategy).__name__} judges itself and makes no plan to train with")
     return made.labelled(type(strategy).__name__, problem.budget)
 
 
-def _check_plan(plan: Plan, graph: Graph, allowed: int | None) -> None:
-    """Raises PlanError for a foreign plan, Infeasible for one above the budget."""
+def _check_plan(plan: Plan, problem: Problem) -> None:
+    """Raises PlanError for a foreign plan, Infeasible for one above the budget or the host's."""
+    graph, allowed = problem.graph, problem.budget
     if "#" in plan.graph and plan.graph != graph.name:
         raise PlanError(
             f"the plan is for {plan.graph}, this model and batch are {graph.name}; "
             "call apply() with a strategy, and save the new plan"
         )
     try:
-        peak = simulate(graph, plan).peak_bytes
+        check_copies(graph, plan, problem.link, 'give host="64GiB", say')
+        trace = simulate(graph, plan, problem.link)
     except InvalidPlan as error:
         raise PlanError(
             f"the plan (for {plan.graph or 'an unnamed graph'}) does not fit {graph.name}: {error}"
             "; it is of another model, batch or version of PyTorch: call apply() with a strategy"
         ) from error
-    if allowed is not None and peak > allowed:
-        raise Infeasible(
-            f"the plan peaks at {peak} bytes, the budget leaves {allowed}; give a larger budget "
-            "or a strategy",
-            smallest_peak_found=peak,
-        )
+    peak, host = trace.peak_bytes, trace.host_peak_bytes
+    if problem.holds(peak, host):
+        return
+    what = f"peaks at {peak} bytes, the budget leaves {allowed}; give a larger budget"
+    if problem.holds(peak):
+        what = f"puts {host} bytes on the host, host={problem.host}; give a larger host"
+    raise Infeasible(f"the plan {what} or a strategy", smallest_peak_found=peak)
 
 
-def _check_loss(step: Step, batch: tuple[Tensor, ...]) -> None:
+def _check_loss(step: Step, example: Any) -> None:
     """Compare the plan's loss with the model's own; random state and buffers are left alone."""
     from rematbench.validator.compare import TOLERANCE
 
+    batch = (example,) if isinstance(example, Tensor) else tuple(example)
     device = step._captured.device
     buffers = [(b, b.clone()) for b in step.module.buffers()]
     with device_of(device).forked_random():

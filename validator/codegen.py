@@ -10,21 +10,22 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.kinds import ImplementationName, implementations_of
 from rematbench.graphs.link import NONE, Link
-from rematbench.graphs.plan import FREE, Plan, move_of
+from rematbench.graphs.plan import FREE, Plan, has_copies, move_of
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.captured import Captured, Ref, TorchCall, call_reads, target_name
 from rematbench.validator.copier import Copier
 from rematbench.validator.copiers import make_copier
-from rematbench.validator.copies import CopyLine, CopyLines, CopyPlan, copy_plan, issue_order
+from rematbench.validator.copies import WAIT, CopyLine, CopyLines, CopyPlan, copy_plan, issue_order
 from rematbench.validator.merged import merged_calls
 
 _WORD = re.compile(r"\W+")
@@ -74,11 +75,12 @@ class Program:
             return self.step(residents, rng, host)
 
 
-def generate(captured: Captured, plan: Plan, link: Link = NONE) -> Program:
+def generate(captured: Captured, plan: Plan, link: Link = NONE, paced: bool = True) -> Program:
     """Compile ``plan`` to a function over the captured ops.
 
     Args:
-        link: to the host; on a CPU copies are slowed to it, where costs are in seconds.
+        link: to the host.
+        paced: on a CPU copies are slowed to it, where costs are in seconds.
 
     Raises:
         InvalidPlan: as for :func:`rematbench.graphs.simulate.simulate`; a value that was
@@ -87,10 +89,8 @@ def generate(captured: Captured, plan: Plan, link: Link = NONE) -> Program:
     """
     graph, trace = captured.graph, simulate(captured.graph, plan, link)
     check_draws(graph, plan)
-    writer, codes, copies = Writer(captured), plan.codes(graph), None
-    if trace.copies is not None:
-        codes = np.array(issue_order(graph, codes.tolist(), link.shared))
-        copies = copy_plan(graph, codes.tolist(), link)
+    writer = Writer(captured)
+    codes, copies = issued(graph, plan, link, paced)
     lines = [*writer.prologue(), *chain.from_iterable(writer.statements(codes))]
     results = (captured.loss, *captured.gradients.values(), *captured.updates.values())
     names = [resident.tensor for resident in captured.residents]
@@ -108,6 +108,22 @@ def generate(captured: Captured, plan: Plan, link: Link = NONE) -> Program:
     return Program(source, *run, trace.peak_bytes, captured.device, copies)
 
 
+def issued(
+    graph: Graph, plan: Plan, link: Link, paced: bool = True
+) -> tuple[IntArray, CopyPlan | None]:
+    """A plan's statements in the order in which a program issues them, and its copies.
+
+    Args:
+        paced: on a CPU copies are slowed to the link, where costs are in seconds.
+    """
+    codes = plan.codes(graph)
+    if not has_copies(graph, codes):
+        return codes, None
+    order = issue_order(graph, codes.tolist(), link.shared)
+    copies = copy_plan(graph, order, link)
+    return np.array(order), copies if paced else replace(copies, pace=None)
+
+
 @dataclass(frozen=True, slots=True)
 class CodeLine:
     """A line of a program.
@@ -116,6 +132,7 @@ class CodeLine:
         makes, reads: tensors, by name.
         releases: tensors that it lets go.
         records, replays: the random op whose generator state it keeps, or goes back to.
+        waits: it waits for a copy to the host, or back.
     """
 
     text: str
@@ -124,6 +141,7 @@ class CodeLine:
     releases: tuple[str, ...] = ()
     records: int | None = None
     replays: int | None = None
+    waits: bool = False
 
 
 def release(names: Iterable[str]) -> CodeLine:
@@ -133,7 +151,10 @@ def release(names: Iterable[str]) -> CodeLine:
 
 
 def _lines(copies: Iterable[CopyLine]) -> list[CodeLine]:
-    return [CodeLine(line.text, line.makes, line.reads) for line in copies]
+    return [
+        CodeLine(line.text, line.makes, line.reads, waits=line.text.startswith(WAIT))
+        for line in copies
+    ]
 
 
 class Writer:

@@ -111,7 +111,7 @@ class Copier(ABC):
             why = " ".join(str(error).split())[:200]
             raise ExecutionError(
                 f"the host has no {plan.host_bytes} bytes for what the plan copies there ({why}); "
-                "give a smaller host="
+                "give a smaller host= (option offload)"
             ) from error
         self._looks: dict[int, tuple[_Look, ...]] = {}
         self._held: dict[int, tuple[Tensor, ...]] = {}
@@ -166,6 +166,11 @@ class Copier(ABC):
         """Compute goes on when the last transfer of a copy is done."""
         self._wait(number)
         self._held.pop(number, None)
+
+    def held_bytes(self) -> dict[int, int]:
+        """Bytes of storages, by address, that are being copied, or were and are still held."""
+        held = (each[0].untyped_storage() for each in self._held.values())
+        return {storage.data_ptr(): storage.nbytes() for storage in held}
 
     def __enter__(self) -> Copier:
         self._used = self._most = 0

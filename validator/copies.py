@@ -17,6 +17,8 @@ from rematbench.graphs.plan import DROP, FETCH, OFFLOAD, move_of
 Extents = tuple[tuple[int, int], ...]
 """Pieces of the host's memory: each from a byte to before another."""
 SECOND = "second"
+WAIT = "host.wait("
+"""How a line begins that waits for a copy."""
 
 
 @dataclass(frozen=True)
@@ -173,4 +175,4 @@ class CopyLines:
         for v in map(int, values):
             for copies in pending:
                 if v in copies:
-                    yield CopyLine(f"host.wait({copies.pop(v)})")
+                    yield CopyLine(f"{WAIT}{copies.pop(v)})")

@@ -8,16 +8,19 @@ draws are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from rematbench.base.errors import PlanError
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace, simulate
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import BORDER, Halves, tensors_among
-from rematbench.validator.codegen import CodeLine, Writer, release
+from rematbench.validator.call_copies import CallCopies
+from rematbench.validator.codegen import CodeLine, Writer, issued, release
 from rematbench.validator.execute import RandomReplay
 
 
@@ -28,24 +31,26 @@ class TwoPrograms:
     Attributes:
         source: their text.
         forward: ``forward(primals)`` returns results, then what is handed over: tensors, copies
-            of changed inputs, random states.
+            of changed inputs, random states; with copies it takes what copies, too.
         backward: ``backward(given)`` takes the list of what was handed over, then the tangents,
-            empties it, and returns the gradients.
+            empties it, and returns the gradients; with copies as ``forward``.
         saved: the tensors handed over.
         copied: the changed inputs among the primals whose copies are handed over.
         states: the random ops whose generator states are handed over, by number.
         trace: the plan as simulated.
         split: the statement at which the border is.
+        copies: of its calls to the host; None: there are none.
     """
 
     source: str
-    forward: Callable[[Sequence[Any]], tuple[Any, ...]]
-    backward: Callable[[list[Any]], tuple[Any, ...]]
+    forward: Callable[..., tuple[Any, ...]]
+    backward: Callable[..., tuple[Any, ...]]
     saved: tuple[str, ...]
     copied: tuple[str, ...]
     states: tuple[int, ...]
     trace: Trace
     split: int
+    copies: CallCopies | None = None
 
 
 def border_of(halves: Halves, plan: Plan) -> int:
@@ -54,31 +59,39 @@ def border_of(halves: Halves, plan: Plan) -> int:
     Raises:
         PlanError: the plan computes it more than once.
     """
-    graph = halves.captured.graph
-    code = int(graph.tables.op_first[graph.op_index[BORDER]])
-    found = [i for i, each in enumerate(plan.codes(graph).tolist()) if each == code]
+    codes, code = plan.codes(halves.captured.graph).tolist(), _border(halves)
+    found = [i for i, each in enumerate(codes) if each == code]
     if len(found) != 1:
         raise PlanError(f"the plan goes from forward to backward {len(found)} times, not once")
     return found[0]
 
 
-def generate_halves(halves: Halves, plan: Plan) -> TwoPrograms:
+def generate_halves(
+    halves: Halves, plan: Plan, link: Link = NONE, paced: bool = True, host: int | None = None
+) -> TwoPrograms:
     """Compile ``plan`` to two functions.
+
+    Args:
+        link: to the host.
+        paced: on a CPU copies are slowed to it, where costs are in seconds.
+        host: bytes there for all calls that are pending at once; None: no limit.
 
     Raises:
         InvalidPlan, ExecutionError: as :func:`rematbench.validator.codegen.generate` does.
         PlanError: the plan computes the border more than once.
     """
     captured = halves.captured
-    trace, split = simulate(captured.graph, plan), border_of(halves, plan)
+    trace, split = simulate(captured.graph, plan, link), border_of(halves, plan)
     writer = Writer(captured)
-    statements = writer.statements(plan.codes(captured.graph))
+    codes, copies = issued(captured.graph, plan, link, paced)
+    statements, at = writer.statements(codes), codes.tolist().index(_border(halves))
     prologue = writer.prologue()
-    first = [line for lines in statements[:split] for line in lines]
+    first = [*prologue, *chain.from_iterable(statements[:at])]
+    first += [line for line in statements[at] if line.waits]
     # Of the border only views of the tangents are ours to make.
-    views = [line for line in statements[split] if line.reads and line.makes != halves.tangents]
-    second = [*views, *(line for lines in statements[split + 1 :] for line in lines)]
-    text = _Halving(halves, [*prologue, *first], [*prologue, *second], len(prologue))
+    views = [line for line in statements[at] if line.reads and line.makes != halves.tangents]
+    second = [*prologue, *views, *chain.from_iterable(statements[at + 1 :])]
+    text = _Halving(halves, first, second, len(prologue), "" if copies is None else ", host")
     scope = {
         **writer.scope,
         **{n: t.to(captured.device) for n, t in captured.constants.items()},
@@ -96,16 +109,28 @@ def generate_halves(halves: Halves, plan: Plan) -> TwoPrograms:
         tuple(text.states),
         trace,
         split,
+        None if copies is None else CallCopies(copies, captured.device, host),
     )
+
+
+def _border(halves: Halves) -> int:
+    """The code of the border."""
+    graph = halves.captured.graph
+    return int(graph.tables.op_first[graph.op_index[BORDER]])
 
 
 class _Halving:
     """Decides what is handed over, and writes both functions."""
 
     def __init__(
-        self, halves: Halves, first: list[CodeLine], second: list[CodeLine], views: int
+        self,
+        halves: Halves,
+        first: list[CodeLine],
+        second: list[CodeLine],
+        views: int,
+        host: str,
     ) -> None:
-        self.halves = halves
+        self.halves, self.host = halves, host
         self.first = first
         ends = tensors_among(halves.gradients)
         wanted = _wanted(second, views, ends)
@@ -144,7 +169,8 @@ class _Halving:
             *(line.text for line in self.second),
             f"return ({_listed(map(_written, halves.gradients))})",
         ]
-        parts = [["def forward(primals):", *first], ["def backward(given):", *second]]
+        heads = f"def forward(primals{self.host}):", f"def backward(given{self.host}):"
+        parts = [[heads[0], *first], [heads[1], *second]]
         return "\n\n\n".join("\n    ".join(part) for part in parts)
 
 

@@ -1,6 +1,7 @@
 """``rematbench-fit``: "I have this model and 8 GiB": a plan to train with, and the code to paste.
 
 Several strategies plan within the memory, ordinary training first; the cheapest plan wins. With
+``link=pcie4`` (and ``host=64GiB``) it also says what offloading would bring. With
 ``largest_batch=true`` each searches its largest batch, as ``rematbench-max-batch`` does, and the
 largest wins. The run folder gets the winner's row, plan and graph, and ``train.py``.
 """
@@ -17,6 +18,14 @@ from rematbench.base.checks import flag, whole
 from rematbench.base.errors import ConfigError
 from rematbench.base.sizes import size
 from rematbench.cli.app import command, run_job
+from rematbench.cli.fit_offload import (
+    brought,
+    can_offload,
+    has_host,
+    said,
+    with_hybrid,
+    without_link,
+)
 from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.max_batch import Question, answer
 from rematbench.conf.published import LIBRARIES
@@ -86,6 +95,7 @@ def request_from(config: Mapping[str, Any], settings: Settings) -> FitRequest:
     if not isinstance(names, list):
         raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,anytime]")
     asked = tuple(dict.fromkeys([_ORDINARY, settings.strategy, *map(str, names)]))
+    asked = with_hybrid(asked) if has_host(settings) else asked
     least = 1 if config["least"] is None else whole("least", config["least"], 1)
     return FitRequest(memory, reserve, asked, largest, least)
 
@@ -116,7 +126,7 @@ def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False
         RematbenchError: the configuration is bad, or the model cannot be captured.
     """
     settings = replace(settings, trains_on=_device(settings))
-    jobs = [with_strategy(settings, name) for name in asked.strategies]
+    jobs = [without_link(with_strategy(settings, name)) for name in asked.strategies]
     with TemporaryDirectory() as scratch:
         rows: list[Row] = []
         for number, job in enumerate(jobs):
@@ -132,6 +142,8 @@ def fit(asked: FitRequest, settings: Settings, folder: Path, force: bool = False
         "reserve_bytes": asked.reserve,
         "tried": [_label(each) for each in rows],
     }
+    if has_host(settings):
+        facts["offloading"] = brought(rows, _best_without(asked, rows))
     row = joined(rows[best], {"extra": {"fit": facts}})
     write_row(folder / "row.json", row)
     (folder / "train.py").unlink(missing_ok=True)  # of an earlier run
@@ -153,6 +165,13 @@ def _rank(asked: FitRequest, row: Row) -> tuple[Any, ...]:
     overhead = infinite if row["overhead"] is None else row["overhead"]
     batch = -(row["batch_size"] or 0) if asked.largest_batch else 0
     return (row["status"] != "ok", batch, overhead, row["peak_bytes"] or infinite)
+
+
+def _best_without(asked: FitRequest, rows: list[Row]) -> int | None:
+    """The number of the best row whose strategy cannot offload; None: there is none."""
+    plain = [i for i, row in enumerate(rows) if not can_offload(row["strategy"] or "")]
+    fitting = [i for i in plain if rows[i]["status"] == "ok"]
+    return min(fitting, key=lambda i: _rank(asked, rows[i]), default=None)
 
 
 def _device(settings: Settings) -> str:
@@ -188,6 +207,7 @@ def code(asked: FitRequest, settings: Settings, row: Row, plan: Path) -> str:
     what = "ordinary training fits" if row["strategy"] == _ORDINARY else row["strategy"]
     # `apply` sees the step alone.
     budget = asked.budget - row["extra"].get("memory", {}).get("optimizer", 0)
+    host = _host(settings, row)
     imported, made = _OPTIMIZERS[settings.optimizer]
     batch = "" if row["batch_size"] is None else f", batch {row['batch_size']}"
     return f"""\
@@ -208,7 +228,7 @@ workload = {workload}
 model, loss = workload.module.to(device), workload.loss
 with torch.device(device):
     example = workload.make_batch()
-step = apply(model, loss, example, {str(plan)!r}, {budget}, costmodel={row["costmodel"]!r})
+step = apply(model, loss, example, {str(plan)!r}, {budget}, costmodel={row["costmodel"]!r}{host})
 
 optimizer = {made}
 for _ in range(3):
@@ -219,6 +239,17 @@ for _ in range(3):
     optimizer.step()
     print(value.item())
 """
+
+
+def _host(settings: Settings, row: Row) -> str:
+    """What ``apply`` has to know of the host, of a plan that copies there."""
+    needed = row["extra"].get("host_peak_bytes")
+    if not needed:
+        return ""
+    link = settings.link.as_json() | {"name": "given"}
+    measured = settings.link.per_second  # there, and then by the machine that trains
+    limit = needed if settings.host is None else settings.host
+    return f", host={limit}" + ("" if measured else f", link={link}")
 
 
 def _work(config: Mapping[str, Any], settings: Settings, folder: Path) -> Row:
@@ -233,8 +264,12 @@ def _show(row: Row) -> None:
     if row["extra"].get("memory"):
         parts = ", ".join(f"{name} {size(held)}" for name, held in row["extra"]["memory"].items())
         print(f"\nAt the peak: {parts}")
-    if row["extra"].get("fit", {}).get("code"):
-        print(f"\n{Path(row['extra']['fit']['code']).read_text()}", end="")
+    facts = row["extra"].get("fit", {})
+    if "offloading" in facts:
+        found = list(said(facts["offloading"], "max_batch" in row["extra"]))
+        print("", *(found or ["Ordinary training fits: nothing has to go to the host."]), sep="\n")
+    if facts.get("code"):
+        print(f"\n{Path(facts['code']).read_text()}", end="")
 
 
 def main() -> None:

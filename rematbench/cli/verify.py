@@ -10,10 +10,11 @@ from rematbench.cli.arguments import Arguments
 from rematbench.graphs.builders.synthetic import with_backward
 from rematbench.graphs.files import read_graph, read_plan
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link_choice import LinkChoice
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.jobs.columns import facts_of_copies
-from rematbench.jobs.links import LinkChoice, read_words
+from rematbench.jobs.links import read_words
 from rematbench.rows.memory_parts import memory_parts
 from rematbench.rows.provenance import commit, now, versions
 from rematbench.rows.row import Row, format_row, make_row

@@ -19,8 +19,8 @@ from rematbench.base.option_types import check_options
 from rematbench.conf.published import LIBRARIES, SIZES, sized
 from rematbench.costmodel.machines import MACHINES
 from rematbench.graphs.budget import Budget, parse_budget, parse_bytes
+from rematbench.graphs.link_choice import LinkChoice, read_link
 from rematbench.jobs.accounting import NAMES as ACCOUNTINGS
-from rematbench.jobs.links import LinkChoice, read_link
 from rematbench.jobs.optimizer import NAMES as OPTIMIZERS, check_optimizer
 from rematbench.rows.extra import Extra
 from rematbench.rows.provenance import hardware, versions

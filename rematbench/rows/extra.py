@@ -254,7 +254,9 @@ class Largest(TypedDict, total=False):
     max_batch: Annotated[
         dict[str, Any], Means("the search: vary, value, equation_11, probes, measured_*")
     ]
-    fit: Annotated[dict[str, Any], Means("memory_bytes, reserve_bytes, tried, code")]
+    fit: Annotated[
+        dict[str, Any], Means("memory_bytes, reserve_bytes, tried, offloading (with a link), code")
+    ]
 
 
 class Extra(Asked, Ended, Job, TwoMemories, Measured, Knob, Search, Largest, total=False):

@@ -294,6 +294,41 @@ def printed(config: dict[str, Any], settings: Settings, folder: Path) -> Path:
     return script
 
 
+def test_what_offloading_would_bring(call: Call) -> None:
+    """For a machine that is not here; the code that is printed copies on the one that is."""
+    asked = ("strategy=linearized_sqrt", "strategies=[offload_all]", "time_limit=2")
+    keys = ("costmodel=roofline", "link=1000GB/s", "link.latency=0", "host=1MiB", "memory=45kB")
+    code, out, err, folder = call(*asked, *keys)
+    assert code == 0, err
+    row = json.loads((folder / "row.json").read_text())
+    facts = row["extra"]["fit"]
+    assert [t["strategy"] for t in facts["tried"]][1:] == [
+        "linearized_sqrt",
+        "offload_all",
+        "hybrid",
+    ]
+    rules, ours = facts["offloading"]
+    assert ours["status"] == "ok"
+    assert ours["without"]["strategy"] == "linearized_sqrt"
+    assert ours["overhead"] <= ours["without"]["overhead"]
+    for each in (rules, ours):
+        assert f"{each['strategy']}, offloading: " in out
+        assert f"without: overhead {each['without']['overhead']:+.1%} (linearized_sqrt)" in out
+    assert row["strategy"] == "hybrid"
+    assert 0 < ours["host_peak_bytes"] == row["extra"]["host_peak_bytes"] <= ours["offloaded_bytes"]
+    assert ", host=1048576)" in out
+    losses = io.StringIO()
+    with contextlib.redirect_stdout(losses):
+        runpy.run_path(str(folder / "train.py"), run_name="__main__")
+    assert len(losses.getvalue().split()) == 3
+
+
+def test_a_link_where_ordinary_training_is_enough(call: Call) -> None:
+    code, out, err, _ = call("memory=1GiB", "link=pcie4", "costmodel=roofline")
+    assert code == 0, err
+    assert "Ordinary training fits: nothing has to go to the host." in out
+
+
 def test_ordinary_training_is_enough(call: Call) -> None:
     _, out, _, folder = call("memory=1GiB", "reserve=1MiB")
     row = json.loads((folder / "row.json").read_text())
@@ -348,6 +383,7 @@ def test_nothing_fits(call: Call) -> None:
         ("budget=0.5", "budget=0.5: give memory"),
         ("strategies=[magic]", "strategies: magic: unknown; it may be one of"),
         ("strategies=magic", "strategies=magic: give a list"),
+        ("host=1GiB", "host=1073741824: there is no link to it; give link=pcie4"),
         ("largest_batch=7", "largest_batch=7: give true or false"),
     ],
 )

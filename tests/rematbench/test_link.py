@@ -13,8 +13,9 @@ from rematbench.cli.verify import main, verify
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import write_graph, write_plan
 from rematbench.graphs.link import Link
+from rematbench.graphs.link_choice import LinkChoice, read_link
 from rematbench.graphs.plan import Fetch, Free, Offload, Plan, program_order
-from rematbench.jobs.links import LinkChoice, expanded, read_link, read_words
+from rematbench.jobs.links import expanded, read_words
 
 
 def offloading() -> Plan:

@@ -23,10 +23,10 @@ from rematbench.base.errors import ExecutionError, InvalidPlan
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.budget import Budget
 from rematbench.graphs.link import Link
+from rematbench.graphs.link_choice import LinkChoice
 from rematbench.graphs.plan import Plan, has_copies, program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.job import run
-from rematbench.jobs.links import LinkChoice
 from rematbench.jobs.settings import Settings
 from rematbench.strategies import registry
 from rematbench.strategies.base import Problem

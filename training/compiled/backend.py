@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,7 +37,8 @@ from rematbench.training.compiled.options import INDUCTOR, PLAN, Options, read_o
 from rematbench.training.compiled.planning import Planned, planned, planned_lean
 from rematbench.training.compiled.sizes import MOST_SIZES
 from rematbench.training.compiled.together import Together
-from rematbench.validator.halves import TwoPrograms, generate_halves
+from rematbench.training.compiled.variants import Variants
+from rematbench.validator.halves import TwoPrograms
 
 if TYPE_CHECKING:
     from rematbench.training.compiled.inductor import PlanPartitioner
@@ -160,6 +162,14 @@ class Region:
         parts: list[Planned | None] = [*self._parts] or [self.planned]
         return list({each.plan.hash(each.graph): each for each in parts if each}.values())
 
+    def host_peak_of(self, plan: Planned) -> int | None:
+        """Measured bytes on the host, of the latest call by a plan; None: it copied nothing."""
+        if plan.trace.copies is None:
+            return None
+        copies = self._variants.programs_of(plan).copies
+        reading = None if copies is None else copies.reading
+        return None if reading is None else reading.host_peak_bytes
+
     @property
     def settled(self) -> Planned | None:
         """The plan that its calls run by; of several, the one that it began with."""
@@ -274,19 +284,24 @@ class Region:
         assert call is not None
         assert halves is not None
         programs = self._variants.programs_of(call.planned)
-        made = self._metered_forward(programs.forward, args, call)
+        host = None if programs.copies is None else programs.copies.begin()
+        half = programs.forward if host is None else partial(host.forward, programs.forward)
+        made = self._metered_forward(half, args, call)
         results = made[: len(halves.results)]
-        token = eager.token_of(programs, made[len(halves.results) :], call)
+        token = eager.token_of(programs, made[len(halves.results) :], call, host)
         self.loop.waits(call, weak_of(token))
         return (*results, token)
 
-    def _tokened(self, args: list[Any]) -> tuple[PendingCall | None, Any, list[Any]]:
-        """The call, its backward program, and what that is given."""
+    def _tokened(self, args: list[Any]) -> eager.Taken:
+        """The call under way, from the token that autograd has kept of it."""
         handed = eager.handed_by(args[0])
         given = [*handed.tensors, *args[1:]]
         args.clear()
         handed.tensors.clear()
-        return handed.call, handed.programs.backward, given
+        half, host = handed.programs.backward, handed.host
+        if host is None:
+            return eager.Taken(handed.call, half, given)
+        return eager.Taken(handed.call, partial(host.backward, half), given, host.held_bytes())
 
     def _metered_forward(self, half: Any, args: list[Any], call: PendingCall) -> Any:
         halves = self.halves
@@ -306,7 +321,7 @@ class Region:
         """A backward half as AOTAutograd calls it: measured the first time.
 
         Args:
-            taken: says of its arguments which call, which function and what it is given.
+            taken: says of its arguments what is called.
         """
         context = TracingContext.try_get()
         if context is not None and context.fw_metadata is not None:
@@ -317,14 +332,14 @@ class Region:
             halves = self.halves
             assert halves is not None
             eager.check_once()
-            call, half, given = taken(args)
+            call, half, given, copied = taken(args)
             tangents = len(halves.tangents)
             if call is not None:
                 self.loop.goes_back(call)
                 self.loop.given(call, halves.tangents, given[len(given) - tangents :])
             if self.meter.wants_backward and call is not None and call.planned is self.settled:
                 try:
-                    made = self.meter.backward(half, given, tangents)
+                    made = self.meter.backward(half, given, tangents, copied)
                 finally:
                     self._judge()
             else:
@@ -339,10 +354,10 @@ class Region:
         """A half of Inductor's as AOTAutograd calls it."""
         if backward:
 
-            def taken(args: list[Any]) -> tuple[PendingCall | None, Any, list[Any]]:
+            def taken(args: list[Any]) -> eager.Taken:
                 assert self.halves is not None
                 handed = args[: len(args) - len(self.halves.tangents)]
-                return self.loop.call_of(handed), half, args
+                return eager.Taken(self.loop.call_of(handed), half, args)
 
             return self._backward(taken)
 
@@ -403,36 +418,10 @@ class Region:
         return eager.boxed(lambda args: forward(args))
 
 
-class Variants:
-    """What a graph is compiled to for each plan that its calls run by."""
-
-    def __init__(self, region: Region) -> None:
-        self._region = weakref.ref(region)
-        self._programs: dict[str, TwoPrograms] = {}
-        self._runs: dict[str, Any] = {}
-
-    def programs_of(self, found: Planned) -> TwoPrograms:
-        """A plan's two halves as our statements."""
-        key = found.plan.hash(found.graph)
-        if key not in self._programs:
-            self._programs[key] = generate_halves(found.halves, found.plan)
-        return self._programs[key]
-
-    def run_by(self, found: Planned, args: Sequence[Any]) -> Any:
-        """A function of the graph's inputs, by a plan."""
-        region = self._region()
-        assert region is not None
-        if region.options.lower != INDUCTOR or found is region.planned:
-            return region.run
-        key = found.plan.hash(found.graph)
-        if key not in self._runs:
-            with torch._dynamo.config.patch(disable=True):
-                self._runs[key] = region.compiled_by(found, args)
-        return self._runs[key]
-
-
 def _label(found: Planned) -> str:
     peak = f"peak {found.share.peak:,} bytes"
     if found.source == "ordinary":
         return f"ordinary training ({peak}): no plan is needed"
-    return f"{found.plan.strategy}: {peak}, overhead {found.overhead:+.1%} ({found.source})"
+    moved = "" if found.trace.copies is None else f", {found.trace.copies.out_bytes:,} to the host"
+    overhead = f"overhead {found.overhead:+.1%}"
+    return f"{found.plan.strategy}: {peak}{moved}, {overhead} ({found.source})"

@@ -10,9 +10,10 @@ call may run by another plan, and the shells stay as they are.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from torch.fx import Graph, GraphModule, Node
 from rematbench.base.errors import ExecutionError
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import Halves
+from rematbench.validator.call_copies import CallCopier
 from rematbench.validator.halves import TwoPrograms
 
 Half = Callable[[list[Any]], Any]
@@ -50,20 +52,24 @@ class Handed:
         tensors: without history, so that nothing is held in a circle; and meshes of ranks.
         versions: of each, when it was handed over.
         call: whose it is.
+        host: what copies for it; None: nothing does.
     """
 
     programs: TwoPrograms
     tensors: list[Tensor]
     versions: tuple[int, ...]
     call: Any
+    host: CallCopier | None = None
 
 
-def token_of(programs: TwoPrograms, handed: Sequence[Tensor], call: Any) -> Tensor:
+def token_of(
+    programs: TwoPrograms, handed: Sequence[Tensor], call: Any, host: CallCopier | None
+) -> Tensor:
     """What autograd keeps of a call; gone, the call is over."""
     token = torch.empty(0)
     tensors = [each.detach() if isinstance(each, Tensor) else each for each in handed]
     versions = tuple(getattr(each, "_version", 0) for each in tensors)
-    token.untyped_storage().handed = Handed(programs, tensors, versions, call)
+    token.untyped_storage().handed = Handed(programs, tensors, versions, call, host)
     return token
 
 
@@ -87,6 +93,21 @@ def handed_by(token: Tensor) -> Handed:
             "copy of it"
         )
     return handed
+
+
+class Taken(NamedTuple):
+    """A backward half that is called.
+
+    Attributes:
+        call: of which it is; None: nobody knows.
+        half: the function; ``given``: what it is given.
+        copied: bytes of storages, by address, that are being copied to the host.
+    """
+
+    call: Any
+    half: Half
+    given: list[Any]
+    copied: Mapping[int, int] = MappingProxyType({})
 
 
 def half_of_a_plan(*inputs: Any) -> Any:

@@ -8,14 +8,17 @@ elsewhere, :meth:`Joined.parts` moves each compute into the next half that may h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.plan import Plan, has_copies, move_of
 from rematbench.tracing.captured import Ref
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.training.compiled.judging import settled
+from rematbench.training.compiled.mended import mended
 from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.record import CallRecord, Event, Recorded
 
@@ -36,6 +39,7 @@ class Joined:
         halves: of each call.
         events: the halves in order.
         homes: of each op: its call and number in the call's graph; (-1, event) of a gap.
+        origins: of each value that an op of a call writes: the call, and its number there.
         outside: what is held besides; None: that was not measured.
     """
 
@@ -43,10 +47,13 @@ class Joined:
     halves: tuple[Halves, ...]
     events: tuple[Event, ...]
     homes: tuple[tuple[int, int], ...]
+    origins: Mapping[int, tuple[int, int]]
     outside: Outside | None = None
 
     def parts(self, plan: Plan) -> list[Plan]:
         """A plan of each call, as its two halves can run it, from a plan of the whole.
+
+        Copies to the host stay in the plan of a single call, and are left out of several calls'.
 
         Raises:
             InvalidPlan: a statement names what the graph does not have.
@@ -56,6 +63,7 @@ class Joined:
         tables, now = self.graph.tables, -1
         for code in plan.codes(self.graph).tolist():
             if code < 0:
+                found[0][now > at[Event(0, False)]].extend(self._move(code))
                 continue
             op = int(tables.op_of[code])
             call, number = self.homes[op]
@@ -68,24 +76,44 @@ class Joined:
                 local = int(own.tables.op_first[number]) + code - int(tables.op_first[op])
                 found[call][late].append(local)
         return [
-            settled(halves, Plan.of_computes(halves.captured.graph, _around(halves, *both)))
+            settled(halves, _plan(halves.captured.graph, _around(halves, *both)))
             for halves, both in zip(self.halves, found, strict=True)
         ]
+
+    def _move(self, code: int) -> Iterator[int]:
+        """A free or a copy of the only call's own value, in its graph; of others nothing."""
+        kind, v = move_of(code, len(self.graph.values))
+        if v in self.origins and len(self.halves) == 1:
+            _, own = self.origins[v]
+            yield ~(own + kind * len(self.halves[0].captured.graph.values))
 
     def whole(self, parts: Sequence[Plan]) -> Plan:
         """The plan of the graph that these plans of the calls come to."""
         first = self.graph.tables.op_first
         places = {home: place for place, home in enumerate(self.homes)}
+        values = {origin: v for v, origin in self.origins.items()}
         split = [_split(halves, plan) for halves, plan in zip(self.halves, parts, strict=True)]
         codes: list[int] = []
         for place, event in enumerate(self.events):
             codes.append(int(first[places[-1, place]]))
             own = self.halves[event.call].captured.graph.tables
             for code in split[event.call][event.backward]:
+                if code < 0:
+                    kind, v = move_of(code, len(own.value_bytes))
+                    if (event.call, v) in values:
+                        codes.append(~(values[event.call, v] + kind * len(self.graph.values)))
+                    continue
                 op = int(own.op_of[code])
                 codes.append(int(first[places[event.call, op]]) + code - int(own.op_first[op]))
         codes.append(int(first[places[-1, len(self.events)]]))
-        return Plan.of_computes(self.graph, codes)
+        return _plan(self.graph, codes)
+
+
+def _plan(graph: Graph, codes: list[int]) -> Plan:
+    """The plan of some computes; or of computes, frees and copies."""
+    if has_copies(graph, np.array(codes)):
+        return Plan.from_codes(graph, mended(graph, codes))
+    return Plan.of_computes(graph, [code for code in codes if code >= 0])
 
 
 def _around(halves: Halves, before: list[int], after: list[int]) -> list[int]:
@@ -94,12 +122,11 @@ def _around(halves: Halves, before: list[int], after: list[int]) -> list[int]:
 
 
 def _split(halves: Halves, plan: Plan) -> tuple[list[int], list[int]]:
-    """The computes of a plan before and after the border."""
+    """The statements of a plan before and after the border."""
     graph = halves.captured.graph
-    codes = plan.codes(graph)
-    computes: list[int] = codes[codes >= 0].tolist()
-    border = computes.index(int(graph.tables.op_first[graph.op_index[BORDER]]))
-    return computes[:border], computes[border + 1 :]
+    codes: list[int] = plan.codes(graph).tolist()
+    border = codes.index(int(graph.tables.op_first[graph.op_index[BORDER]]))
+    return codes[:border], codes[border + 1 :]
 
 
 def joined(name: str, record: CallRecord, strict: bool, outside: Outside | None = None) -> Joined:
@@ -152,8 +179,17 @@ class _Joiner:
             handed = self._handed(event)
         self._gap(len(events), handed, [], 0.0)
         self.outputs[_tick(len(events))] = None
-        text = (tuple(self.halves), tuple(events), tuple(self.homes), self.outside)
-        return Joined(self._graph(name), *text)
+        graph = self._graph(name)
+        text = (tuple(self.halves), tuple(events), tuple(self.homes), self._origins(graph))
+        return Joined(graph, *text, self.outside)
+
+    def _origins(self, graph: Graph) -> dict[int, tuple[int, int]]:
+        found = {}
+        for call, number in self.homes:
+            own = self.halves[call].captured.graph
+            for v in own.tables.writes[number].tolist() if call >= 0 else ():
+                found[graph.value_index[self.names[call][own.values[v].name]]] = call, v
+        return found
 
     def _graph(self, name: str) -> Graph:
         values = [Value(n, size, n in self.resident) for n, size in self.bytes.items()]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from rematbench.base.errors import NotApplicable
 from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.ir import Graph, Op, Phase
-from rematbench.graphs.plan import Plan, program_order
+from rematbench.graphs.link import NONE
+from rematbench.graphs.plan import Plan, has_copies, move_of, program_order
 from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.tracing.releases import RELEASE
+from rematbench.training.compiled.mended import mended
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.patience import patiently
 from rematbench.training.compiled.sharing import share_of
+from rematbench.training.host import check_copies
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Judge:
         budget: of all that runs; None: no limit.
         extras: what halves may hand over besides values.
         reserve: as the options say, less what is known of it.
+        link, host: for copies of a step of one call, as in a problem; else there is no link.
         taken: not for a plan: reserve, extras.
         allowed: what is left for a plan, residents included; None: no limit.
     """
@@ -62,6 +66,11 @@ class Judge:
     def _begin(self, graph: Graph, options: Options, tighter: int, known: int = 0) -> None:
         self.graph, self.options = graph, options
         self.tighter = tighter
+        self.link, self.host = NONE, None
+        if options.offload is not None and len(self.halves) == 1:
+            device = self.halves[0].captured.device
+            self.link = options.offload.link(graph, device, options.cache)
+            self.host = options.offload.most
         self.base = self.judged(program_order(self.graph))
         self.extras = sum(map(_extras, self.halves))
         self._states = self.extras if self.base.trace.recomputations else 0
@@ -80,9 +89,10 @@ class Judge:
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as halves can run it."""
         (halves,) = self.halves
+        check_copies(self.graph, plan, self.link, 'give options={"offload": "64GiB"}, say')
         plan = settled(halves, plan)
         check_draws(self.graph, plan)
-        trace = simulate(self.graph, plan)
+        trace = simulate(self.graph, plan, self.link)
         held = RELEASE.holds_tangents
         late = share_of(halves, plan, trace).peak - trace.peak_bytes if held else 0
         return Made(plan, trace, (plan,), late)
@@ -111,6 +121,7 @@ class Judge:
         captured = self.halves[0].captured if len(self.halves) == 1 else None
         limits = (budget, seconds, self.options.seed)
         problem = Problem(self.graph, *limits, captured, warm_starts=starts)
+        problem = replace(problem, link=self.link, host=self.host)
         found = (patiently(strategy, problem) if patient else strategy.plan(problem)).plan
         if found is None:
             raise NotApplicable(f"{type(strategy).__name__} judges itself and makes no plan to run")
@@ -122,8 +133,9 @@ class Judge:
         return made.trace.cost / base - 1 if base else 0.0
 
     def fits(self, made: Made, spare: int = 0) -> bool:
-        """Is a plan within what is allowed, and ``spare`` bytes more?"""
-        return self.allowed is None or made.peak <= self.allowed + spare
+        """Is a plan within what is allowed, and ``spare`` bytes more? On the host, too."""
+        fits = self.allowed is None or made.peak <= self.allowed + spare
+        return fits and (self.host is None or made.trace.host_peak_bytes <= self.host)
 
 
 def settled(halves: Halves, plan: Plan) -> Plan:
@@ -131,7 +143,8 @@ def settled(halves: Halves, plan: Plan) -> Plan:
 
     What the caller holds cannot be let go and made again, nor do other ranks run a collective
     again; a plan that does so keeps it instead. What regions of ``torch.utils.checkpoint`` make is
-    not kept for the backward half: it is computed again, once, right before it is missed.
+    not kept for the backward half: it is computed again, once, right before it is missed. None of
+    these goes to the host.
 
     Raises:
         InvalidPlan: a statement names what the graph does not have.
@@ -142,17 +155,38 @@ def settled(halves: Halves, plan: Plan) -> Plan:
     once.update(i for i, op in enumerate(graph.ops) if _stays(op))
     writers = [graph.value_index[value] for value in halves.held]
     once.update(int(tables.writer[value]) for value in writers)
-    seen: set[int] = set()
-    asked, computes = codes[codes >= 0].tolist(), []
-    for code in asked:
-        op = int(tables.op_of[code])
-        if op in once and op in seen:
-            continue
-        seen.add(op)
-        computes.append(code)
+    if has_copies(graph, codes):
+        kept = _without_repeats(graph, _movable(halves, codes.tolist()), once)
+        kept = _with_regions(halves, kept) if halves.dropped else kept
+        return Plan.from_codes(graph, mended(graph, kept), plan.strategy, plan.budget_bytes)
+    asked = codes[codes >= 0].tolist()
+    computes = _without_repeats(graph, asked, once)
     if len(computes) < len(asked):
         computes = _read(graph, computes)
     return Plan.of_computes(graph, _with_regions(halves, computes) if halves.dropped else computes)
+
+
+def _without_repeats(graph: Graph, codes: Iterable[int], once: Collection[int]) -> list[int]:
+    """The statements without further computes of ops that run once."""
+    seen: set[int] = set()
+    found = []
+    for code in codes:
+        op = int(graph.tables.op_of[code]) if code >= 0 else -1
+        if op in once and op in seen:
+            continue
+        seen.add(op)
+        found.append(code)
+    return found
+
+
+def _movable(halves: Halves, codes: Iterable[int]) -> Iterator[int]:
+    """The statements without frees and copies of what the caller holds, gives, or has dropped."""
+    captured, graph = halves.captured, halves.captured.graph
+    tangents = {captured.value_of[name] for name in halves.tangents}
+    stays = {graph.value_index[name] for name in halves.held | halves.dropped | tangents}
+    for code in codes:
+        if code >= 0 or move_of(code, len(graph.values))[1] not in stays:
+            yield code
 
 
 def _read(graph: Graph, computes: list[int]) -> list[int]:
@@ -174,13 +208,16 @@ def _read(graph: Graph, computes: list[int]) -> list[int]:
 
 
 def _with_regions(halves: Halves, computes: list[int]) -> list[int]:
-    """Computes, and of regions in the backward half what it misses."""
+    """Statements, and of regions in the backward half the computes that it misses."""
     graph, tables = halves.captured.graph, halves.captured.graph.tables
     border = computes.index(int(tables.op_first[graph.op_index[BORDER]])) + 1
     dropped = (graph.value_index[value] for value in halves.dropped)
     missing = {each for each in dropped if not _stays(graph.ops[int(tables.writer[each])])}
     found = computes[:border]
     for code in computes[border:]:
+        if code < 0:
+            found.append(code)
+            continue
         again: set[int] = set()
         pending = [int(tables.op_of[code])]
         while pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,11 +52,14 @@ class Meter:
         self._kept = live - sum(size for place, size in gone.items() if place not in left)
         return result
 
-    def backward(self, half: Half, args: list[Any], tangents: int) -> Any:
+    def backward(
+        self, half: Half, args: list[Any], tangents: int, copied: Mapping[int, int]
+    ) -> Any:
         """Run a backward half, and measure it.
 
         Args:
             tangents: how many of the arguments, the last ones, are tangents.
+            copied: bytes of storages, by address, that are being copied to the host.
         """
         self.wants_backward = False
         device = _device(args)
@@ -72,7 +75,7 @@ class Meter:
                 others = _seen_to_come(args, given)
             return half(args)
 
-        saved = _sizes(args[: given.start])
+        saved = {**copied, **_sizes(args[: given.start])}
         result, peak, _ = _measured(run, args, device, saved)
         self.peak_bytes = self._residents + max(self._forward, self._kept + others + peak)
         return result

@@ -20,11 +20,14 @@ from rematbench.graphs.plan import Plan
 from rematbench.graphs.planning import Strategy
 from rematbench.training.choice import plan_or_strategy
 from rematbench.training.compiled.patience import GAP
+from rematbench.training.host import HostMemory, default_strategy, host_memory
 
 _warn = logging.getLogger(FOR_THE_USER)
 EAGER, INDUCTOR = "eager", "inductor"
 LOWERINGS = (EAGER, INDUCTOR)
 KEEP, PLAN = "keep", "plan"
+SEARCHES = ("anytime", "hybrid")
+"""Our own, which end when more time cannot pay."""
 _REMEDY = 'torch.compile(model, backend="rematbench", options={"budget": "8GiB"})'
 
 
@@ -49,6 +52,7 @@ class Options:
         cache: where plans and profiles are kept; None: nowhere.
         progress: say on standard error what is measured and planned.
         one_plan: all ranks of ``torch.distributed`` run the plan that rank 0 makes.
+        offload: where values may wait for the backward pass; None: on the device alone.
     """
 
     budget: Budget
@@ -65,6 +69,7 @@ class Options:
     cache: Path | None = None
     progress: bool = True
     one_plan: bool = True
+    offload: HostMemory | None = None
 
     def key(self) -> dict[str, Any]:
         """What decides a plan besides its graph, its budget and versions."""
@@ -75,12 +80,15 @@ class Options:
             known = asdict(self.plan) if is_dataclass(self.plan) else repr(self.plan)
             plan = [f"{kind.__module__}.{kind.__qualname__}", known]
         text = [plan, self.time_limit, self.seed, self.checkpoint]
+        if self.offload is not None:
+            text.append(asdict(self.offload))
         return {"options": json.loads(json.dumps(text, default=repr))}
 
 
 _NAMES = (
     "strategy",
     "graphs",
+    "link",
     *(f.name for f in fields(Options) if f.name not in ("plan", "name", "patient")),
 )
 
@@ -98,18 +106,29 @@ def read_options(given: Mapping[str, Any] | None, **others: Any) -> Options:
         raise ConfigError(f"{'='.join(map(str, next(iter(others.items()))))}: give {_REMEDY}")
     text = dict(given or {})
     _check_names(text)
-    strategy = text.pop("strategy", "anytime")
+    memory = _memory(text.pop("offload", None), text.pop("link", None), text.get("lower"))
+    strategy = text.pop("strategy", default_strategy(memory))
     plan = plan_or_strategy(strategy)
     known = {name: read(text[name]) for name, read in _READERS.items() if name in text}
     if known.pop("graphs", None) is not None:
         _warn.warning("rematbench: option graphs is not read: the calls of a step are recorded")
     if "cache" not in text:
         known["cache"] = _cache(True)
-    if strategy == "anytime":
+    if strategy in SEARCHES:
         plan, known["patient"] = _good_enough(plan), True
     name = strategy if isinstance(strategy, str) else type(plan).__name__
     budget = parse_budget(text.get("budget"))
-    return Options(budget=budget, plan=plan, name=name, **known)
+    return Options(budget=budget, plan=plan, name=name, offload=memory, **known)
+
+
+def _memory(offload: Any, link: Any, lower: Any) -> HostMemory | None:
+    found = host_memory("option offload", offload, link)
+    if found is not None and lower == INDUCTOR:
+        raise ConfigError(
+            'option offload: with lower="inductor" what is saved stays on the device; give '
+            'lower="eager", or no offload'
+        )
+    return found
 
 
 def _check_names(given: Mapping[str, Any]) -> None:

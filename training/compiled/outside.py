@@ -24,10 +24,13 @@ from torch.optim.optimizer import (
 
 from rematbench.costmodel.levels import LevelMeter, Levels
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 from rematbench.training.compiled.gathered import Gathered, Watched
 
+ANY = Link(1.0, 1.0)
+"""Bytes are the same by any link."""
 GRAIN = 1024
 """Bytes that counts are rounded up to, so that a scalar more is no other step."""
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -225,7 +228,8 @@ class _Inside:
     """
 
     def __init__(self, graph: Graph, plan: Plan, absolute: bool) -> None:
-        self._trace, self._known = simulate(graph, plan), 0 if absolute else graph.resident_bytes
+        self._trace = simulate(graph, plan, ANY)
+        self._known = 0 if absolute else graph.resident_bytes
         self._computes = np.flatnonzero(self._trace.codes >= 0)
         self._ops = graph.tables.op_of[self._trace.codes[self._computes]].tolist()
 

@@ -57,7 +57,7 @@ def _better(
     """The cheaper one of two solutions, and its cost."""
     if found.plan is None:
         return found, 0.0
-    new = float(simulate(problem.graph, found.plan).cost)
+    new = float(simulate(problem.graph, found.plan, problem.link).cost)
     return (best, cost) if best is not None and new >= cost else (found, new)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import inf
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -25,12 +21,10 @@ from rematbench.base.errors import (
     ConfigError,
     Infeasible,
     NotApplicable,
-    PlanError,
-    UnwritableError,
 )
 from rematbench.base.kernels import digest
-from rematbench.graphs.files import read_plan, write_plan
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, simulate
@@ -39,6 +33,7 @@ from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
+from rematbench.training.compiled.kept import place_of, recalled, remember
 from rematbench.training.compiled.options import EAGER, Options
 from rematbench.training.compiled.resized import improved, may_improve, of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
@@ -68,6 +63,7 @@ class Planned:
         most: what all calls may take that are pending at once; None where that is not known.
         source: ``ordinary``, ``planned``, ``cache``, ``given``, or ``another size``: from its plan.
         seconds: profiling, and planning.
+        link: to the host.
         improve: searches a cheaper plan, where one may be found; None: there is none.
     """
 
@@ -81,6 +77,7 @@ class Planned:
     most: int | None
     source: str
     seconds: tuple[float, float] = (0.0, 0.0)
+    link: Link = NONE
     improve: Callable[[], Planned | None] | None = field(default=None, compare=False)
 
     @property
@@ -216,6 +213,12 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
     began = time.perf_counter()
     if judge.is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
         return None
+    if judge.options.offload is not None and len(judge.halves) > 1:
+        _log_user.warning(
+            "rematbench: %s: the calls of a step are planned without the host, by recomputation "
+            "alone; compile the model as one graph to offload",
+            judge.graph.name,
+        )
     family = family_of(judge.graph, judge.options)
     made, source = _chosen(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
@@ -245,14 +248,15 @@ def _of_call(
     options, graph = judge.options, halves.captured.graph
     if plan.strategy not in _LEAN:  # which helped out
         plan = plan.labelled(made.plan.strategy or options.name, judge.allowed)
-    trace, base = simulate(graph, plan), simulate(graph, settled(halves, program_order(graph)))
+    trace = simulate(graph, plan, judge.link)
+    base = simulate(graph, settled(halves, program_order(graph)))
     share, limit, most = share_of(halves, plan, trace), None, None
     if judge.budget is not None and source != "first step":  # what other calls take is theirs
         limit = judge.budget - judge.reserve - (made.peak - share.peak)
     if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
         most = judge.budget - judge.reserve
     text = (trace, base, share, judge.allowed, limit, most, source)
-    return Planned(halves, plan, *text, seconds)
+    return Planned(halves, plan, *text, seconds, judge.link)
 
 
 def _chosen(
@@ -270,8 +274,8 @@ def _chosen(
         return judge.base, "ordinary"
     if judge.graph.floor_bytes() > allowed:
         _refuse(judge)
-    place = _place(judge.graph, options, allowed)
-    kept = _recalled(place, judge)
+    place = place_of(judge.graph, options, allowed, digest(__name__, __file__))
+    kept = recalled(place, judge)
     if kept is not None:
         return kept, "cache"
     near = of_another_size(judge, family)
@@ -284,7 +288,7 @@ def _chosen(
             return _searched(judge, options.plan, allowed, seconds), "planned"
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
     found = _searched(judge, options.plan, allowed, options.time_limit)
-    _remember(place, found.plan)
+    remember(place, found.plan)
     return found, "planned"
 
 
@@ -297,6 +301,12 @@ def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
 
 def _given(judge: Judge, plan: Plan) -> Made:
     made = judge.judged(plan)
+    host = made.trace.host_peak_bytes
+    if judge.host is not None and host > judge.host:
+        raise Infeasible(
+            f"the given plan puts {host} bytes on the host, offload={judge.host}; give more, or a "
+            "strategy"
+        )
     if judge.allowed is not None and not judge.fits(made):
         raise Infeasible(
             f"the given plan peaks at {made.peak + judge.taken} bytes, the budget is "
@@ -404,44 +414,3 @@ def _leanest(judge: Judge) -> Iterator[tuple[str, Made]]:
         if peak is not None:
             with suppress(Infeasible):
                 yield name, judge.asked(strategy, peak, 1.0)
-
-
-def _place(graph: Graph, options: Options, allowed: int) -> Path | None:
-    """Where the plan of a graph is kept: by graph and costs, strategy, budget and versions."""
-    if options.cache is None:
-        return None
-    module = type(options.plan).__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    text = {
-        "graph": graph.hash,
-        "allowed": allowed,
-        "torch": torch.__version__,
-        "code": None if file is None else digest(module, file),
-        "rules": digest(__name__, __file__),
-        **options.key(),
-    }
-    name = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()[:24]
-    return options.cache / "plans" / f"{name}.json"
-
-
-def _recalled(place: Path | None, judge: Judge) -> Made | None:
-    if place is None or not place.exists():
-        return None
-    try:
-        made = judge.judged(read_plan(place))
-        if not judge.fits(made):
-            raise PlanError(f"{place}: its plan is above the budget")
-    except (PlanError, ConfigError) as error:
-        _log_user.warning("%s: dropped from the cache, planned again", error)
-        place.unlink(missing_ok=True)
-        return None
-    return made
-
-
-def _remember(place: Path | None, plan: Plan) -> None:
-    if place is None:
-        return
-    try:
-        write_plan(place, plan)
-    except UnwritableError as error:
-        _log_user.warning("the plan is not kept: %s", error)

@@ -91,4 +91,5 @@ def _let_go(graph: Graph, codes: IntArray, values: Collection[str]) -> IntArray:
     gone = np.zeros(len(graph.values), dtype=np.int64)
     places = [graph.value_index[name] for name in values]
     gone[places] = graph.tables.value_bytes[places]
-    return np.cumsum(np.where(codes < 0, gone[~codes], 0))
+    frees = (codes < 0) & (codes >= -len(gone))
+    return np.cumsum(np.where(frees, gone[np.where(frees, ~codes, 0)], 0))

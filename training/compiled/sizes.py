@@ -17,7 +17,7 @@ import numpy as np
 
 from rematbench.costmodel.costs import with_costs
 from rematbench.graphs.ir import Graph, IntArray
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.plan import Plan, has_copies
 from rematbench.training.compiled.options import Options
 
 MOST_SIZES = 128
@@ -32,21 +32,23 @@ class Size:
 
     Attributes:
         graph: with costs.
-        computes: the plan's, as numbers of implementations.
+        codes: the plan's computes, as numbers of implementations; of one that copies, all.
         overhead: the plan's cost over ordinary training's, minus 1.
         measured: were costs measured, and not interpolated?
         bytes: of each value.
     """
 
     graph: Graph
-    computes: IntArray
+    codes: IntArray
     overhead: float
     measured: bool
     bytes: IntArray
 
     def plan(self, graph: Graph) -> Plan:
         """The same plan for the graph at another size."""
-        return Plan.of_computes(graph, self.computes)
+        if has_copies(graph, self.codes):
+            return Plan.from_codes(graph, self.codes)
+        return Plan.of_computes(graph, self.codes)
 
 
 @dataclass
@@ -59,7 +61,8 @@ class KnownSizes:
         """Keep what was planned for a size."""
         own, codes = bytes_of(graph), plan.codes(graph)
         others = [each for each in self.sizes if not np.array_equal(each.bytes, own)]
-        new = Size(graph, codes[codes >= 0].copy(), overhead, measured, own)
+        kept = codes.copy() if has_copies(graph, codes) else codes[codes >= 0].copy()
+        new = Size(graph, kept, overhead, measured, own)
         self.sizes = [*others, new][-MOST_SIZES:]  # at once: two threads may come here
 
     def same(self, graph: Graph) -> Size | None:

@@ -80,7 +80,7 @@ class StepJudge(Judge):
         whole = self._true.whole(parts)
         check_draws(self._true.graph, whole)
         late = max(map(held_tangents, self.halves))
-        return Made(whole, simulate(self._true.graph, whole), tuple(parts), late)
+        return Made(whole, simulate(self._true.graph, whole, self.link), tuple(parts), late)
 
     def others(self) -> Iterable[Made]:
         """What the first step ran by."""

@@ -110,7 +110,8 @@ def trained(
     held = (*module.parameters(), *module.buffers(), *states, *batch)
     own = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held}
     peak = peak_of(lambda: step(batch), "cpu").peak_bytes + sum(own.values())
-    state = {name: each.detach().clone() for name, each in module.state_dict().items()}
+    named = ((name.replace(".block.", "."), each) for name, each in module.state_dict().items())
+    state = {name: each.detach().clone() for name, each in named}
     return Trained(peak, *_costs(), state)
 
 

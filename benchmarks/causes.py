@@ -1,0 +1,133 @@
+"""What shows why a printed number differs from ours, where that is quickly tried.
+
+``python -m benchmarks.causes`` writes runs/benchmarks/causes.json, which docs/claims.csv quotes.
+Checkmate's program of an 8-layer chain (section 4.6) is solved by HiGHS and, where gurobipy can be
+imported (its free licence allows so many rows), by Gurobi, which the paper used. The largest batch
+of a heuristic (section 6.4) is taken among all batches, and among those that the authors' published
+experiment tries: 4, 12, 20 and so on (its ``--batch-size-increment``, 8).
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from math import inf
+from pathlib import Path
+from time import process_time
+
+import highspy
+
+from benchmarks.baselines62 import checkpoint_sets
+from benchmarks.figures import Figure, publish
+from rematbench import costmodel
+from rematbench.base.errors import RematbenchError
+from rematbench.engines.lp.program import LinearProgram
+from rematbench.engines.lp.solver import Solver
+from rematbench.engines.plans.stages import plan_with_checkpoints
+from rematbench.graphs.builders.keras import keras_graph
+from rematbench.graphs.builders.layers import kind_of
+from rematbench.graphs.builders.synthetic import unit_chain, with_backward
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.simulate import simulate
+from rematbench.jobs.accounting import account
+from rematbench.strategies.checkmate.published.paper_model import PaperModel
+
+LAYERS, UNITS = 8, 4
+"""Of appendix A's chain: its length, and the memory that its plan may take."""
+SOLVES = 3
+"""The quickest counts."""
+MEMORY = 16 * 10**9
+BATCHES = range(4, 60, 8)
+"""Of U-Net, in the published experiment."""
+IMAGE = (416, 608)
+
+
+def chain_program() -> LinearProgram:
+    """Problem (9) as printed, of appendix A's chain."""
+    return PaperModel(unit_chain(LAYERS), UNITS, True, 500).program
+
+
+def seconds_of_highs(program: LinearProgram) -> float:
+    """CPU seconds until HiGHS has proven the optimum, with one thread."""
+    began = process_time()
+    solver = Solver(program, integral=True, seed=0, threads=1)
+    solver.stop_when(0.0)
+    outcome = solver.run(inf, lambda: False)
+    if outcome is None or outcome.status != "optimal":
+        raise RematbenchError("HiGHS has not solved the chain's program")
+    return process_time() - began
+
+
+def seconds_of_gurobi(path: Path) -> float | None:
+    """The same of Gurobi, of a program in a file; None where it is not installed."""
+    try:
+        gurobi = importlib.import_module("gurobipy")
+    except ModuleNotFoundError:
+        return None
+    model = gurobi.read(str(path))
+    model.Params.LogToConsole = 0
+    model.Params.Threads, model.Params.MIPGap = 1, 0.0
+    began = process_time()
+    model.optimize()
+    if model.Status != gurobi.GRB.OPTIMAL:
+        raise RematbenchError("Gurobi has not solved the chain's program")
+    return process_time() - began
+
+
+def chain_times() -> Iterator[Figure]:
+    """Both solvers on the chain of appendix A."""
+    program = chain_program()
+    name = f"{LAYERS}-layer chain, (9) as printed, optimum proven"
+    least = min(seconds_of_highs(program) for _ in range(SOLVES))
+    yield Figure(f"{name}: HiGHS", least, None, "CPU s")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chain.mps"
+        highs = highspy.Highs()
+        highs.setOptionValue("output_flag", False)
+        highs.passModel(program.lp(integral=True))
+        highs.writeModel(str(path))
+        taken = [seconds_of_gurobi(path) for _ in range(SOLVES)]
+    if known := [each for each in taken if each is not None]:
+        yield Figure(f"{name}: Gurobi", min(known), None, "CPU s")
+
+
+def network(batch: int) -> Graph:
+    """U-Net by Keras' layers, in FLOPs, under Checkmate's accounting."""
+    graph = with_backward(keras_graph("unet", batch, *IMAGE))
+    kinds = {value.name: kind_of(value.name) for value in graph.values if value.resident}
+    return account("checkmate", costmodel.apply("flops", graph, None), kinds)
+
+
+def fits(graph: Graph) -> bool:
+    """Has ``linearized_greedy`` a plan that fits, for one more forward pass at most?"""
+    costs = [op.implementations[0].cost for op in graph.ops]
+    most = sum(costs) + sum(costs[: graph.loss_index])
+    for chosen in checkpoint_sets(graph, "linearized_greedy"):
+        trace = simulate(graph, plan_with_checkpoints(graph, chosen))
+        if trace.peak_bytes <= MEMORY and trace.cost <= most * (1 + 1e-9):
+            return True
+    return False
+
+
+def largest(batches: Sequence[int]) -> int:
+    """The largest of the batches that fits, where those below it fit, too."""
+    return batches[bisect(batches, 0, key=lambda batch: not fits(network(batch))) - 1]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    greedy = "keras_unet, largest batch of linearized_greedy in 16 GB"
+    publish(
+        "causes",
+        [
+            *chain_times(),
+            Figure(greedy, largest(range(1, BATCHES.stop)), None, "images"),
+            Figure(f"{greedy}, of 4, 12, 20, ...", largest(BATCHES), None, "images"),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -4,42 +4,29 @@
 checkpointing recomputes a segment whole and keeps all of it meanwhile: its peaks on the CPU, beside
 ordinary training's, with gradients of parameters allocated beforehand. DenseNets: checkpoints and
 the largest segment over all values, with dense blocks as lists and as chains of concatenations.
-Five networks at the paper's batches, simulated: the objective, our plan, and the same checkpoints
-with segments that run again whole, freed as PyTorch's eager mode frees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.figures import Figure, publish
-from benchmarks.graphs import captured, layers
-from rematbench import costmodel
+from benchmarks.graphs import layers
 from rematbench.costmodel.device import peak_of, steady_allocator
-from rematbench.engines.plans.regions import plan_with_regions
-from rematbench.graphs.ir import Graph, IntArray, Op
-from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
-from rematbench.jobs.accounting import account
-from rematbench.strategies.base import Problem
+from rematbench.graphs.ir import Graph, Op
 from rematbench.strategies.feng_huang.network import forward_network
-from rematbench.strategies.feng_huang.planner import FengHuang
 from rematbench.strategies.feng_huang.solver import solve
 from rematbench.zoo import make_model
 
 TRAINED = {"resnet18": 8, "resnet34": 8, "vgg13": 2, "vgg16": 2, "vgg19": 2}
 """Batch sizes."""
-PUBLISHED = {"alexnet": 1024, "vgg13": 64, "vgg16": 64, "vgg19": 64, "resnet34": 128}
-"""Networks of Table 2, at its batches."""
-SECONDS = 60.0
 DENSE = ("densenet121", "densenet161", "densenet169", "densenet201")
 
 
@@ -104,31 +91,6 @@ def cut_by_objective(graph: Graph) -> float:
     return 100 * (1 - (found.objective + network.kept_bytes) / sum(network.costs[1:-1]))
 
 
-def checkpointed(graph: Graph) -> IntArray:
-    """Per op its segment between the objective's checkpoints; -1 where it is not forward."""
-    network = forward_network(graph)
-    kept = [v for c in solve(network.costs, network.edges).vertices for v in network.values[c]]
-    ends = np.zeros(len(graph.ops), dtype=np.int64)
-    ends[graph.tables.writer[kept]] = 1
-    segment = np.cumsum(ends) - ends  # a checkpoint is the last of its segment
-    return np.where(graph.tables.forward, segment, -1)
-
-
-def counted(name: str, batch: int) -> Iterator[Figure]:
-    """What the paper's checkpoints cut off at its batch, by three ways to count."""
-    found = captured(name, batch_size=batch)
-    costed = costmodel.apply("flops", found.graph, found)
-    graph = account("activations", costed, found.kinds, found.gradient_values)
-    regular = simulate(graph, program_order(graph)).peak_bytes
-    mine = FengHuang().plan(Problem(graph, None, SECONDS)).plan
-    assert mine is not None
-    whole = plan_with_regions(graph, checkpointed(graph), late=True)
-    yield Figure(f"{name}, {batch}: cut off by the objective", cut_by_objective(graph), None, "%")
-    for way, plan in (("op by op", mine), ("in whole segments", whole)):
-        cut = 100 * (1 - simulate(graph, plan).peak_bytes / regular)
-        yield Figure(f"{name}, {batch}: cut off, recomputed {way}", cut, None, "%")
-
-
 def dense() -> Iterator[Figure]:
     """DenseNets by the paper's objective."""
     for name in DENSE:
@@ -141,8 +103,7 @@ def dense() -> Iterator[Figure]:
 def main() -> None:
     """Measure, print, write."""
     steady_allocator()
-    counts = chain.from_iterable(counted(*each) for each in PUBLISHED.items())
-    publish("segments", [*(measured(*each) for each in TRAINED.items()), *dense(), *counts])
+    publish("segments", [*(measured(*each) for each in TRAINED.items()), *dense()])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ ALL = {
     "scale": "time and memory of planners against ops",
     "segments": "what the segments of Feng and Huang cut off, by their accounting",
     "baselines62": "Checkmate's baselines with a fixed S and the R of least cost (its section 6.2)",
+    "causes": "why printed numbers differ: solvers, batches in steps, products, what counts",
     "capture": "captures of published sizes",
     "ops": "PyTorch's own list of ops: captured, executed, judged",
     "torch_planners": "PyTorch's planners beside ours",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rematbench.base.clock import OutOfTime, planning_seconds
 from rematbench.base.errors import Infeasible, Stopped
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.planning import Problem, Solution
+from rematbench.graphs.planning import BoundOf, Problem, Solution
 from rematbench.graphs.simulate import Trace, simulate
 
 
@@ -68,7 +68,11 @@ def _none_fits(problem: Problem, peaks: list[int], stopped: bool) -> Infeasible:
 
 
 def without_plan(
-    problem: Problem, proven: str | None, smallest_peak: int | None, advice: str = ""
+    problem: Problem,
+    proven: str | None,
+    smallest_peak: int | None,
+    advice: str = "",
+    spaces: Sequence[BoundOf] = (),
 ) -> Infeasible:
     """What an anytime planner raises that has no plan within the budget.
 
@@ -76,10 +80,12 @@ def without_plan(
         proven: what has no plan, where that is proven: ``Checkmate's problem (9)``.
         smallest_peak: the smallest peak seen, in bytes, or None.
         advice: what else one may do than to give more time or budget.
+        spaces: of ``proven``, as bounds name them, for the row's ``no_plan_in``.
     """
     if proven is not None:
         reason = f"{proven} has no plan within {problem.budget} bytes"
-        return Infeasible(reason, smallest_peak_found=smallest_peak, proven=True)
+        details = {"no_plan_in": [*spaces]} if spaces else None
+        return Infeasible(reason, smallest_peak, proven=True, details=details)
     reason = f"no plan within {problem.budget} bytes was found in {problem.time_limit:g} s; "
     reason += "give more time or budget" + advice
     return Stopped(reason, smallest_peak_found=smallest_peak)

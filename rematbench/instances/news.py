@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rematbench.base.json_files import write_bytes
-from rematbench.instances.records import BestKnown, is_closed
+from rematbench.instances.records import BestKnown, is_closed, is_without_plan
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def tell(step: RecordStep) -> str:
     if (new.bound, new.bound_of) != (old.bound, old.bound_of) and new.bound is not None:
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
+    if is_without_plan(new) and not is_without_plan(old):
+        parts.append(f"no plan ({new.bound_of}) by {new.bound_by}")
     gap = "no gap known" if new.gap is None else f"gap {new.gap:.3%}"
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 

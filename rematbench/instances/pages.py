@@ -19,7 +19,14 @@ from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.instances.difficulty import Effect, all_reasons, effects
 from rematbench.instances.pictures import budget_curve, plan_picture
-from rematbench.instances.records import STATUSES, BestKnown, Library, LibraryProblem, graph_name
+from rematbench.instances.records import (
+    STATUSES,
+    BestKnown,
+    Library,
+    LibraryProblem,
+    graph_name,
+    is_without_plan,
+)
 
 LARGEST = 300_000
 """Bytes of a graph's page at most."""
@@ -188,7 +195,7 @@ def _cells(record: BestKnown, peak: int, cost: float) -> list[str]:
         "" if overhead is None else f"{overhead:+.2%}",
         _text(record.by),
         _text(record.date),
-        _text(record.bound),
+        "no plan" if is_without_plan(record) else _text(record.bound),
         _SPACES.get(_text(record.bound_of), ""),
         "" if record.gap is None else f"{record.gap:.3%}",
         record.status,

@@ -59,7 +59,8 @@ class BestKnown:
         plan: path of the plan's file below the library.
         value: its cost, in the graph's unit.
         by, date: who found it, and when.
-        bound: no plan of the space ``bound_of`` costs less.
+        bound: no plan of the space ``bound_of`` costs less. Where there is a space without a bound,
+            it has no plan within the budget.
         bound_by: who proved it.
         gap: (value - bound) / value.
         status: see :func:`status_of`.
@@ -96,18 +97,19 @@ def gap_of(value: int | None, bound: int | None) -> float | None:
     return round((value - bound) / value, 6) if value else 0.0
 
 
-def status_of(gap: float | None, quick: bool) -> str:
+def status_of(gap: float | None, quick: bool, without_plan: bool = False) -> str:
     """What a problem is, by its gap.
 
     Args:
         quick: has a single run closed it within :data:`QUICK` seconds?
+        without_plan: is it proven that there is no plan?
 
     >>> [status_of(gap, False) for gap in (0.0, 0.001, 0.01, 0.06, None)]
     ['closed', 'closed', 'hard', 'open', 'open']
-    >>> status_of(0.0, True)
-    'easy'
+    >>> status_of(0.0, True), status_of(None, False, without_plan=True)
+    ('easy', 'closed')
     """
-    if gap is not None and gap <= CLOSED:
+    if without_plan or (gap is not None and gap <= CLOSED):
         return "easy" if quick else "closed"
     return "hard" if gap is not None and gap <= HARD else "open"
 
@@ -210,6 +212,11 @@ def _cell(kind: str, text: str) -> Any:
     return float(text) if kind.startswith("float") else text
 
 
+def is_without_plan(record: BestKnown) -> bool:
+    """Is it proven that the space ``bound_of`` has no plan within the budget, and is none known?"""
+    return record.value is None and record.bound is None and record.bound_of is not None
+
+
 def is_closed(record: BestKnown) -> bool:
-    """Are value and bound as good as equal?"""
+    """Are value and bound as good as equal, or is there provably no plan?"""
     return record.status in ("easy", "closed")

@@ -28,6 +28,7 @@ from rematbench.instances.records import (
     LibraryProblem,
     gap_of,
     graph_name,
+    is_without_plan,
     status_of,
     whole_bound,
 )
@@ -152,7 +153,8 @@ class RecordJudge:
     def _keep(self, new: BestKnown, plan: Plan | None) -> list[RecordStep]:
         """The step to ``new``, with its gap and status; none where that is what there was."""
         old, gap = self.records[new.instance], gap_of(new.value, new.bound)
-        new = replace(new, gap=gap, status=status_of(gap, new.status == "easy"))
+        status = status_of(gap, new.status == "easy", is_without_plan(new))
+        new = replace(new, gap=gap, status=status)
         if new == old:
             return []
         self.first.setdefault(old.instance, old)
@@ -176,7 +178,7 @@ class RecordJudge:
             worse = old.value is not None and cost >= old.value
             if problem.budget_bytes < trace.peak_bytes or worse:
                 continue
-            if old.bound is not None and cost < old.bound:
+            if is_without_plan(old) or (old.bound is not None and cost < old.bound):
                 old = _without_bound(old, offer, cost)
             new = replace(old, value=cost, plan=problem.plan, by=offer.by, date=offer.date)
             steps += self._keep(new, offer.plan)
@@ -185,6 +187,8 @@ class RecordJudge:
     def _bounds(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
         """A bound holds for every smaller budget, too."""
         row = offer.row
+        if row is not None and row["status"] == "infeasible":
+            return self._proofs(offer, row, problems)
         if row is None or row["bound"] is None or row["bound_of"] not in SPACES:
             return []
         bound, space, budget = whole_bound(row["bound"]), str(row["bound_of"]), row["budget_bytes"]
@@ -194,10 +198,29 @@ class RecordJudge:
                 steps += self._bound(offer, problem, bound, space)
         return steps
 
+    def _proofs(
+        self, offer: Submission, row: Row, problems: Sequence[LibraryProblem]
+    ) -> list[RecordStep]:
+        """That a space has no plan, where none is known; it has none for smaller budgets either."""
+        spaces = [space for space in SPACES if space in row["extra"].get("no_plan_in", ())]
+        steps, seconds = [], row["extra"].get("plan_cpu_seconds")
+        for problem in problems:
+            old, budget = self.records[problem.instance], problem.budget_bytes
+            is_known = old.value is not None or is_without_plan(old)
+            if not spaces or is_known or budget > (offer.budget or 0):
+                continue
+            easy = budget == offer.budget and seconds is not None and seconds <= QUICK
+            old = replace(old, status="easy") if easy else old
+            proven = replace(old, bound=None, bound_of=spaces[0], bound_by=offer.by)
+            steps += self._keep(proven, None)
+        return steps
+
     def _bound(
         self, offer: Submission, problem: LibraryProblem, bound: int, space: str
     ) -> list[RecordStep]:
         old, own = self.records[problem.instance], problem.budget_bytes == offer.budget
+        if is_without_plan(old):
+            return []
         if old.value is not None and bound > old.value:
             if own:
                 raise ConfigError(
@@ -235,8 +258,9 @@ def _better(bound: int, space: str, old: BestKnown) -> bool:
 def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
     """A record whose bound is of other plans than one that costs less."""
     if old.bound_of == "any":
+        said = "and no plan is possible" if old.bound is None else f"below the bound {old.bound}"
         raise ConfigError(
-            f"{offer.where}: costs {cost}, below the bound {old.bound} by {old.bound_by} for "
+            f"{offer.where}: costs {cost}, {said} by {old.bound_by} for "
             f"{old.instance}, which holds for any plan: one of the two is wrong"
         )
     return replace(old, bound=None, bound_of=None, bound_by=None)

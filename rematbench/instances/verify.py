@@ -19,6 +19,7 @@ from rematbench.instances.records import (
     LibraryProblem,
     gap_of,
     graph_name,
+    is_without_plan,
     status_of,
 )
 
@@ -82,7 +83,7 @@ def _of_numbers(said: str, record: BestKnown) -> Iterator[str]:
     if value is not None and bound is not None and bound > value:
         yield f"{said}: the bound {bound} is above the value {value}"
     gap = gap_of(value, bound)
-    status = status_of(gap, record.status == "easy")
+    status = status_of(gap, record.status == "easy", is_without_plan(record))
     if (record.gap, record.status) != (gap, status):
         yield f"{said}: gap and status are {record.gap} {record.status}, must be {gap} {status}"
 

@@ -233,7 +233,7 @@ class Search(TypedDict, total=False):
     refused_bound: Annotated[
         float, Means("a bound above the plan's cost, which is not believed", "cost_unit")
     ]
-    no_plan_in: Annotated[list[str], Means("spaces proven to have none: the plan is outside them")]
+    no_plan_in: Annotated[list[str], Means("spaces proven to have none: a plan is outside them")]
     bound_by: Annotated[
         str, Means("how the bound was found; trivial: it is every op once, whatever the budget")
     ]

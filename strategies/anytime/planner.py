@@ -103,7 +103,7 @@ class Anytime:
         if search.progress.plan is None:
             proven = "Checkmate's problem (9)" if search.proven_infeasible else None
             advice = ", or ask for strategy.minimise=peak"
-            raise without_plan(problem, proven, search.progress.leanest, advice)
+            raise without_plan(problem, proven, search.progress.leanest, advice, ("9",))
         bound, bound_of = _named_bound(search, problem.graph)
         return Solution(
             search.progress.plan,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -187,6 +188,28 @@ def test_a_bound_closes_a_problem(place: Path, command: Command) -> None:
     assert records["unit_chain8@3"].bound is None
     assert f"value {cost:g}" not in said  # the plan was known
     assert command("submit", run)[0] == 1  # nothing is better the second time
+
+
+def test_a_proof_that_there_is_no_plan_closes_a_problem(place: Path, command: Command) -> None:
+    """For smaller budgets, too, until a plan outside of the space is known."""
+    proof = run_folder(
+        FOUR, "proof", budget_bytes=7, status="infeasible", cost=None, extra={"no_plan_in": ["9"]}
+    )
+    code, said = command("submit", proof)
+    assert code == 0
+    assert "unit_chain8@2: no plan (9) by anytime (1 s, " in said
+    records = read_library(place).records
+    first, second = records["unit_chain8@1"], records["unit_chain8@2"]
+    assert (first.status, first.bound_of, first.bound) == ("closed", "9", None)
+    assert (second.status, records["unit_chain8@3"].status) == ("easy", "open")
+    assert command("check")[0] == 0
+    bound = {"status": "time_limit", "cost": None, "bound": 20.0, "bound_of": "9"}
+    command("submit", run_folder(FOUR, "bound", budget_bytes=9, **bound))
+    assert read_library(place).records["unit_chain8@2"] == second  # a bound says less
+    assert command("submit", proof) == (1, ANY)
+    code, said = command("submit", plan_file(FOUR, None))
+    found = read_library(place).records["unit_chain8@2"]
+    assert (found.value, found.bound_of, found.status) == (peak_and_cost(FOUR)[1], None, "open")
 
 
 def mistakes() -> dict[str, tuple[Callable[[], object], list[str]]]:

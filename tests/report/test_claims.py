@@ -122,6 +122,38 @@ def test_lines_that_quote_section_6_2_have_its_record_s_numbers() -> None:
     assert seen == 5
 
 
+CAUSES = {
+    "VGG13: memory cut off": ("vgg13, 64: cut off, recomputed in whole segments",
+                              "vgg13, 64: cut off, recomputed op by op"),
+    "VGG16: memory cut off": ("vgg16, 64: cut off, recomputed in whole segments",),
+    "VGG19: memory cut off": ("vgg19, 64: cut off, recomputed in whole segments",),
+    "ResNet34: memory cut off": ("resnet34, 128: cut off, recomputed in whole segments",),
+    "AlexNet, batch 1024: memory cut off": ("alexnet, 1024: cut off by the objective",
+                                            "alexnet, 1024: cut off, recomputed op by op"),
+    "8-layer chain: seconds until the optimum is proven, partitioned": (
+        "8-layer chain, (9) as printed, optimum proven: HiGHS",
+        "8-layer chain, (9) as printed, optimum proven: Gurobi"),
+    "U-Net: largest batch over the best baseline": (
+        "keras_unet, largest batch of linearized_greedy in 16 GB",
+        "keras_unet, largest batch of linearized_greedy in 16 GB, of 4, 12, 20, ..."),
+    "VGG-16, MONeT: rows x columns after presolve": (
+        "vgg16, MONeT: rows after presolve", "vgg16, MONeT: columns after presolve",
+        "vgg16, MONeT as programmed: rows after presolve",
+        "vgg16, MONeT as programmed: columns after presolve"),
+}  # fmt: skip
+
+
+def test_lines_whose_cause_was_tried_have_the_record_s_numbers() -> None:
+    found, record = figures("runs/benchmarks/causes.json"), "runs/benchmarks/causes.json"
+    lines = {line["claim"]: line for line in claims() if record in line["where"]}
+    assert set(lines) == set(CAUSES)
+    for claim, names in CAUSES.items():
+        said = f"{lines[claim]['ours']} {lines[claim]['verdict']}"
+        numbers = re.findall(r"\d[\d.]*", said)
+        for name in names:
+            assert any(is_rounded(each.rstrip("."), found[name]) for each in numbers), (claim, name)
+
+
 def test_rounding() -> None:
     assert is_rounded("-14.6", -14.597)
     assert is_rounded("1.6", 1.6)

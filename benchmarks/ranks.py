@@ -41,7 +41,7 @@ SHARE = 0.8
 READINGS = 5
 
 
-class Block(nn.Module):
+class ShardedBlock(nn.Module):
     """A feed-forward layer of a Transformer."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Block(nn.Module):
 
 
 @dataclass
-class Run:
+class ShardedRun:
     """One copy of the model in training.
 
     Attributes:
@@ -101,7 +101,7 @@ class Run:
         return int(min(found) + shards)
 
 
-def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> Run:
+def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> ShardedRun:
     """A copy under FSDP2; with a budget, its blocks compiled."""
     model = copy.deepcopy(plain)
     for block in model if mode == "per block" else ():
@@ -110,7 +110,7 @@ def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> Run:
     for block in model if budget is not None else ():
         given = {"budget": budget, "progress": False, "cache": False, "time_limit": 20}
         block.compile(backend="rematbench", options=given)
-    return Run(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), [], [])
+    return ShardedRun(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), [], [])
 
 
 def _most(number: float) -> Any:
@@ -167,7 +167,7 @@ def _begin(rank: int, ranks: int, folder: str, turns: int, send: Any) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
     torch.manual_seed(0)
-    plain = nn.Sequential(*(Block() for _ in range(LAYERS)))
+    plain = nn.Sequential(*(ShardedBlock() for _ in range(LAYERS)))
     for mode in MODES:
         found = trained(plain, mode, turns)
         if rank == 0:

@@ -124,6 +124,21 @@ def _all(thing: Any) -> list[Any]:
     return found
 
 
+def _differ(runs: list[ShardedRun]) -> int:
+    """How many gradients are not those of the first, bitwise."""
+    alone, *others = runs
+    pairs = (
+        (one, other)
+        for run in others
+        for one, other in zip(alone.gradients, run.gradients, strict=True)
+    )
+    return sum(not torch.equal(one, other) for one, other in pairs)
+
+
+def _ratios(seconds: list[float], alone: list[float]) -> float:
+    return statistics.median(one / other for one, other in zip(seconds, alone, strict=True))
+
+
 def trained(plain: nn.Sequential, mode: str, turns: int) -> dict[str, Any]:
     """What one rank measures of a mode, and what it has heard of the others."""
     torch._dynamo.reset()
@@ -134,13 +149,10 @@ def trained(plain: nn.Sequential, mode: str, turns: int) -> dict[str, Any]:
     budget = int(SHARE * peak)
     runs = [alone := sharded(plain, mode), sharded(plain, mode, 100 * peak)]
     runs.append(sharded(plain, mode, budget))
-    differ = 0
     for run in reversed(runs):  # each alone: what a step holds outside of its graphs is counted
         for seed in range(4):
             run.step(seed)
-    for run in runs[1:]:
-        pairs = zip(alone.gradients, run.gradients, strict=True)
-        differ += sum(not torch.equal(one, other) for one, other in pairs)
+    differ = _differ(runs)
     for turn in range(turns):
         for run in runs if turn % 2 else runs[::-1]:
             run.timed(turn)
@@ -153,10 +165,7 @@ def trained(plain: nn.Sequential, mode: str, turns: int) -> dict[str, Any]:
         "overhead": together.overhead,
         "differ": _all(differ),
         "peaks": _all(runs[2].peak()),
-        "ratios": [
-            statistics.median(one / other for one, other in zip(each, slowest[0], strict=True))
-            for each in slowest[1:]
-        ],
+        "ratios": [_ratios(each, slowest[0]) for each in slowest[1:]],
         "seconds": statistics.median(slowest[0]),
     }
 

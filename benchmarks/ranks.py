@@ -41,7 +41,7 @@ SHARE = 0.8
 READINGS = 5
 
 
-class Block(nn.Module):
+class ShardedBlock(nn.Module):
     """A feed-forward layer of a Transformer."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Block(nn.Module):
 
 
 @dataclass
-class Run:
+class ShardedRun:
     """One copy of the model in training.
 
     Attributes:
@@ -101,7 +101,7 @@ class Run:
         return int(min(found) + shards)
 
 
-def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> Run:
+def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> ShardedRun:
     """A copy under FSDP2; with a budget, its blocks compiled."""
     model = copy.deepcopy(plain)
     for block in model if mode == "per block" else ():
@@ -110,7 +110,7 @@ def sharded(plain: nn.Sequential, mode: str, budget: int | None = None) -> Run:
     for block in model if budget is not None else ():
         given = {"budget": budget, "progress": False, "cache": False, "time_limit": 20}
         block.compile(backend="rematbench", options=given)
-    return Run(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), [], [])
+    return ShardedRun(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), [], [])
 
 
 def _most(number: float) -> Any:
@@ -124,6 +124,21 @@ def _all(thing: Any) -> list[Any]:
     return found
 
 
+def _differ(runs: list[ShardedRun]) -> int:
+    """How many gradients are not those of the first, bitwise."""
+    alone, *others = runs
+    pairs = (
+        (one, other)
+        for run in others
+        for one, other in zip(alone.gradients, run.gradients, strict=True)
+    )
+    return sum(not torch.equal(one, other) for one, other in pairs)
+
+
+def _ratios(seconds: list[float], alone: list[float]) -> float:
+    return statistics.median(one / other for one, other in zip(seconds, alone, strict=True))
+
+
 def trained(plain: nn.Sequential, mode: str, turns: int) -> dict[str, Any]:
     """What one rank measures of a mode, and what it has heard of the others."""
     torch._dynamo.reset()
@@ -134,13 +149,10 @@ def trained(plain: nn.Sequential, mode: str, turns: int) -> dict[str, Any]:
     budget = int(SHARE * peak)
     runs = [alone := sharded(plain, mode), sharded(plain, mode, 100 * peak)]
     runs.append(sharded(plain, mode, budget))
-    differ = 0
     for run in reversed(runs):  # each alone: what a step holds outside of its graphs is counted
         for seed in range(4):
             run.step(seed)
-    for run in runs[1:]:
-        pairs = zip(alone.gradients, run.gradients, strict=True)
-        differ += sum(not torch.equal(one, other) for one, other in pairs)
+    differ = _differ(runs)
     for turn in range(turns):
         for run in runs if turn % 2 else runs[::-1]:
             run.timed(turn)
@@ -153,10 +165,7 @@ def trained(plain: nn.Sequential, mode: str, turns: int) -> dict[str, Any]:
         "overhead": together.overhead,
         "differ": _all(differ),
         "peaks": _all(runs[2].peak()),
-        "ratios": [
-            statistics.median(one / other for one, other in zip(each, slowest[0], strict=True))
-            for each in slowest[1:]
-        ],
+        "ratios": [_ratios(each, slowest[0]) for each in slowest[1:]],
         "seconds": statistics.median(slowest[0]),
     }
 
@@ -167,7 +176,7 @@ def _begin(rank: int, ranks: int, folder: str, turns: int, send: Any) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=ranks)
     torch.manual_seed(0)
-    plain = nn.Sequential(*(Block() for _ in range(LAYERS)))
+    plain = nn.Sequential(*(ShardedBlock() for _ in range(LAYERS)))
     for mode in MODES:
         found = trained(plain, mode, turns)
         if rank == 0:

@@ -183,13 +183,7 @@ class Loop:
         device = region.planned.halves.captured.device
         counts = StepMeter.can_start(device)
         if known.waits and (counts or shared):
-            regions = [call.region for call in record.calls]
-            modules = [module for each in regions for weak in each.origin if (module := weak())]
-            gathered, meter = Gathered(record.gathered, modules), None
-            if counts:
-                trained, passing = parameters_of(record.calls), record.gathered.keys
-                meter = StepMeter(device, trained, gathered, passing)
-            self._record = CallRecord(gathered, meter)
+            self._record = _again(record, device if counts else None)
         known.waits = False
         return self._record is not None
 
@@ -375,3 +369,18 @@ def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
 
 def _parameters(args: Sequence[Any]) -> Watched:
     return Watched(each for each in args if isinstance(each, nn.Parameter))
+
+
+def _again(record: CallRecord, counted: str | None) -> CallRecord:
+    """A record of the same sequence once more.
+
+    Args:
+        counted: the device whose bytes are counted; None: nobody counts.
+    """
+    regions = [call.region for call in record.calls]
+    modules = [module for each in regions for weak in each.origin if (module := weak())]
+    gathered, meter = Gathered(record.gathered, modules), None
+    if counted is not None:
+        trained, passing = parameters_of(record.calls), record.gathered.keys
+        meter = StepMeter(counted, trained, gathered, passing)
+    return CallRecord(gathered, meter)

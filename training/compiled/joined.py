@@ -231,7 +231,7 @@ class _Joiner:
             if new:
                 size = own.values[own.value_index[value]].bytes
                 # What is gathered is counted where it is held, which is not all of the time.
-                self.bytes[name] = 0 if key in self.gathered else size
+                self.bytes[name] = size * (key not in self.gathered)
                 stays = halves.captured.kinds.get(value) in ("parameter", "buffer")
                 if stays or key in self.record.alive or isinstance(key, tuple):
                     self.resident.add(name)
@@ -281,13 +281,13 @@ class _Joiner:
                 continue
             name = self.names[event.call][self._value(event.call, end.name)]
             found[name] = None
-            is_gathered = call.stores.get(primal) in self.gathered
-            if self._outlives(call, end.name, kinds.get(primal) == "parameter" and not is_gathered):
+            if self._outlives(call, end.name, primal, kinds.get(primal)):
                 self.outputs[name] = None
         return [name for name in found if name not in self.resident]
 
-    def _outlives(self, call: Recorded, tensor: str, stays: bool) -> bool:
+    def _outlives(self, call: Recorded, tensor: str, primal: str, kind: str | None) -> bool:
         """Is it a new gradient that stays, or held by the caller when the sequence is over?"""
+        stays = kind == "parameter" and call.stores.get(primal) not in self.gathered
         return (stays and not call.adds) or call.stores.get(tensor) in self.record.alive
 
     def _gap(self, place: int, reads: Sequence[str], given: Sequence[str], cost: float) -> None:

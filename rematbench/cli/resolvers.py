@@ -1,4 +1,4 @@
-"""What configuration files may compute: ``${event_logs:PLACE}``, ``${field:...}``, ``${linked:...}``."""
+"""What configuration files may compute: event logs, and the sweeps of leaderboards."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_it_begins_from_their_plans() -> None:
 
 
 def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
-    random = Random(1)
+    random, higher = Random(1), 0
     for seed in range(60):
         graph = with_backward(random_graph(4 + seed % 20, seed))
         order = program_order(graph)
@@ -149,6 +149,7 @@ def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
             simple = makespan_bound(graph, budget, link)
             bounds.append(window_bound(Problem(graph, budget, 1.0, link=link), simple, math.inf))
             assert bounds[-1] >= simple
+            higher += bounds[-1] > simple * (1 + 1e-3)
             if rate:
                 plan = woven(sequence, bridged, budget, link)
                 assert plan is not None
@@ -159,11 +160,10 @@ def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
                     assert sequence.levels_with(bridged).max() > budget
         falling = sorted(bounds, reverse=True)
         assert bounds == pytest.approx(falling, rel=1e-4)  # each is sought so far
+    assert higher > 5
 
 
 def test_windows_prove_no_more_than_the_best_plan_takes() -> None:
-    """Of small chains, whose best plans the search finds; at some budgets they prove more."""
-    higher = 0
     for (sizes, costs), link in itertools.product(CHAINS, LINKS):
         graph = chain(sizes, costs)
         peak = simulate(graph, program_order(graph)).peak_bytes
@@ -172,8 +172,6 @@ def test_windows_prove_no_more_than_the_best_plan_takes() -> None:
             simple = makespan_bound(graph, budget, link)
             proven = window_bound(problem, simple, math.inf)
             assert not is_there_a_better_plan(graph, budget, link, proven * (1 - 1e-9))
-            higher += proven > simple * (1 + 1e-6)
-    assert higher
 
 
 def test_a_fast_link_closes_the_gap_and_no_link_is_recomputation() -> None:

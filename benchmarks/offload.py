@@ -42,7 +42,7 @@ from rematbench.validator.check import Validator
 from rematbench.validator.timing import Timing
 from rematbench.zoo import make_model
 
-SECONDS = 10.0
+SECONDS = 5.0
 """Of a planner, on one thread: the issue allows two minutes on two."""
 LARGE_SECONDS, LAYERS = 60.0, 192
 """Of a planner for 10,000 ops, ``transformer_lm`` of so many layers; asked for five minutes."""

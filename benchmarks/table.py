@@ -22,6 +22,7 @@ ALL = {
     "dtr": "DTR's runtime on logs",
     "planners": "planners without a solver",
     "scale": "time and memory of planners against ops",
+    "offload": "`hybrid`: overheads, gaps and waiting where values may wait on the host",
     "segments": "what the segments of Feng and Huang cut off, by their accounting",
     "baselines62": "Checkmate's baselines with a fixed S and the R of least cost (its section 6.2)",
     "causes": "why printed numbers differ: solvers, batches in steps, products, what counts",

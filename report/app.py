@@ -19,7 +19,7 @@ from rematbench.rows.row import Row, write_leaderboard
 
 # Each of ours is a module of this package with ``draw(rows, out) -> paths``; the papers' figures
 # are in rematbench.report.figures.
-FIGURES = ("overhead",)
+FIGURES = ("overhead", "offload")
 _MOST_TOLD = 20  # problems on the screen
 
 
@@ -99,7 +99,9 @@ def main() -> None:
     parser = Arguments(prog="rematbench-report", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run or sweep folders")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--figure", action="append", default=[], help="overhead, simrd_fig4, ...")
+    which.add_argument(
+        "--figure", action="append", default=[], help="overhead, offload, simrd_fig4, ..."
+    )
     which.add_argument("--all", action="store_true", help="every figure that the rows allow")
     parser.add_argument(
         "--leaderboard", action="store_true", help="the field: profiles, winners, gaps"

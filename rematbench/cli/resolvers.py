@@ -1,4 +1,4 @@
-"""What configuration files may compute: ``${event_logs:PLACE}``, ``${field:...}``."""
+"""What configuration files may compute: event logs, and the sweeps of leaderboards."""
 
 from __future__ import annotations
 
@@ -62,6 +62,31 @@ def field(
     ]
 
 
+def linked(
+    problems: Sequence[Mapping[str, Any]],
+    strategies: str,
+    links: Sequence[str],
+    pofo: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The sweeps of the track for two memories: recomputation alone, and each link's strategies.
+
+    Args:
+        problems: overrides of a job, ``budget`` a list.
+        links: bandwidths both ways, such as ``25GB/s``.
+        pofo: problems that only ``pofo`` and ``hybrid`` plan for, with the first link.
+    """
+    asked = [(each, strategies, links) for each in problems]
+    asked += [(each, "pofo,hybrid", links[:1]) for each in pofo]
+    found: list[dict[str, Any]] = []
+    for each, names, rates in asked:
+        job = dict(each) | {"budget": list(each["budget"])}
+        found.append(job | {"strategy": "anytime"})
+        for rate in rates:
+            link = {"link": "given", "link.out": rate, "link.in": rate}
+            found.append(job | {"strategy": names.split(",")} | link)
+    return found
+
+
 def _quoted(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
@@ -73,4 +98,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("event_logs", event_logs, replace=True)
     OmegaConf.register_new_resolver(
         "field", lambda *given: OmegaConf.create(field(*given)), replace=True
+    )
+    OmegaConf.register_new_resolver(
+        "linked", lambda *given: OmegaConf.create(linked(*given)), replace=True
     )

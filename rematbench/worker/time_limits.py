@@ -15,9 +15,10 @@ from rematbench.worker.serve import PATROL
 # A planner that does not stop at its time limit is killed with its worker so much later: a share of
 # the limit, and seconds, of the clock that the limit is of (a signal has asked it to stop before).
 LATE_SHARE, LATE = 0.05, 1.0
-# With one thread the limit is in CPU seconds. A planner that waits uses none: it is killed after
-# so many times as long, and these seconds, by the wall clock. With more threads the seconds count.
-PATIENT, GRACE = 3.0, 5.0
+# With one thread the limit is in CPU seconds. A planner that waits uses none, and one beside ten
+# other processes few: it is killed after so many times as long, and these seconds, by the wall
+# clock. With more threads the seconds count.
+PATIENT, GRACE = 12.0, 5.0
 WARM_UP = "warm up"
 """How the phase is called in which kernels compile, once on a machine."""
 

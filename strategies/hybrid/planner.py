@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, ClassVar
 
 from rematbench.base.clock import planning_seconds
@@ -11,6 +12,7 @@ from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.anytime import Progress
 from rematbench.engines.bridges.bound import makespan_bound, overwrites
 from rematbench.engines.bridges.search import BridgeSearch
+from rematbench.engines.bridges.windows import carried_at_fullest, window_bound
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan, program_order
@@ -18,8 +20,14 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
-SHARE, RUNGS = 0.25, 5
-"""Of the time: for recomputation alone at the budget, and as much for larger ones, so many."""
+ALONE, RUNG = 0.2, 0.12
+"""Of the time: for recomputation alone at the budget, and at each larger one."""
+CARRIED = (0.4, 0.7, 1.0, 1.3)
+"""How much larger those are, as shares of what the link can carry until the fullest moment."""
+END = 0.95
+"""Of the time, when it ends."""
+PROOF = 0.1
+"""Of the time, at most, for the bound by linear programs."""
 OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
 """Rules that offload, whose plans the search begins from, too."""
 PLANNERS = (("auto_perf", 0.1), ("pofo", 0.2), ("poet", 0.1))
@@ -57,7 +65,7 @@ class Hybrid:
         search.take(program_order(graph))
         for _ in range(8):
             search.step()
-        makespan_bound(graph, 7, problem.link)
+        window_bound(problem, makespan_bound(graph, 7, problem.link), inf)
 
     def plan(self, problem: Problem) -> Solution:
         """The best plan, and a bound of every plan in program order with that link.
@@ -82,14 +90,14 @@ class Hybrid:
         with progress.interruptible():
             for _ in self._moves(search, order, started, alone):
                 spent = planning_seconds() - started
-                if progress.closed() or spent > 0.95 * problem.time_limit or progress.interrupted:
+                if progress.closed() or spent > END * problem.time_limit or progress.interrupted:
                     break
         if progress.plan is None:
             raise without_plan(problem, None, progress.leanest)
         least = min(alone, default=None)
         facts = {"plans_tried": search.tried, "recompute_only_cost": least}
         details: dict[str, Any] = {**progress.details(), **facts}
-        return Solution(progress.plan, min(bound, progress.cost), "any", details=details)
+        return Solution(progress.plan, min(progress.bound, progress.cost), "any", details=details)
 
     def _moves(
         self, search: BridgeSearch, order: Plan, started: float, alone: list[float]
@@ -100,7 +108,13 @@ class Hybrid:
         for first in _firsts(problem, order) if can_copy else ():
             search.take(first)
             yield
-        for budget, seconds in _ladder(problem, order, can_copy):
+        least, limit = search.progress.bound, PROOF * problem.time_limit
+        proven = window_bound(problem, least, planning_seconds() + limit)
+        search.progress.raise_bound(proven)
+        yield
+        for budget, share in _ladder(problem, order, can_copy, proven):
+            left = END - (planning_seconds() - started) / problem.time_limit
+            seconds = max(0.0, min(share, left)) * problem.time_limit
             plan = _start(make("anytime"), replace(problem, budget=budget, time_limit=seconds))
             if plan is None:
                 continue
@@ -127,17 +141,21 @@ def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
             yield plan
 
 
-def _ladder(problem: Problem, order: Plan, can_copy: bool) -> list[tuple[int, float]]:
-    """Budgets of recomputation alone, and the seconds for each."""
+def _ladder(
+    problem: Problem, order: Plan, can_copy: bool, proven: float
+) -> list[tuple[int, float]]:
+    """Budgets of recomputation alone, and the share of the time for each.
+
+    Args:
+        proven: a lower bound of the makespan.
+    """
     assert problem.budget is not None
     if not can_copy:
-        return [(problem.budget, 0.9 * problem.time_limit)]
-    first = (problem.budget, SHARE * problem.time_limit)
-    room = simulate(problem.graph, order).peak_bytes - problem.budget
-    each = SHARE * problem.time_limit / RUNGS
-    return [first] + [
-        (problem.budget + room * rung // (RUNGS + 1), each) for rung in range(1, RUNGS + 1)
-    ]
+        return [(problem.budget, 0.9)]
+    lacking = simulate(problem.graph, order).peak_bytes - problem.budget
+    room = min(float(lacking), carried_at_fullest(problem, proven))
+    above = {min(int(share * room), lacking - 1) for share in CARRIED} - {0}
+    return [(problem.budget, ALONE), *((problem.budget + each, RUNG) for each in sorted(above))]
 
 
 def _start(strategy: Any, problem: Problem) -> Plan | None:

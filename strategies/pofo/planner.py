@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rematbench.base.checks import check_count
+from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible
 from rematbench.engines.bridges.across import across_loss, copyable
 from rematbench.engines.bridges.gaps import Sequence
@@ -21,13 +22,21 @@ from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
+from rematbench.strategies.base import (
+    Problem,
+    Solution,
+    Traits,
+    cheapest_within,
+    without_plan,
+)
 from rematbench.strategies.pofo.recurrence import Claim, StateProgram
 
 SHARES = (1.0, 1.1, 1.2, 1.3, 0.97, 0.94, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 """Of the budget: limits that schedules are made for. A claim that no memory holds may hold for a
 smaller limit; and the simulator frees earlier than the chain."""
 
+END = 0.9
+"""Of the time, when it ends."""
 SLOW = 1e-6
 """Of a link's bandwidth: with so little, recomputing is always faster."""
 
@@ -69,15 +78,18 @@ class Pofo:
         Raises:
             NotApplicable: no link, no loss, an op in place, or fewer than two stages.
             Infeasible: no schedule tried fits; carries the smallest peak seen.
+            Stopped: none was made in time.
         """
+        started = planning_seconds()
         graph = copyable(problem)
         parts = segments_of(graph, self.most_stages)
         chain = parts.chain
         free = chain.ample if problem.budget is None else problem.budget - parts.fixed_bytes
         recurrence = self._recurrence(problem, parts, min(chain.ample, int(free * max(SHARES))))
+        recurrence.deadline = started + END * problem.time_limit
         claims = _claims(problem, recurrence, free)
         first = next(claims)
-        plans = _plans(problem, parts, recurrence.table, chain_of((first,), claims))
+        plans = _plans(problem, parts, recurrence, chain_of((first,), claims))
         (limit, claim), plan, _, curve = cheapest_within(problem, plans)
         facts: dict[str, Any] = {
             "stages": len(chain) - 1,
@@ -113,23 +125,31 @@ def _claims(
         programs.append(replace(recurrence, link=slow))
     for program in programs:
         for share in SHARES if problem.budget is not None else (1.0,):
+            if share != 1.0 and planning_seconds() > program.deadline:
+                return
             yield int(share * free), program.best(int(share * free))
 
 
 def _plans(
-    problem: Problem, parts: Segments, table: Table, claims: Iterable[tuple[int, Claim | None]]
+    problem: Problem,
+    parts: Segments,
+    recurrence: StateProgram,
+    claims: Iterable[tuple[int, Claim | None]],
 ) -> Iterator[tuple[tuple[int, Claim], Plan]]:
     """The schedules that there are, as plans.
 
     Raises:
         Infeasible: there is none.
+        Stopped: there was none in time.
     """
     some = False
     for limit, claim in claims:
-        plan = claim and _plan(problem, parts, table, claim)
+        plan = claim and _plan(problem, parts, recurrence.table, claim)
         if claim is not None and plan:
             some = True
             yield (limit, claim), plan
+    if not some and planning_seconds() > recurrence.deadline:
+        raise without_plan(problem, None, None, ", or use hybrid")
     if not some:
         raise Infeasible(
             f"POFO's recurrence has no schedule of {len(parts.forward) - 1} stages within "

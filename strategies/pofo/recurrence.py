@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
+from rematbench.base.clock import planning_seconds
 from rematbench.base.kernels import kernel
 from rematbench.engines.chain.chain import Chain, FloatArray
 from rematbench.engines.chain.table import Table
@@ -74,6 +76,7 @@ class StateProgram:
         chain: its stages in bytes.
         link: bytes per cost unit; its latency is not looked at.
         most: states of a stage that are followed, those of the least time and bytes to move.
+        deadline: when to give up, by :func:`~rematbench.base.clock.planning_seconds`.
 
     Attributes:
         cut: were there more?
@@ -84,15 +87,18 @@ class StateProgram:
     unit: int
     link: Link
     most: int
+    deadline: float = inf
     cut: bool = False
 
     def best(self, free: int) -> Claim | None:
-        """The schedule of the least time with ``free`` bytes for the chain, or None."""
+        """The schedule of the least time with ``free`` bytes for the chain; None: none, or late."""
         loss = len(self.chain) - 1
         found: dict[Place, list[_Before]] = defaultdict(list)
         found[0, False].append(_Before(np.zeros((1, 4)), np.zeros((1, 4), dtype=np.int64)))
         known: dict[Place, _Before] = {}
         for at in ((stage, whole) for stage in range(loss + 1) for whole in (False, True)):
+            if planning_seconds() > self.deadline:
+                return None
             if not found[at]:
                 continue
             known[at] = states = self._followed(found.pop(at), free - self._least(at[0]))

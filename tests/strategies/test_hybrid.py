@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from random import Random
 
 import numpy as np
@@ -13,6 +15,7 @@ from rematbench.engines.bridges.bound import makespan_bound
 from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.search import chosen
 from rematbench.engines.bridges.weave import woven
+from rematbench.engines.bridges.windows import window_bound
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
@@ -130,7 +133,7 @@ def test_it_begins_from_their_plans() -> None:
 
 
 def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
-    random = Random(1)
+    random, higher = Random(1), 0
     for seed in range(60):
         graph = with_backward(random_graph(4 + seed % 20, seed))
         order = program_order(graph)
@@ -143,7 +146,10 @@ def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
         bounds = []
         for rate in (0.0, 0.1, 1.0, 100.0):
             link = Link(rate, rate)
-            bounds.append(makespan_bound(graph, budget, link))
+            simple = makespan_bound(graph, budget, link)
+            bounds.append(window_bound(Problem(graph, budget, 1.0, link=link), simple, math.inf))
+            assert bounds[-1] >= simple
+            higher += bounds[-1] > simple * (1 + 1e-3)
             if rate:
                 plan = woven(sequence, bridged, budget, link)
                 assert plan is not None
@@ -152,7 +158,20 @@ def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
                     assert bounds[-1] <= trace.cost + 1e-9
                 else:
                     assert sequence.levels_with(bridged).max() > budget
-        assert bounds == sorted(bounds, reverse=True)
+        falling = sorted(bounds, reverse=True)
+        assert bounds == pytest.approx(falling, rel=1e-4)  # each is sought so far
+    assert higher > 5
+
+
+def test_windows_prove_no_more_than_the_best_plan_takes() -> None:
+    for (sizes, costs), link in itertools.product(CHAINS, LINKS):
+        graph = chain(sizes, costs)
+        peak = simulate(graph, program_order(graph)).peak_bytes
+        for budget in range(graph.floor_bytes() + 1, peak):
+            problem = Problem(graph, budget, 0.5, link=link)
+            simple = makespan_bound(graph, budget, link)
+            proven = window_bound(problem, simple, math.inf)
+            assert not is_there_a_better_plan(graph, budget, link, proven * (1 - 1e-9))
 
 
 def test_a_fast_link_closes_the_gap_and_no_link_is_recomputation() -> None:

@@ -149,6 +149,10 @@ def networks() -> Iterator[Figure]:
             better.append(ours.cost <= TIE * theirs.cost)
             if share == min(BUDGETS):
                 points.append(100 * (theirs.overhead - ours.overhead))
+    yield from _apart(gaps, better, points)
+
+
+def _apart(gaps: list[float], better: list[bool], points: list[float]) -> Iterator[Figure]:
     title = f"{len(gaps)} problems, {SECONDS:g} s"
     yield Figure(f"{title}: gap, median", float(np.median(gaps)), 1, "%")
     yield Figure(f"{title}: gap, 90th percentile", float(np.quantile(gaps, 0.9)), 5, "%")
@@ -277,16 +281,15 @@ def record(names: list[str]) -> None:
     """Run parts, and write the record after each; the others stay as they are."""
     before = record_of("offload") or {"figures": [], "parts": {}}
     parts: dict[str, Any] = before["parts"]
-    kept = {name: [row for row in before["figures"] if _part(row) == name] for name in PARTS}
-    figures = {name: [_figure(row) for row in rows] for name, rows in kept.items()}
+    figures = {name: _kept(name, before["figures"]) for name in PARTS}
     for name in names:
         figures[name] = [replace(each, name=f"{name}: {each.name}") for each in PARTS[name]()]
         parts[name] = {"commit": commit(), "utc": now(), "load": [LOAD, os.getloadavg()[0]]}
         publish("offload", [each for rows in figures.values() for each in rows], parts=parts)
 
 
-def _part(row: dict[str, Any]) -> str:
-    return str(row["figure"]).partition(":")[0]
+def _kept(part: str, rows: list[dict[str, Any]]) -> list[Figure]:
+    return [_figure(row) for row in rows if str(row["figure"]).partition(":")[0] == part]
 
 
 def _figure(row: dict[str, Any]) -> Figure:

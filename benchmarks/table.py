@@ -35,6 +35,7 @@ ALL = {
     "before": "`anytime` beside the search that it was at 4f1d762: costs and gaps",
     "monet": "`monet`: gaps, overheads, ablations",
     "compile": "`torch.compile` with our backend",
+    "step": "one budget for the whole step under `torch.compile`",
     "paper_figures": "`make figures` from an empty cache",
 }
 PAGE = Path("docs/benchmarks.md")

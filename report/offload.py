@@ -171,9 +171,9 @@ def answer(rows: Sequence[Row]) -> str:
     """The section of ``docs/offload.md`` that answers from rows."""
     frame = lines(rows)
     track = frame[frame["costs"].str.contains("h100")]
-    budgets = sorted(set(track["budget"]), reverse=True)
+    budgets = sorted({float(each) for each in track["budget"]}, reverse=True)
     middle = budgets[len(budgets) // 2]
-    limits = {row["extra"].get("time_limit") for row in rows} - {None}
+    limits = {float(row["extra"].get("time_limit") or 0) for row in rows} - {0.0}
     return _ANSWER.format(
         head=_HEAD,
         count=len(rows),

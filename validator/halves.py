@@ -201,11 +201,7 @@ def _tidied(lines: list[CodeLine], there: set[str], ends: Iterable[str]) -> Iter
 
     He may have let go of it by now.
     """
-    last = {name: place for place, line in enumerate(lines) for name in line.reads}
-    stays = {*ends, *(name for line in lines for name in line.releases)}
-    over: dict[int, list[str]] = {}
-    for name in sorted(there & last.keys() - stays):
-        over.setdefault(last[name], []).append(name)
+    over = _last_read(lines, there, ends)
     for place, line in enumerate(lines):
         names = [n for n in line.releases if n in there] + over.get(place, [])
         if not line.releases:
@@ -214,6 +210,16 @@ def _tidied(lines: list[CodeLine], there: set[str], ends: Iterable[str]) -> Iter
         there.difference_update(names)
         if names:
             yield release(names)
+
+
+def _last_read(lines: list[CodeLine], there: set[str], ends: Iterable[str]) -> dict[int, list[str]]:
+    """By line: what is there, is read for the last time, and is released by none."""
+    last = {name: place for place, line in enumerate(lines) for name in line.reads}
+    stays = {*ends, *(name for line in lines for name in line.releases)}
+    found: dict[int, list[str]] = {}
+    for name in sorted(there & last.keys() - stays):
+        found.setdefault(last[name], []).append(name)
+    return found
 
 
 def _recorded(lines: list[CodeLine]) -> list[int]:

@@ -48,7 +48,8 @@ def carried(problem: Problem, net: Net, time: float) -> FloatArray:
     rest = until[-1] - until + net.cost
     most = np.minimum((time - rest) * link.out, (time - until) * link.into)
     limit = np.inf if problem.host is None else float(problem.host)
-    return np.clip(most, 0.0, limit)
+    carried_bytes: FloatArray = np.clip(most, 0.0, limit)
+    return carried_bytes
 
 
 def carried_at_fullest(problem: Problem, time: float) -> float:

@@ -175,8 +175,7 @@ class RecordJudge:
         steps, cost = [], round(trace.cost)
         for problem in problems:
             old = self.records[problem.instance]
-            worse = old.value is not None and cost >= old.value
-            if problem.budget_bytes < trace.peak_bytes or worse:
+            if problem.budget_bytes < trace.peak_bytes or _is_no_dearer(old, cost):
                 continue
             if is_without_plan(old) or (old.bound is not None and cost < old.bound):
                 old = _without_bound(old, offer, cost)
@@ -206,8 +205,7 @@ class RecordJudge:
         steps, seconds = [], row["extra"].get("plan_cpu_seconds")
         for problem in problems:
             old, budget = self.records[problem.instance], problem.budget_bytes
-            is_known = old.value is not None or is_without_plan(old)
-            if not spaces or is_known or budget > (offer.budget or 0):
+            if not spaces or _is_settled(old) or budget > (offer.budget or 0):
                 continue
             easy = budget == offer.budget and seconds is not None and seconds <= QUICK
             old = replace(old, status="easy") if easy else old
@@ -340,3 +338,13 @@ def submit(
     judge.write()
     add_news(library.folder / "NEWS.md", [*steps.values()], today)
     return steps, refused
+
+
+def _is_settled(record: BestKnown) -> bool:
+    """Is a plan known, or that there is none?"""
+    return record.value is not None or is_without_plan(record)
+
+
+def _is_no_dearer(record: BestKnown, cost: int) -> bool:
+    """Is the plan that is known as cheap?"""
+    return record.value is not None and cost >= record.value

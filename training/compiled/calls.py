@@ -173,10 +173,8 @@ class Loop:
     def _runs_again(self, region: CompiledGraph, known: Known, record: CallRecord) -> bool:
         """Is the sequence run once more before it is planned, and all that it takes counted?"""
         shared = shares_plans(region.options)
-        alone = len(record.calls) == 1 and region.is_whole and region.options.lower == INDUCTOR
-        if alone and region.meter.peak_bytes is None:
-            # Its own measurement comes first, since a leaner plan may follow; another profiler may
-            # forbid it on one of the ranks.
+        if _waits_for_its_own(region, record):
+            # Another profiler may forbid that on one of the ranks.
             known.turns += 1
             if not shared or known.turns == 1:
                 return True
@@ -369,6 +367,12 @@ def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
 
 def _parameters(args: Sequence[Any]) -> Watched:
     return Watched(each for each in args if isinstance(each, nn.Parameter))
+
+
+def _waits_for_its_own(region: CompiledGraph, record: CallRecord) -> bool:
+    """Does the graph's own measurement come first, since a leaner plan may follow?"""
+    alone = len(record.calls) == 1 and region.is_whole
+    return alone and region.options.lower == INDUCTOR and region.meter.peak_bytes is None
 
 
 def _again(record: CallRecord, counted: str | None) -> CallRecord:

@@ -163,15 +163,12 @@ class _Joiner:
         last = {call: place for place, (call, back) in enumerate(events) if back}
         cost = sum(op.cost for halves in self.halves for op in halves.captured.graph.ops)
         handed: list[str] = []
-        self.strict = strict
-        if self.outside is not None and self.outside.always:
-            self.bytes[ALWAYS] = self.outside.always
-            self.resident.add(ALWAYS)
+        self._begin(strict)
         for place, event in enumerate(events):
             given = list(self._given(event))
             if event.backward and self.phase is Phase.FORWARD:
                 self.phase = Phase.LOSS
-            held = self._held(place, last) - set(given) if strict else set()
+            held = self._held(place, last) - set(given)
             self._gap(place, [*handed, *sorted(held)], given, GAP_COST * cost / len(events))
             if self.phase is Phase.LOSS:
                 self.phase = Phase.BACKWARD
@@ -182,6 +179,12 @@ class _Joiner:
         graph = self._graph(name)
         text = (tuple(self.halves), tuple(events), tuple(self.homes), self._origins(graph))
         return Joined(graph, *text, self.outside)
+
+    def _begin(self, strict: bool) -> None:
+        self.strict = strict
+        if self.outside is not None and self.outside.always:
+            self.bytes[ALWAYS] = self.outside.always
+            self.resident.add(ALWAYS)
 
     def _origins(self, graph: Graph) -> dict[int, tuple[int, int]]:
         found = {}
@@ -198,7 +201,9 @@ class _Joiner:
         return Graph(name, tuple(values), tuple(self.ops), outputs, unit)
 
     def _held(self, place: int, last: dict[int, int]) -> set[str]:
-        """What calls were given that are not over at an event."""
+        """What calls were given that are not over at an event, for a strict graph."""
+        if not self.strict:
+            return set()
         return {n for call, names in self._inputs() if place <= last[call] for n in names}
 
     def _inputs(self) -> Iterator[tuple[int, list[str]]]:

@@ -121,11 +121,7 @@ class StepMeter:
         owners = [each for each in _optimizers if self._trains(each)]
         for each in owners:
             self._looks_at(each)
-        everything = {id(p): p for p in (*trained, *(p for o in owners for p in _parameters(o)))}
-        found = (each.grad for each in everything.values())
-        grads = [grad.untyped_storage() for grad in found if grad is not None]
-        self._before = {grad.data_ptr(): (StorageWeakRef(grad), grad.nbytes()) for grad in grads}
-        del grads
+        self._before = _gradients([*trained, *(p for each in owners for p in _parameters(each))])
         self._halves, self._old = [False], [self._alive()]
         self._levels: Levels | None = None
         self._meter: LevelMeter | None = LevelMeter(device)
@@ -242,6 +238,12 @@ class _Inside:
         """Before the op after it begins."""
         at = self._computes[self._ops.index(op) + 1] - 1
         return int(self._trace.bytes_after[at]) - self._known
+
+
+def _gradients(parameters: Iterable[nn.Parameter]) -> dict[int, tuple[StorageWeakRef, int]]:
+    """Signs of life and bytes of the gradients that are there, by address."""
+    found = (each.grad.untyped_storage() for each in parameters if each.grad is not None)
+    return {grad.data_ptr(): (StorageWeakRef(grad), grad.nbytes()) for grad in found}
 
 
 def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:

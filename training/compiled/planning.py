@@ -278,18 +278,29 @@ def _chosen(
     kept = recalled(place, judge)
     if kept is not None:
         return kept, "cache"
-    near = of_another_size(judge, family)
-    if near is not None:
-        at_once = not later and may_improve(judge, near, family)
-        return (improved(judge, near) if at_once else None) or near, "another size"
-    if family.sizes:  # a new size must not stop the loop for long
-        seconds = min(options.time_limit, options.replan_seconds, _AT_ONCE if later else inf)
-        with suppress(Infeasible):
-            return _searched(judge, options.plan, allowed, seconds), "planned"
+    further = _of_further_size(judge, options.plan, family, later) if family.sizes else None
+    if further is not None:
+        return further
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
     found = _searched(judge, options.plan, allowed, options.time_limit)
     remember(place, found.plan)
     return found, "planned"
+
+
+def _of_further_size(
+    judge: Judge, strategy: Strategy, family: KnownSizes, later: bool
+) -> tuple[Made, str] | None:
+    """A plan that does not stop the loop for long, and where it is from; None: none was found."""
+    options, allowed = judge.options, judge.allowed
+    assert allowed is not None
+    near = of_another_size(judge, family)
+    if near is not None:
+        at_once = not later and may_improve(judge, near, family)
+        return (improved(judge, near) if at_once else None) or near, "another size"
+    seconds = min(options.time_limit, options.replan_seconds, _AT_ONCE if later else inf)
+    with suppress(Infeasible):
+        return _searched(judge, strategy, allowed, seconds), "planned"
+    return None
 
 
 def recomputed(graph: Graph, plan: Plan) -> Counter[str]:

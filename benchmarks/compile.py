@@ -85,8 +85,6 @@ class Contender:
         bitwise, error: of the gradients, against the uncompiled step; the error is relative.
         compile_seconds: of the first step (of Inductor's leaner plans, too), less profiling and
             planning and a warm step.
-        compile_cpu: CPU seconds of a first step less those of a warm one, where nothing is
-            profiled.
         ops, floor_bytes: of the compiled graph, where it is ours.
         wall, cpu: seconds of warm steps, in turns with all others.
         beside, beside_cpu: seconds of a warm step over those of the step of ``aot_eager`` next to
@@ -100,7 +98,6 @@ class Contender:
     bitwise: bool | None = None
     error: float = 0.0
     compile_seconds: float = 0.0
-    compile_cpu: float | None = None
     ops: int = 0
     floor_bytes: int = 0
     wall: list[float] = field(default_factory=list)
@@ -149,7 +146,7 @@ class CompiledSteps:
                 against.
         """
         contender = Contender(self.name, name, budget)
-        forward = _anew(self.workload)
+        forward = anew(self.workload)
         known = set(regions)
         if how:
             forward = torch.compile(forward, fullgraph=True, **how)
@@ -193,30 +190,6 @@ class CompiledSteps:
         largest = max(float(b.abs().max()) for _, b in pairs)
         contender.error = max(float((a - b).abs().max()) for a, b in pairs) / largest
 
-    def compiling(self, rounds: int = 2) -> None:
-        """Compile in turns with ``aot_eager`` and with ours, and note the least CPU seconds."""
-        plain = {"costmodel": "flops", "cache": False, "progress": False}
-        hows: dict[str, dict[str, Any]] = {
-            "aot_eager": {"backend": "aot_eager"},
-            "ours, eager": {"backend": "rematbench", "options": plain},
-        }
-        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in hows}
-        for name, how in [*hows.items()] * rounds:
-            forward = torch.compile(_anew(self.workload), fullgraph=True, **how)
-            both = [self._cpu_seconds(forward) for _ in range(2)]
-            spent[name].append((both[0], both[1]))
-        for contender, _ in self.steps:
-            if contender.name in spent:
-                first, warm = (min(each) for each in zip(*spent[contender.name], strict=True))
-                contender.compile_cpu = first - warm
-
-    def _cpu_seconds(self, forward: Callable[..., Tensor]) -> float:
-        began = time.process_time()
-        self.step(forward)
-        spent = time.process_time() - began
-        self.clear()
-        return spent
-
     def time(self, repeats: int) -> None:
         """All ways in turns."""
         order = itertools.cycle((self.steps, self.steps[::-1]))
@@ -243,7 +216,7 @@ class CompiledSteps:
             contender.beside_cpu.append(taken[other][1] / taken[base][1])
 
 
-def _anew(workload: Workload) -> Callable[..., Tensor]:
+def anew(workload: Workload) -> Callable[..., Tensor]:
     """A function of its own code: Dynamo keeps what it compiled by code."""
     scope = {"workload": workload}
     exec("def forward(*batch):\n    return workload(*batch)", scope)
@@ -265,7 +238,6 @@ def measured(name: str, lowerings: list[str], time_limit: float, repeats: int) -
         if lower == "eager":
             bench.add("ours, eager", backend="rematbench", options=given)
             bench.add(AGAIN, backend="aot_eager")
-            bench.compiling()
         for share in SHARES:
             budget = int(share * plain.peak_bytes)
             asked = {**given, "budget": budget}
@@ -297,10 +269,6 @@ def judged(bench: CompiledSteps, lower: str) -> Iterator[Figure]:
         )
         noise = statistics.median(contenders[AGAIN].beside)
         yield Figure(f"{name}: {backend}'s time / its own", noise, None, "x")
-        assert ours.compile_cpu is not None
-        assert base.compile_cpu is not None
-        more = 1000 * (ours.compile_cpu - base.compile_cpu) / ours.ops
-        yield Figure(f"{what}: compiling, CPU seconds more per 1,000 ops", more, 2.0, "s")
         floor = ours.floor_bytes / contenders["uncompiled"].peak_bytes
         yield Figure(f"{name}: floor / peak", floor, 0.4, "x")
     allowed = TOLERANCE if base is None else max(TOLERANCE, 2 * base.error)

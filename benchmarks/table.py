@@ -31,6 +31,7 @@ ALL = {
     "engines": "searches by stages, by intervals and joint, each alone in the same CPU seconds",
     "before": "`anytime` beside the search that it was at 4f1d762: costs and gaps",
     "monet": "`monet`: gaps, overheads, ablations",
+    "compiling": "what our backend takes to compile, beside `aot_eager`",
     "compile": "`torch.compile` with our backend",
     "paper_figures": "`make figures` from an empty cache",
 }

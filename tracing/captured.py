@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
 from torch._ops import OpOverload
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.kinds import Refusal, TraitsTable
+from rematbench.tracing.nested import mapped
 from rematbench.tracing.workload import Workload
 
 
@@ -134,8 +134,21 @@ def target_name(target: Callable[..., Any]) -> str:
 
 def call_names(call: TorchCall) -> list[str]:
     """Names of the tensors that a call reads, in order, repeats included."""
-    leaves = pytree.tree_iter((call.args, dict(call.kwargs)))
-    return [leaf.name for leaf in leaves if isinstance(leaf, Ref)]
+    found: list[str] = []
+    _note_names(call.args, found)
+    _note_names(call.kwargs.values(), found)
+    return found
+
+
+def _note_names(items: Iterable[Any], found: list[str]) -> None:
+    # Six times as fast as pytree, and called some six times for each call of a graph.
+    for item in items:
+        if item.__class__ is Ref:
+            found.append(item.name)
+        elif isinstance(item, (tuple, list)):
+            _note_names(item, found)
+        elif isinstance(item, Mapping):
+            _note_names(item.values(), found)
 
 
 def call_reads(call: TorchCall) -> set[str]:
@@ -145,7 +158,8 @@ def call_reads(call: TorchCall) -> set[str]:
 
 def filled(call: TorchCall, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a call, positional and by key, with ``tensor(name)`` for each tensor."""
-    found: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
-        Ref, lambda ref: tensor(ref.name), (call.args, dict(call.kwargs))
-    )
-    return found
+
+    def given(item: Any) -> Any:
+        return tensor(item.name) if item.__class__ is Ref else item
+
+    return mapped(call.args, given), mapped(dict(call.kwargs), given)

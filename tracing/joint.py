@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.fx import Node
 
 from rematbench.base.errors import CaptureError
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value
 from rematbench.tracing.captured import Captured, Ref, Resident, TensorSpec, TorchCall, call_reads
+from rematbench.tracing.nested import mapped
 from rematbench.tracing.scopes import label, scope_of
 from rematbench.tracing.workload import Workload
 
@@ -180,8 +180,8 @@ class Builder:
         self.name[node] = outs if unpack else node.name
         call = TorchCall(
             node.target,
-            pytree.tree_map(self._argument, node.args),
-            dict(pytree.tree_map(self._argument, node.kwargs)),
+            mapped(node.args, self._argument),
+            mapped(dict(node.kwargs), self._argument),
             outs,
             unpack,
         )

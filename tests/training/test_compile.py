@@ -270,6 +270,46 @@ def test_inductor_replays_dropout_and_tries_leaner_plans(
     assert peaks[1] <= peaks[0]
 
 
+@pytest.mark.parametrize(("depth", "excess"), [(4, 1.005), (2, 10.0)], ids=["three", "none"])
+def test_leaner_plans_under_inductor_come_to_an_end(
+    depth: int, excess: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where every peak is above the budget: after three leaner plans, or once there is none, the
+    last one stays; training goes on, and nothing is compiled or said again."""
+    model = WithLoss(layers(depth))
+    twin = copy.deepcopy(model)
+    measured = meters.Meter.backward
+
+    def too_much(meter: meters.Meter, *args: Any) -> Any:
+        result = measured(meter, *args)
+        meter.peak_bytes = int(excess * region().planned.limit)  # type: ignore[union-attr, operator]
+        return result
+
+    monkeypatch.setattr(meters.Meter, "backward", too_much)
+    run = compile_it(model, lower="inductor", budget=0.9)
+    shares, said = [], []
+    with inductor_config.patch(fallback_random=True):
+        for number in range(6):
+            caplog.clear()
+            for each, runs in ((twin, twin), (model, run)):
+                each.zero_grad()
+                torch.manual_seed(number)
+                inside(runs).backward()
+            assert_close(model, twin)
+            shares.append(region().planned.share.peak)  # type: ignore[union-attr]
+            said.append(" ".join(record.getMessage() for record in caplog.records))
+    tries = [f"a leaner plan is tried at the next call ({number} of 3)" for number in (1, 2, 3)]
+    if depth == 2:
+        assert len({*shares}) == 1
+        expected = [tries[0], "no leaner plan, the last one stays", "", "", "", ""]
+    else:
+        assert shares[0] > shares[1] > shares[2] > shares[3] == shares[4] == shares[5]
+        expected = [*tries, "the plan stays", "", ""]
+    for words, found in zip(expected, said, strict=True):
+        assert words in found
+        assert bool(words) == bool(found)
+
+
 class Bottlenecks(nn.Module):
     """Residual additions, which Inductor would make again for each reader, and buffers of sizes
     that come back."""
@@ -624,15 +664,16 @@ def test_twenty_steps_of_a_network_with_batch_norm() -> None:
     assert_same(model, twin)
 
 
-def test_twenty_steps_of_gpt2() -> None:
-    """With the attention that Hugging Face writes out: of the others it takes another kernel while
-    they are compiled, for PyTorch's own backends, too, and the last bits differ."""
+@pytest.mark.parametrize(("attention", "backend"), [("eager", None), (None, "aot_eager")])
+def test_twenty_steps_of_gpt2(attention: str | None, backend: str | None) -> None:
+    """With the attention that is written out: eager training's bits. With the default (``sdpa``),
+    which is given a mask once it is compiled: those of the trace, as ``aot_eager`` runs it."""
     import_torchvision()
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
         **{"vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2},
         use_cache=False,
-        attn_implementation="eager",
+        attn_implementation=attention,
     )
     model = transformers.GPT2LMHeadModel(config)
     twin = copy.deepcopy(model)
@@ -642,11 +683,17 @@ def test_twenty_steps_of_gpt2() -> None:
         logits = run(tokens).logits
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
-    expected = train(twin, twin, step, 20)
+    expected = train(
+        twin, twin if backend is None else torch.compile(twin, backend=backend), step, 20
+    )
+    torch._dynamo.reset()
     found = train(model, compile_it(model, budget=0.9), step, 20)
     assert all(map(torch.equal, found, expected))
     assert_same(model, twin)
-    assert region().planned.trace.recomputations > 0  # type: ignore[union-attr]
+    planned = region().planned
+    assert planned is not None
+    assert planned.trace.recomputations > 0
+    assert model.config._attn_implementation == (attention or "sdpa")
 
 
 @pytest.mark.parametrize("lower", ["eager", "inductor"])

@@ -26,35 +26,63 @@ from rematbench.training.online.engine import PLAIN, Engine, fill, generators
 from rematbench.training.online.profiles import Profile, foretell, rounded, stand_in
 from rematbench.training.online.tensor import Buffer, Remat
 
-_SMALL = 64  # bytes: a storage this small is never evicted, which ends the past of a loss
+_DATA_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _STATE = 2**13  # bytes: more than a generator's state takes
 _NOTHING: Set[int] = frozenset()
+aten = torch.ops.aten
+
+
+def kept_size(device: str) -> int:
+    """Bytes: a storage this small is never evicted, which ends the past of a loss."""
+    return 64 if device == "cpu" else 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Schema:
+class Schema:
     """What an operator's schema tells: may it return new storages, is one new tensor all that it
     returns, does it draw random numbers, does it write to an argument, does it reshape one in
-    place?"""
+    place? ``plain``: it returns one new tensor, whose geometry its arguments tell, and does no
+    more; ``view``: it returns views of its first argument; ``same``: this argument itself."""
 
     makes_new: bool
     makes_one: bool
     random: bool
     writes: bool
     reshapes: bool
+    plain: bool
+    view: bool
+    same: bool
+
+
+_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
 @functools.cache
-def _schema_of(func: Any) -> _Schema:
+def schema_of(func: Any) -> Schema:
+    """What an operator's schema tells."""
     returns = func._schema.returns
     new = [value.alias_info is None and "Tensor" in str(value.type) for value in returns]
-    return _Schema(
-        any(new),
-        new == [True] and str(returns[0].type) == "Tensor" and not may_write(func),
-        torch.Tag.nondeterministic_seeded in func.tags,
-        may_write(func),
-        torch.Tag.inplace_view in func.tags,
+    one = new == [True] and str(returns[0].type) == "Tensor" and not may_write(func)
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    return Schema(
+        makes_new=any(new),
+        makes_one=one,
+        random=random,
+        writes=may_write(func),
+        reshapes=torch.Tag.inplace_view in func.tags,
+        plain=one and not random and _DATA_DEPENDENT.isdisjoint(func.tags),
+        view=bool(func.is_view),
+        same=func in _SAME,
     )
+
+
+def ordinary_argument(constants: Constants, tensor: Tensor) -> tuple[At | Scalar, Any]:
+    """What stands for a tensor that is no :class:`Remat`, and its part of the key."""
+    # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
+    if tensor.dim() == 0 and tensor not in constants:
+        return Scalar(tensor, tensor._version), tensor.dtype
+    at = At(constants.cell(tensor), geometry_of(tensor))
+    return at, at.geometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +122,7 @@ class FirstCall:
         self, session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         self.session, self.memory = session, session.memory
-        self.schema = schema = _schema_of(func)
+        self.schema = schema = schema_of(func)
         self.kept = not session.evict_gradients and torch._C._current_graph_task_id() != -1
         self.changed = set(map(id, written_by(func, args, kwargs))) if schema.writes else _NOTHING
         self.outer: list[tuple[Tensor, At]] = []  # tensor arguments, and their places
@@ -134,13 +162,12 @@ class FirstCall:
     def _ordinary(self, tensor: Tensor) -> At | Scalar:
         """Of a tensor that is no :class:`Remat`."""
         constants = self.session.constants
-        # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
-        if tensor.dim() == 0 and id(tensor) not in self.changed and tensor not in constants:
-            self.key.append(tensor.dtype)
-            return Scalar(tensor, tensor._version)
-        at = At(constants.cell(tensor), geometry_of(tensor))
-        self.outer.append((tensor, at))
-        self.key.append(at.geometry)
+        if id(tensor) in self.changed:
+            constants.cell(tensor)  # it is none of Python's numbers
+        at, part = ordinary_argument(constants, tensor)
+        self.key.append(part)
+        if isinstance(at, At):
+            self.outer.append((tensor, at))
         return at
 
     def run(self) -> Any:
@@ -171,7 +198,10 @@ class FirstCall:
             if isinstance(out, Tensor) and out.device.type == self.session.device:
                 key, geometry = storage_key(out), geometry_of(out)
                 if key not in [at.cell.key for _, at in self.outer]:
-                    return Remat.wrap(self._new_buffer(out, key, geometry, 0), geometry)
+                    buffer = self._new_buffer(out, geometry, 0)
+                    if self.schema.plain and op.profile.measured:
+                        op.profile.geometry, op.profile.size = geometry, buffer.cell.bytes
+                    return Remat.wrap(buffer, geometry)
             self._remember_arguments()
         result = self._wrap(out) if isinstance(out, Tensor) else mapped(out, self._wrap)
         if op.written:
@@ -267,17 +297,17 @@ class FirstCall:
             return item
         key, geometry = storage_key(item), geometry_of(item)
         if key not in self.storages:
-            self.storages[key] = self._new_buffer(item, key, geometry, self.position)
+            self.storages[key] = self._new_buffer(item, geometry, self.position)
         buffer = self.storages[key]
         return item if buffer is None else Remat.wrap(buffer, geometry)
 
-    def _new_buffer(self, item: Tensor, key: int, geometry: Geometry, position: int) -> Buffer:
+    def _new_buffer(self, item: Tensor, geometry: Geometry, position: int) -> Buffer:
         op, session = self.op, self.session
         size = rounded(item.untyped_storage().nbytes(), session.device)
-        kept = self.kept or size <= (_SMALL if session.device == "cpu" else 512)
+        kept = self.kept or size <= kept_size(session.device)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
             op.made.append((position, weakref.ref(cell)))
-        self.memory.hold(cell, item, key)
+        self.memory.hold(cell, item)
         cell.views[geometry] = item
         return session.new_buffer(cell, item.device)

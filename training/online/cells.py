@@ -33,7 +33,6 @@ class Cell:
         bytes: that it takes while resident.
         data: a tensor in the storage, or None while evicted.
         views: tensors in the storage by geometry, made when first asked for.
-        key: identity of the storage while resident.
         op: what makes it again; None: it is never evicted.
         cost: seconds to make it again, earlier versions of the same storage included.
         locks: ops in progress that need it resident.
@@ -48,7 +47,6 @@ class Cell:
         "cost",
         "data",
         "doomed",
-        "key",
         "locks",
         "memory",
         "op",
@@ -63,7 +61,6 @@ class Cell:
         self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
         self.data: Tensor | None = None
         self.views: dict[Geometry, Tensor] = {}
-        self.key = 0
         self.locks = 0
         self.slot = -1
         self.doomed = False
@@ -73,6 +70,12 @@ class Cell:
     def __del__(self) -> None:
         if self.data is not None:
             self.memory.drop(self)
+
+    @property
+    def key(self) -> int:
+        """Identity of the storage, which is resident."""
+        assert self.data is not None
+        return storage_key(self.data)
 
     def at(self, geometry: Geometry) -> Tensor:
         """The tensor of this geometry in the storage, which is resident."""
@@ -198,12 +201,14 @@ class CellPool:
         self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
         self._open = np.zeros(256, dtype=bool)
 
-    def hold(self, cell: Cell, data: Tensor, key: int | None = None) -> None:
-        """``cell`` becomes resident in the storage of ``data``, whose identity ``key`` is."""
-        cell.data, cell.key = data, storage_key(data) if key is None else key
+    def hold(self, cell: Cell, data: Tensor) -> None:
+        """``cell`` becomes resident in the storage of ``data``."""
+        cell.data = data
         self.live += cell.bytes
-        self.peak = max(self.peak, self.live)
-        self._enter(cell)
+        if self.live > self.peak:
+            self.peak = self.live
+        if cell.op is not None or cell.component is not None:
+            self._enter(cell)
 
     def drop(self, cell: Cell) -> None:
         """``cell`` is evicted."""
@@ -214,7 +219,7 @@ class CellPool:
 
     def take_over(self, old: Cell, new: Cell) -> None:
         """The storage of ``old``, which is evicted by that, becomes that of ``new``."""
-        new.data, new.views, new.key = old.data, old.views, old.key
+        new.data, new.views = old.data, old.views
         old.data, old.views = None, {}
         self._leave(old)
         self._enter(new)
@@ -240,6 +245,13 @@ class CellPool:
                 self.drop(cell)
         if cell.locks == 0:
             cell.doomed = False
+
+    def touch(self, cells: Iterable[Cell]) -> None:
+        """They have been used just now."""
+        used, clock = self._used, self.clock
+        for cell in cells:
+            if cell.slot >= 0:
+                used[cell.slot] = clock
 
     def bury(self, cell: Cell) -> None:
         """No tensor is left in ``cell``: free it now, keep how it was made."""

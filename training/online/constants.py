@@ -49,7 +49,7 @@ class Constants:
         if known is not None:
             cell = known[0]
             if cell.data is None:  # it was swept: its bytes are still counted
-                cell.data, cell.key = tensor, key
+                cell.data = tensor
             return cell
         here = tensor.device.type == self.device
         size = rounded(tensor.untyped_storage().nbytes(), self.device) if here else 0

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,19 +25,17 @@ from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import require
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import geometry_of
-from rematbench.training.online.calls import FirstCall, Session
+from rematbench.training.online.calls import FirstCall, Session, schema_of
 from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import Engine, OutOfBudget, below_autograd
 from rematbench.training.online.profiles import SHARED, Profiles, stand_in
+from rematbench.training.online.quick import QuickCalls
 from rematbench.training.online.tensor import Buffer, Remat, ordinary
 
 __all__ = ["DtrRuntime", "OutOfBudget", "Remat", "Report"]
 
-aten = torch.ops.aten
-
 _COLLECT = 50_000  # objects between two searches for cyclic garbage; 700 by default
-_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +125,7 @@ class DtrRuntime(TorchDispatchMode):
             new_buffer=partial(Buffer, self),
             evict_gradients=evict_gradients,
         )
+        self._quick = QuickCalls(self._session)
         self._residents = list(residents)
         self._views: dict[Any, Any] = {}
         self.buffers: dict[int, weakref.ref[Buffer]] = {}
@@ -185,19 +183,23 @@ class DtrRuntime(TorchDispatchMode):
         began = time.perf_counter()
         try:
             with below_autograd():
-                if func in _SAME:
+                schema = schema_of(func)
+                if schema.same:
                     tensor = args[0]
                     if isinstance(tensor, Remat):
                         return Remat.wrap(tensor.buffer, tensor.geometry)
                     return func(*args, **kwargs)
                 if not self._active:
                     return ordinary(func, args, kwargs)
-                if func.is_view:
+                if schema.view:
                     return self._view(func, args, kwargs)
                 if self.constants.due:
                     self._sweep()
                     self.constants.rest()
-                return FirstCall(self._session, func, args, kwargs).run()
+                found = self._quick.run(func, args) if schema.plain and not kwargs else None
+                return (
+                    FirstCall(self._session, func, args, kwargs).run() if found is None else found
+                )
         finally:
             self._seconds += time.perf_counter() - began
 
@@ -206,8 +208,10 @@ class DtrRuntime(TorchDispatchMode):
         tensor = args[0]
         if not isinstance(tensor, Remat):
             return func(*args, **kwargs)
-        options = *args[1:], *kwargs, *kwargs.values()
-        key = func, tensor.geometry, *[tuple(a) if a.__class__ is list else a for a in options]
+        key: tuple[Any, ...] = func, tensor.geometry
+        if len(args) > 1 or kwargs:
+            options = *args[1:], *kwargs, *kwargs.values()
+            key += tuple([tuple(a) if a.__class__ is list else a for a in options])
         buffer = tensor.buffer
         found = self._views.get(key)
         if found is None:

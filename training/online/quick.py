@@ -1,0 +1,159 @@
+"""Calls like one that ran before: a short way through the runtime for what most of a step is.
+
+It makes the same account, and remembers the same of each op, as :class:`FirstCall`, which is asked
+to do whatever is not plain: an op that writes, draws random numbers or returns anything but one
+new tensor, the first call of its kind, and one whose inputs are evicted.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rematbench.training.online.calls import Session, kept_size, ordinary_argument
+from rematbench.training.online.cells import At, Cell, ExecutedOp
+from rematbench.training.online.engine import PLAIN
+from rematbench.training.online.profiles import Profile
+from rematbench.training.online.tensor import Remat
+
+_in_backward = torch._C._current_graph_task_id
+
+
+class QuickCalls:
+    """Runs the calls of one runtime that are like earlier ones."""
+
+    __slots__ = ("_keeps", "_memory", "_profiles", "_session", "_small", "_times")
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._memory = session, session.memory
+        self._profiles = session.profiles
+        self._keeps = not session.evict_gradients
+        self._small = kept_size(session.device)
+        self._times = session.device == "cpu"
+
+    def run(self, func: Any, args: Sequence[Any]) -> Remat | None:
+        """What autograd shall see of the result; None: nothing has been done.
+
+        Args:
+            func: an operator that does no more than return one new tensor.
+
+        Raises:
+            OutOfBudget: inputs, outputs and workspace do not fit together.
+        """
+        key: list[Any] = [func, tuple, len(args)]
+        cells: list[Cell] = []
+        given: list[Any] = []
+        spec: list[Any] = []
+        if not self._read(args, key, cells, given, spec):
+            return None
+        profile = self._profiles.get(tuple(key))
+        if profile is None or profile.geometry is None:
+            return None
+        memory = self._memory
+        need = profile.output_bytes + profile.workspace_bytes
+        if memory.live + need > memory.budget:
+            self._make_room(cells, need, func)
+        began = time.perf_counter()
+        out = func(*given)
+        seconds = time.perf_counter() - began
+        if self._times and seconds < profile.seconds:
+            profile.seconds = seconds
+        cost = self._session.engine.ran(profile, cells, seconds)
+        past = None
+        if profile.size > self._small and not (self._keeps and _in_backward() != -1):
+            past = self._past(func, spec, cells, profile, cost)
+        return self._wrapped(out, past, profile, cost)
+
+    def _read(
+        self,
+        args: Sequence[Any],
+        key: list[Any],
+        cells: list[Cell],
+        given: list[Any],
+        spec: list[Any],
+    ) -> bool:
+        """Sort the arguments: as :class:`FirstCall` describes them, and as the operator takes them.
+
+        Returns:
+            Are all of them there, and of kinds that are known here?
+        """
+        for item in args:
+            kind = item.__class__
+            if kind is Remat:
+                cell, geometry = item.buffer.cell, item.geometry
+                tensor = cell.views.get(geometry)
+                if tensor is None:
+                    if cell.data is None:
+                        return False
+                    tensor = cell.at(geometry)
+                key.append(geometry)
+                cells.append(cell)
+                given.append(tensor)
+                spec.append(At(cell, geometry))
+            elif kind in PLAIN:
+                key += kind, item
+                given.append(item)
+                spec.append(item)
+            elif not self._read_other(item, key, cells, given, spec):
+                return False
+        return True
+
+    def _read_other(
+        self,
+        item: Any,
+        key: list[Any],
+        cells: list[Cell],
+        given: list[Any],
+        spec: list[Any],
+    ) -> bool:
+        kind = item.__class__
+        if kind is list:
+            key += kind, len(item)
+            inner: tuple[list[Any], list[Any]] = [], []
+            given.append(inner[0])
+            spec.append(inner[1])
+            return self._read(item, key, cells, *inner)
+        if not isinstance(item, Tensor):
+            return False
+        at, part = ordinary_argument(self._session.constants, item)
+        key.append(part)
+        given.append(item)
+        spec.append(at)
+        if at.__class__ is At:
+            cells.append(at.cell)
+        return True
+
+    def _make_room(self, cells: Sequence[Cell], need: int, func: Any) -> None:
+        engine = self._session.engine
+        engine.acquire(cells)  # they are there: nothing runs
+        try:
+            engine.make_room(need, func)
+        finally:
+            engine.release(cells)
+
+    def _past(
+        self, func: Any, spec: list[Any], cells: list[Cell], profile: Profile, cost: float
+    ) -> ExecutedOp:
+        """How the call is repeated."""
+        op = ExecutedOp(self._memory, func, spec, {})
+        op.cells = tuple(dict.fromkeys(cells))
+        op.profile, op.cost = profile, cost
+        op.enrol()
+        return op
+
+    def _wrapped(
+        self, out: Tensor, past: ExecutedOp | None, profile: Profile, cost: float
+    ) -> Remat:
+        geometry = profile.geometry
+        assert geometry is not None
+        cell = Cell(self._memory, profile.size, past, cost)
+        if past is not None:
+            past.made.append((0, weakref.ref(cell)))
+        self._memory.hold(cell, out)
+        cell.views[geometry] = out
+        return Remat.wrap(self._session.new_buffer(cell, out.device), geometry)

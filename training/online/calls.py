@@ -130,7 +130,6 @@ class FirstCall:
         self.op = op = ExecutedOp(
             self.memory, func, self._spec(args), self._spec(kwargs) if kwargs else kwargs
         )
-        op.cells = tuple(dict.fromkeys([at.cell for _, at in self.outer]))
         if schema.writes:
             changed = [at.cell for tensor, at in self.outer if id(tensor) in self.changed]
             op.written = tuple(dict.fromkeys(changed))
@@ -177,7 +176,7 @@ class FirstCall:
             OutOfBudget: its inputs, outputs and workspace do not fit together.
         """
         engine, op = self.session.engine, self.op
-        op.enrol()
+        op.enrol([at.cell for _, at in self.outer])
         engine.acquire(op.cells)
         try:
             result = self._execute()
@@ -229,7 +228,7 @@ class FirstCall:
         for cell in op.written:
             if cell.op is not None:
                 after = Cell(self.memory, cell.bytes, op, cell.cost + op.cost)
-                op.becomes.append((cell, weakref.ref(after)))
+                op.becomes = [*op.becomes, (cell, weakref.ref(after))]
                 self.memory.take_over(cell, after)
                 buffers[cell].cell = after
 
@@ -307,7 +306,7 @@ class FirstCall:
         kept = self.kept or size <= kept_size(session.device)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
-            op.made.append((position, weakref.ref(cell)))
+            op.made = [*op.made, (position, weakref.ref(cell))]
         self.memory.hold(cell, item)
         cell.views[geometry] = item
         return session.new_buffer(cell, item.device)

@@ -8,7 +8,7 @@ be needed is referred to, and the rest goes away by itself.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,17 +151,19 @@ class ExecutedOp:
         self.memory, self.function, self.args, self.kwargs = memory, function, args, kwargs
         self.cells: tuple[Cell, ...] = ()
         self.written: tuple[Cell, ...] = ()
-        self.made: list[tuple[int, weakref.ref[Cell]]] = []
-        self.becomes: list[tuple[Cell, weakref.ref[Cell]]] = []
-        self.random: list[tuple[torch.Generator, Tensor]] = []
+        self.made: Sequence[tuple[int, weakref.ref[Cell]]] = ()
+        self.becomes: Sequence[tuple[Cell, weakref.ref[Cell]]] = ()
+        self.random: Sequence[tuple[torch.Generator, Tensor]] = ()
         self.random_bytes = 0
         self.profile = Profile(0, 0)
         self.cost = 0.0
 
-    def enrol(self) -> None:
-        """Tell its cells that it reads them."""
+    def enrol(self, cells: Iterable[Cell]) -> None:
+        """It reads these cells."""
+        self.cells = tuple(dict.fromkeys(cells))
+        number, known = id(self), weakref.ref(self)
         for cell in self.cells:
-            cell.users[id(self)] = weakref.ref(self)
+            cell.users[number] = known
 
     def __del__(self) -> None:
         self.memory.live -= self.random_bytes
@@ -170,7 +172,7 @@ class ExecutedOp:
 
     def results(self) -> list[Cell]:
         """The cells that it made and that are still there."""
-        made = self.made + self.becomes if self.becomes else self.made
+        made = [*self.made, *self.becomes] if self.becomes else self.made
         return [cell for _, known in made if (cell := known()) is not None]
 
 
@@ -258,8 +260,10 @@ class CellPool:
         if cell.data is not None and cell.op is not None:
             if cell.locks:
                 cell.doomed = True
-            else:
-                self.drop(cell)
+                return
+            if not cell.users:  # nor will anything be made from it again: it is no neighbour
+                self.keep(cell)
+            self.drop(cell)
 
     def choose(self) -> Cell | None:
         """The cell to evict next, or None when every resident cell is locked or kept."""

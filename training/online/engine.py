@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
 from operator import or_
 from typing import Any
@@ -19,6 +19,7 @@ from rematbench.training.online.profiles import Profile, run
 
 COSTS = ("measured", "modelled")
 _FEW_RUNS = 100  # thrashing is not judged by fewer
+_NOTHING = nullcontext()
 _REPEATING = 3e-5  # seconds: what it takes to repeat an op, besides its own
 
 
@@ -202,6 +203,8 @@ class Engine:
             cells: that it has read.
         """
         memory = self.memory
+        if seconds < profile.seconds and self.device == "cpu":  # elsewhere it is that to launch
+            profile.seconds = seconds
         cost = self._cost(cells, profile)
         self._account(memory.live, profile, cost)
         memory.touch(cells)
@@ -229,7 +232,7 @@ class Engine:
         # A version of a storage is given up to its successor, unless somebody needs it too.
         shared = [cell for cell in op.written if cell.op is None or cell.locks > 1]
         need = op.profile.output_bytes + op.profile.workspace_bytes + op.random_bytes
-        self.make_room(need + sum(cell.bytes for cell in shared), op.function)
+        self.make_room(need + sum([cell.bytes for cell in shared]), op.function)
         copies = {}
         for cell in shared:
             copies[cell] = Cell(self.memory, cell.bytes, None)
@@ -239,8 +242,9 @@ class Engine:
         def tensor_at(cell: Cell, geometry: Any) -> Tensor:
             return copies.get(cell, cell).at(geometry)
 
-        args, kwargs = fill(op.args, tensor_at), fill(op.kwargs, tensor_at)
-        with _replayed(op):
+        at = tensor_at if copies else Cell.at
+        args, kwargs = fill(op.args, at), fill(op.kwargs, at) if op.kwargs else {}
+        with _replayed(op) if op.random else _NOTHING:
             out, seconds = run(op.function, args, kwargs, op.profile, self.device)
         self._account(start, op.profile, op.cost)
         self.repeats += 1
@@ -250,7 +254,7 @@ class Engine:
                 f"thrashing: {self.repeats} ops repeated for {self.runs} that ran (thrash_limit "
                 f"{self.thrash_limit:g}); give a larger budget or heuristic='eqclass'"
             )
-        self._place(op, list(tensors_in(out)), copies)
+        self._place(op, [out] if isinstance(out, Tensor) else list(tensors_in(out)), copies)
 
     def _place(self, op: ExecutedOp, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
         """Give the results of a repeated op to the cells that miss them."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.calls import Session, kept_size, ordinary_argument
 from rematbench.training.online.cells import At, Cell, ExecutedOp
 from rematbench.training.online.engine import PLAIN
@@ -27,14 +28,15 @@ _in_backward = torch._C._current_graph_task_id
 class QuickCalls:
     """Runs the calls of one runtime that are like earlier ones."""
 
-    __slots__ = ("_keeps", "_memory", "_profiles", "_session", "_small", "_times")
+    __slots__ = ("_device", "_evicted", "_keeps", "_memory", "_profiles", "_session", "_small")
 
     def __init__(self, session: Session) -> None:
         self._session, self._memory = session, session.memory
         self._profiles = session.profiles
         self._keeps = not session.evict_gradients
         self._small = kept_size(session.device)
-        self._times = session.device == "cpu"
+        self._device = torch.device("cpu") if session.device == "cpu" else None
+        self._evicted = False  # is that why the arguments could not be read?
 
     def run(self, func: Any, args: Sequence[Any]) -> Remat | None:
         """What autograd shall see of the result; None: nothing has been done.
@@ -50,7 +52,7 @@ class QuickCalls:
         given: list[Any] = []
         spec: list[Any] = []
         if not self._read(args, key, cells, given, spec):
-            return None
+            return self._run_again(func, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
         if profile is None or profile.geometry is None:
             return None
@@ -61,13 +63,21 @@ class QuickCalls:
         began = time.perf_counter()
         out = func(*given)
         seconds = time.perf_counter() - began
-        if self._times and seconds < profile.seconds:
-            profile.seconds = seconds
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
         if profile.size > self._small and not (self._keeps and _in_backward() != -1):
-            past = self._past(func, spec, cells, profile, cost)
+            past = ExecutedOp(memory, func, spec, {})
+            past.profile, past.cost = profile, cost
+            past.enrol(cells)
         return self._wrapped(out, past, profile, cost)
+
+    def _run_again(self, func: Any, args: Sequence[Any]) -> Remat | None:
+        """With the evicted ones of its inputs brought back. What runs next locks them."""
+        self._evicted = False
+        cells = [tensor.buffer.cell for tensor in tensors_in(args) if isinstance(tensor, Remat)]
+        self._session.engine.acquire(cells)
+        self._session.engine.release(cells)
+        return self.run(func, args)
 
     def _read(
         self,
@@ -89,6 +99,7 @@ class QuickCalls:
                 tensor = cell.views.get(geometry)
                 if tensor is None:
                     if cell.data is None:
+                        self._evicted = True
                         return False
                     tensor = cell.at(geometry)
                 key.append(geometry)
@@ -136,16 +147,6 @@ class QuickCalls:
         finally:
             engine.release(cells)
 
-    def _past(
-        self, func: Any, spec: list[Any], cells: list[Cell], profile: Profile, cost: float
-    ) -> ExecutedOp:
-        """How the call is repeated."""
-        op = ExecutedOp(self._memory, func, spec, {})
-        op.cells = tuple(dict.fromkeys(cells))
-        op.profile, op.cost = profile, cost
-        op.enrol()
-        return op
-
     def _wrapped(
         self, out: Tensor, past: ExecutedOp | None, profile: Profile, cost: float
     ) -> Remat:
@@ -153,7 +154,7 @@ class QuickCalls:
         assert geometry is not None
         cell = Cell(self._memory, profile.size, past, cost)
         if past is not None:
-            past.made.append((0, weakref.ref(cell)))
+            past.made = [(0, weakref.ref(cell))]
         self._memory.hold(cell, out)
         cell.views[geometry] = out
-        return Remat.wrap(self._session.new_buffer(cell, out.device), geometry)
+        return Remat.wrap(self._session.new_buffer(cell, self._device or out.device), geometry)

@@ -37,7 +37,7 @@ def kept_size(device: str) -> int:
     return 64 if device == "cpu" else 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Schema:
     """What an operator's schema tells: may it return new storages, is one new tensor all that it
     returns, does it draw random numbers, does it write to an argument, does it reshape one in
@@ -126,7 +126,7 @@ class FirstCall:
         self.kept = not session.evict_gradients and torch._C._current_graph_task_id() != -1
         self.changed = set(map(id, written_by(func, args, kwargs))) if schema.writes else _NOTHING
         self.outer: list[tuple[Tensor, At]] = []  # tensor arguments, and their places
-        self.key: list[Any] = [func]  # what its costs depend on: geometries and options
+        self.key: list[Any] = [schema]  # what its costs depend on: geometries and options
         self.op = op = ExecutedOp(
             self.memory, func, self._spec(args), self._spec(kwargs) if kwargs else kwargs
         )

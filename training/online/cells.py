@@ -170,11 +170,6 @@ class ExecutedOp:
         for cell in self.cells:
             cell.users.pop(id(self), None)
 
-    def results(self) -> list[Cell]:
-        """The cells that it made and that are still there."""
-        made = [*self.made, *self.becomes] if self.becomes else self.made
-        return [cell for _, known in made if (cell := known()) is not None]
-
 
 class CellPool:
     """Live bytes, and the pool of cells that may be evicted.
@@ -248,12 +243,14 @@ class CellPool:
         if cell.locks == 0:
             cell.doomed = False
 
-    def touch(self, cells: Iterable[Cell]) -> None:
-        """They have been used just now."""
-        used, clock = self._used, self.clock
+    def used(self, cells: Iterable[Cell], need: int, cost: float) -> None:
+        """An op has read these cells, taken ``need`` bytes more than are live, and cost that."""
+        if self.live + need > self.peak:
+            self.peak = self.live + need
+        self.clock = clock = self.clock + cost
         for cell in cells:
             if cell.slot >= 0:
-                used[cell.slot] = clock
+                self._used[cell.slot] = clock
 
     def bury(self, cell: Cell) -> None:
         """No tensor is left in ``cell``: free it now, keep how it was made."""
@@ -276,7 +273,8 @@ class CellPool:
         score = np.where(shut, np.inf, self.heuristic.score(cost, size, used, stale))
         slot = int(score.argmin())
         while self._by_component and self._refresh(slot):
-            score[slot] = self.heuristic.score(cost[slot], size[slot], used[slot], stale[slot])
+            each = (cost, size, used, stale)  # as Python's numbers, which are quicker one by one
+            score[slot] = self.heuristic.score(*[values.item(slot) for values in each])
             slot = int(score.argmin())
         return self._owner(slot)
 
@@ -289,7 +287,7 @@ class CellPool:
         cell, known = self._owner(slot), self._cost[slot]
         assert cell is not None
         cost = cell.cost
-        for root in _components(_beside(cell)):
+        for root in _components_beside(cell):
             cost += root.cost
         self._cost[slot] = cost
         return bool(cost > known * 1.0001)
@@ -328,7 +326,7 @@ class CellPool:
         self._release_slot(cell)
         if self._by_component:
             own = cell.component = Component(cell.cost)
-            for root in _components(_beside(cell)) - {own}:
+            for root in _components_beside(cell) - {own}:
                 own.absorb(root)
 
     def _release_slot(self, cell: Cell) -> None:
@@ -340,15 +338,23 @@ class CellPool:
 
 def _beside(cell: Cell) -> list[Cell]:
     """The cells that ``cell`` was made from and those that were made from it."""
-    beside = list(cell.op.cells) if cell.op is not None else []
-    if cell.users:
-        for known in tuple(cell.users.values()):
-            op = known()
-            if op is not None:
-                beside += op.results()
+    beside = [*cell.op.cells] if cell.op is not None else []
+    for known in tuple(cell.users.values()) if cell.users else ():
+        op = known()
+        if op is None:
+            continue
+        for _, made in op.made:
+            if (other := made()) is not None:
+                beside.append(other)
+        if op.becomes:
+            beside += [other for _, made in op.becomes if (other := made()) is not None]
     return beside
 
 
-def _components(cells: Iterable[Cell]) -> set[Component]:
-    """The components of the evicted ones of ``cells``."""
-    return {cell.component.root() for cell in cells if cell.component is not None}
+def _components_beside(cell: Cell) -> set[Component]:
+    """The components of the evicted ones of :func:`_beside`."""
+    found: set[Component] = set()
+    for other in _beside(cell):
+        if other.component is not None:
+            found.add(other.component.root())
+    return found

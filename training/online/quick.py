@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rematbench.tracing.nested import tensors_in
-from rematbench.training.online.calls import Session, kept_size, ordinary_argument
+from rematbench.training.online.calls import Schema, Session, kept_size, ordinary_argument
 from rematbench.training.online.cells import At, Cell, ExecutedOp
 from rematbench.training.online.engine import PLAIN
 from rematbench.training.online.profiles import Profile
@@ -38,21 +38,21 @@ class QuickCalls:
         self._device = torch.device("cpu") if session.device == "cpu" else None
         self._evicted = False  # is that why the arguments could not be read?
 
-    def run(self, func: Any, args: Sequence[Any]) -> Remat | None:
+    def run(self, func: Any, schema: Schema, args: Sequence[Any]) -> Remat | None:
         """What autograd shall see of the result; None: nothing has been done.
 
         Args:
-            func: an operator that does no more than return one new tensor.
+            func, schema: an operator that does no more than return one new tensor.
 
         Raises:
             OutOfBudget: inputs, outputs and workspace do not fit together.
         """
-        key: list[Any] = [func, tuple, len(args)]
+        key: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
         spec: list[Any] = []
         if not self._read(args, key, cells, given, spec):
-            return self._run_again(func, args) if self._evicted else None
+            return self._run_again(func, schema, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
         if profile is None or profile.geometry is None:
             return None
@@ -71,13 +71,13 @@ class QuickCalls:
             past.enrol(cells)
         return self._wrapped(out, past, profile, cost)
 
-    def _run_again(self, func: Any, args: Sequence[Any]) -> Remat | None:
+    def _run_again(self, func: Any, schema: Schema, args: Sequence[Any]) -> Remat | None:
         """With the evicted ones of its inputs brought back. What runs next locks them."""
         self._evicted = False
         cells = [tensor.buffer.cell for tensor in tensors_in(args) if isinstance(tensor, Remat)]
         self._session.engine.acquire(cells)
         self._session.engine.release(cells)
-        return self.run(func, args)
+        return self.run(func, schema, args)
 
     def _read(
         self,

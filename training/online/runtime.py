@@ -186,7 +186,7 @@ class DtrRuntime(TorchDispatchMode):
             if schema.same and isinstance(args[0], Remat):
                 return Remat.wrap(args[0].buffer, args[0].geometry)
             if schema.view and self._active and isinstance(args[0], Remat):
-                return self._view(func, args, kwargs)
+                return self._view(func, schema, args, kwargs)
             with below_autograd():
                 return self._run(func, args, kwargs, schema)
         finally:
@@ -201,15 +201,15 @@ class DtrRuntime(TorchDispatchMode):
             self._sweep()
             self.constants.rest()
         if schema.plain and not kwargs:
-            found = self._quick.run(func, args)
+            found = self._quick.run(func, schema, args)
             if found is not None:
                 return found
         return FirstCall(self._session, func, args, kwargs).run()
 
-    def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _view(self, func: Any, schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A view needs no data: its geometry follows from its argument's."""
         tensor: Remat = args[0]
-        key: tuple[Any, ...] = func, tensor.geometry
+        key: tuple[Any, ...] = schema, tensor.geometry
         if len(args) > 1 or kwargs:
             options = *args[1:], *kwargs, *kwargs.values()
             key += tuple([tuple(a) if a.__class__ is list else a for a in options])

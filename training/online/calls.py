@@ -197,15 +197,19 @@ class FirstCall:
             if isinstance(out, Tensor) and out.device.type == self.session.device:
                 key, geometry = storage_key(out), geometry_of(out)
                 if key not in [at.cell.key for _, at in self.outer]:
-                    buffer = self._new_buffer(out, geometry, 0)
-                    if self.schema.plain and op.profile.measured:
-                        op.profile.geometry, op.profile.size = geometry, buffer.cell.bytes
-                    return Remat.wrap(buffer, geometry)
+                    return Remat.wrap(self._only_buffer(out, geometry), geometry)
             self._remember_arguments()
         result = self._wrap(out) if isinstance(out, Tensor) else mapped(out, self._wrap)
         if op.written:
             self._pass_on()
         return result
+
+    def _only_buffer(self, out: Tensor, geometry: Geometry) -> Buffer:
+        """Of the only result; calls like this one are quicker from here on."""
+        buffer, profile = self._new_buffer(out, geometry, 0), self.op.profile
+        if self.schema.plain and profile.measured:
+            profile.geometry, profile.size = geometry, buffer.cell.bytes
+        return buffer
 
     def _remember_arguments(self) -> None:
         """What tells new storages of its results from those of its arguments."""

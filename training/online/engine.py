@@ -243,7 +243,7 @@ class Engine:
             return copies.get(cell, cell).at(geometry)
 
         at = tensor_at if copies else Cell.at
-        args, kwargs = fill(op.args, at), fill(op.kwargs, at) if op.kwargs else {}
+        args, kwargs = fill(op.args, at), fill(op.kwargs, at)
         with _replayed(op) if op.random else _NOTHING:
             out, seconds = run(op.function, args, kwargs, op.profile, self.device)
         self._account(start, op.profile, op.cost)
@@ -254,7 +254,7 @@ class Engine:
                 f"thrashing: {self.repeats} ops repeated for {self.runs} that ran (thrash_limit "
                 f"{self.thrash_limit:g}); give a larger budget or heuristic='eqclass'"
             )
-        self._place(op, [out] if isinstance(out, Tensor) else list(tensors_in(out)), copies)
+        self._place(op, list(tensors_in(out)), copies)
 
     def _place(self, op: ExecutedOp, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
         """Give the results of a repeated op to the cells that miss them."""

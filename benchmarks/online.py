@@ -3,11 +3,16 @@
 ``python -m benchmarks.online`` trains one step of each model at 60 % of eager training's peak
 above what is resident, and writes ``runs/benchmarks/online.json``. ``--device cuda`` for a GPU,
 ``--fraction 0.5`` for another budget, ``--heuristic lru`` for another heuristic.
+
+Its bookkeeping stands beside that of the code of 4f1d762, each in processes of its own in turns:
+of `tree_lstm` within the budget, and with small tensors and memory enough, where nothing is evicted
+and bookkeeping is most of what a step takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 
 import torch
 from rich.console import Console
@@ -15,6 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.figures import Figure, publish
+from benchmarks.trees import NEEDED, both, said
 from rematbench.costmodel.device import peak_of, seconds_of, spread, steady_allocator
 from rematbench.training.online.cells import HEURISTIC_NAMES
 from rematbench.training.online.runtime import DtrRuntime, Report
@@ -40,6 +46,84 @@ MODELS = {
     },
 }
 REPEATS = 9
+COMMIT = NEEDED["online"]
+TURNS = 2
+PAIRED = {
+    "tree_lstm": (MODELS["tree_lstm"], 0.6),
+    "tree_lstm of small tensors": (
+        {**MODELS["tree_lstm"], "batch_size": 8, "hidden": 16, "embedding": 16},
+        2.0,
+    ),
+}
+"""Sizes and budget, as a share of eager training's peak above what is resident."""
+STEPS = """
+import json, sys, time, types
+import torch
+from rematbench.costmodel.device import peak_of, steady_allocator
+from rematbench.training.online.runtime import DtrRuntime
+from rematbench.zoo import make_model
+
+steady_allocator()
+torch.set_num_threads(1)
+marks = []
+
+def clock(is_runtime):
+    def now():
+        found = time.perf_counter()
+        marks.append((is_runtime, found))
+        return found
+    return types.SimpleNamespace(perf_counter=now)
+
+for name, module in list(sys.modules.items()):
+    if name.startswith("rematbench.training.online.") and hasattr(module, "time"):
+        module.time = clock(name.endswith(".runtime"))
+torch.manual_seed(0)
+workload = make_model("tree_lstm", **json.loads(sys.argv[1]))
+batch = workload.make_batch()
+residents = [*workload.module.parameters(), *workload.module.buffers(), *batch]
+budget = sum(tensor.untyped_storage().nbytes() for tensor in residents)
+ops = 0
+
+def eager():
+    workload(*batch).backward()
+
+def online():
+    global ops
+    with DtrRuntime(budget, residents=residents, costs="modelled") as runtime:
+        eager()
+    ops = runtime.report().ops
+
+def spent(step):
+    workload.module.zero_grad()
+    torch.manual_seed(1)
+    marks.clear()
+    began = time.thread_time()
+    step()
+    return time.thread_time() - began
+
+spent(eager)
+workload.module.zero_grad()
+budget += int(float(sys.argv[2]) * peak_of(eager, "cpu").peak_bytes)
+for _ in range(3):
+    spent(online)
+least, plain, ours = None, [], []
+for _ in range(15):
+    plain.append(spent(eager))
+    ours.append(spent(online))
+    found = [after - before for (_, before), (_, after) in zip(marks, marks[1:])]
+    least = found if least is None else [min(pair) for pair in zip(least, found, strict=True)]
+inside = running = False
+total = 0.0
+for (is_runtime, _), gap in zip(marks, least):
+    inside, running = inside ^ is_runtime, running ^ (not is_runtime)
+    total += gap if inside and not running else 0.0
+print(total / ops, min(ours) / min(plain))
+"""
+"""Seconds of bookkeeping per op, and CPU seconds of a step over an eager one's, on one thread.
+
+Costs are modelled, so that every step evicts the same, and reads the clock at the same places: of
+what lies between two of its readings, inside the runtime and outside of operators, the least of 15
+steps counts, which no other work has interrupted."""
 
 
 class OnlineStep:
@@ -116,6 +200,28 @@ def measure(name: str, device: str, heuristic: str, fraction: float, table: Tabl
     ]
 
 
+def beside_before() -> list[Figure]:
+    """Bookkeeping per op, and CPU seconds of a step over an eager one's: by both codes."""
+    figures = []
+    with both(COMMIT) as trees:
+        for name, (sizes, share) in PAIRED.items():
+            words = json.dumps(sizes), f"{share:g}"
+            found = [[said(tree, STEPS, *words) for tree in trees] for _ in range(TURNS)]
+            ours, theirs = (
+                [min(values) for values in zip(*runs, strict=True)]
+                for runs in zip(*found, strict=True)
+            )
+            asked = 2.0 if share < 1 else None
+            figures += [
+                Figure(f"{name}: bookkeeping per op", 1e6 * ours[0], None, "us"),
+                Figure(f"{name}: bookkeeping per op, {COMMIT}", 1e6 * theirs[0], None, "us"),
+                Figure(f"{name}: bookkeeping / {COMMIT}'s", ours[0] / theirs[0], 0.5, "x"),
+                Figure(f"{name}: CPU seconds / eager's", ours[1], asked, "x"),
+                Figure(f"{name}: CPU seconds / eager's, {COMMIT}", theirs[1], None, "x"),
+            ]
+    return figures
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -133,7 +239,7 @@ def main() -> None:
     for name in given.models:
         figures += measure(name, given.device, given.heuristic, given.fraction, table)
     Console(width=140).print(table)
-    publish("online", figures)
+    publish("online", [*figures, *(beside_before() if given.device == "cpu" else [])])
 
 
 if __name__ == "__main__":

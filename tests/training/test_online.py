@@ -333,3 +333,12 @@ def test_constants_that_died_are_swept() -> None:
     assert not constants.due
     assert constants.cell(kept).data is kept  # its bytes were never let go
     assert not constants.sweep(owned=())
+
+
+def test_results_whose_size_the_data_tells_are_never_foretold() -> None:
+    with DtrRuntime(2**20), torch.no_grad():
+        found = [torch.tensor(row).nonzero() + 0 for row in ([1, 0, 1, 1], [0, 0, 1, 0])]
+        assert [len(each) for each in found] == [3, 1]
+        x = torch.tensor([1.0, -1.0, 2.0])
+        kept = [y[y > 0] * 1 for y in (x, -x, x)]
+        assert [len(each) for each in kept] == [2, 1, 2]

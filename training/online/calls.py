@@ -26,35 +26,63 @@ from rematbench.training.online.engine import PLAIN, Engine, fill, generators
 from rematbench.training.online.profiles import Profile, foretell, rounded, stand_in
 from rematbench.training.online.tensor import Buffer, Remat
 
-_SMALL = 64  # bytes: a storage this small is never evicted, which ends the past of a loss
+_DATA_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _STATE = 2**13  # bytes: more than a generator's state takes
 _NOTHING: Set[int] = frozenset()
+aten = torch.ops.aten
 
 
-@dataclass(frozen=True, slots=True)
-class _Schema:
+def kept_size(device: str) -> int:
+    """Bytes: a storage this small is never evicted, which ends the past of a loss."""
+    return 64 if device == "cpu" else 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
     """What an operator's schema tells: may it return new storages, is one new tensor all that it
     returns, does it draw random numbers, does it write to an argument, does it reshape one in
-    place?"""
+    place? ``plain``: it returns one new tensor, whose geometry its arguments tell, and does no
+    more; ``view``: it returns views of its first argument; ``same``: this argument itself."""
 
     makes_new: bool
     makes_one: bool
     random: bool
     writes: bool
     reshapes: bool
+    plain: bool
+    view: bool
+    same: bool
+
+
+_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
 @functools.cache
-def _schema_of(func: Any) -> _Schema:
+def schema_of(func: Any) -> Schema:
+    """What an operator's schema tells."""
     returns = func._schema.returns
     new = [value.alias_info is None and "Tensor" in str(value.type) for value in returns]
-    return _Schema(
-        any(new),
-        new == [True] and str(returns[0].type) == "Tensor" and not may_write(func),
-        torch.Tag.nondeterministic_seeded in func.tags,
-        may_write(func),
-        torch.Tag.inplace_view in func.tags,
+    one = new == [True] and str(returns[0].type) == "Tensor" and not may_write(func)
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    return Schema(
+        makes_new=any(new),
+        makes_one=one,
+        random=random,
+        writes=may_write(func),
+        reshapes=torch.Tag.inplace_view in func.tags,
+        plain=one and not random and _DATA_DEPENDENT.isdisjoint(func.tags),
+        view=bool(func.is_view),
+        same=func in _SAME,
     )
+
+
+def ordinary_argument(constants: Constants, tensor: Tensor) -> tuple[At | Scalar, Any]:
+    """What stands for a tensor that is no :class:`Remat`, and its part of the key."""
+    # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
+    if tensor.dim() == 0 and tensor not in constants:
+        return Scalar(tensor, tensor._version), tensor.dtype
+    at = At(constants.cell(tensor), geometry_of(tensor))
+    return at, at.geometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +122,14 @@ class FirstCall:
         self, session: Session, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         self.session, self.memory = session, session.memory
-        self.schema = schema = _schema_of(func)
+        self.schema = schema = schema_of(func)
         self.kept = not session.evict_gradients and torch._C._current_graph_task_id() != -1
         self.changed = set(map(id, written_by(func, args, kwargs))) if schema.writes else _NOTHING
         self.outer: list[tuple[Tensor, At]] = []  # tensor arguments, and their places
-        self.key: list[Any] = [func]  # what its costs depend on: geometries and options
+        self.key: list[Any] = [schema]  # what its costs depend on: geometries and options
         self.op = op = ExecutedOp(
             self.memory, func, self._spec(args), self._spec(kwargs) if kwargs else kwargs
         )
-        op.cells = tuple(dict.fromkeys([at.cell for _, at in self.outer]))
         if schema.writes:
             changed = [at.cell for tensor, at in self.outer if id(tensor) in self.changed]
             op.written = tuple(dict.fromkeys(changed))
@@ -134,13 +161,12 @@ class FirstCall:
     def _ordinary(self, tensor: Tensor) -> At | Scalar:
         """Of a tensor that is no :class:`Remat`."""
         constants = self.session.constants
-        # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
-        if tensor.dim() == 0 and id(tensor) not in self.changed and tensor not in constants:
-            self.key.append(tensor.dtype)
-            return Scalar(tensor, tensor._version)
-        at = At(constants.cell(tensor), geometry_of(tensor))
-        self.outer.append((tensor, at))
-        self.key.append(at.geometry)
+        if id(tensor) in self.changed:
+            constants.cell(tensor)  # it is none of Python's numbers
+        at, part = ordinary_argument(constants, tensor)
+        self.key.append(part)
+        if isinstance(at, At):
+            self.outer.append((tensor, at))
         return at
 
     def run(self) -> Any:
@@ -150,7 +176,7 @@ class FirstCall:
             OutOfBudget: its inputs, outputs and workspace do not fit together.
         """
         engine, op = self.session.engine, self.op
-        op.enrol()
+        op.enrol([at.cell for _, at in self.outer])
         engine.acquire(op.cells)
         try:
             result = self._execute()
@@ -171,12 +197,19 @@ class FirstCall:
             if isinstance(out, Tensor) and out.device.type == self.session.device:
                 key, geometry = storage_key(out), geometry_of(out)
                 if key not in [at.cell.key for _, at in self.outer]:
-                    return Remat.wrap(self._new_buffer(out, key, geometry, 0), geometry)
+                    return Remat.wrap(self._only_buffer(out, geometry), geometry)
             self._remember_arguments()
         result = self._wrap(out) if isinstance(out, Tensor) else mapped(out, self._wrap)
         if op.written:
             self._pass_on()
         return result
+
+    def _only_buffer(self, out: Tensor, geometry: Geometry) -> Buffer:
+        """Of the only result; calls like this one are quicker from here on."""
+        buffer, profile = self._new_buffer(out, geometry, 0), self.op.profile
+        if self.schema.plain and profile.measured:
+            profile.geometry, profile.size = geometry, buffer.cell.bytes
+        return buffer
 
     def _remember_arguments(self) -> None:
         """What tells new storages of its results from those of its arguments."""
@@ -199,7 +232,7 @@ class FirstCall:
         for cell in op.written:
             if cell.op is not None:
                 after = Cell(self.memory, cell.bytes, op, cell.cost + op.cost)
-                op.becomes.append((cell, weakref.ref(after)))
+                op.becomes = [*op.becomes, (cell, weakref.ref(after))]
                 self.memory.take_over(cell, after)
                 buffers[cell].cell = after
 
@@ -267,17 +300,17 @@ class FirstCall:
             return item
         key, geometry = storage_key(item), geometry_of(item)
         if key not in self.storages:
-            self.storages[key] = self._new_buffer(item, key, geometry, self.position)
+            self.storages[key] = self._new_buffer(item, geometry, self.position)
         buffer = self.storages[key]
         return item if buffer is None else Remat.wrap(buffer, geometry)
 
-    def _new_buffer(self, item: Tensor, key: int, geometry: Geometry, position: int) -> Buffer:
+    def _new_buffer(self, item: Tensor, geometry: Geometry, position: int) -> Buffer:
         op, session = self.op, self.session
         size = rounded(item.untyped_storage().nbytes(), session.device)
-        kept = self.kept or size <= (_SMALL if session.device == "cpu" else 512)
+        kept = self.kept or size <= kept_size(session.device)
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
-            op.made.append((position, weakref.ref(cell)))
-        self.memory.hold(cell, item, key)
+            op.made = [*op.made, (position, weakref.ref(cell))]
+        self.memory.hold(cell, item)
         cell.views[geometry] = item
         return session.new_buffer(cell, item.device)

@@ -8,7 +8,7 @@ be needed is referred to, and the rest goes away by itself.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,6 @@ class Cell:
         bytes: that it takes while resident.
         data: a tensor in the storage, or None while evicted.
         views: tensors in the storage by geometry, made when first asked for.
-        key: identity of the storage while resident.
         op: what makes it again; None: it is never evicted.
         cost: seconds to make it again, earlier versions of the same storage included.
         locks: ops in progress that need it resident.
@@ -48,7 +47,6 @@ class Cell:
         "cost",
         "data",
         "doomed",
-        "key",
         "locks",
         "memory",
         "op",
@@ -63,7 +61,6 @@ class Cell:
         self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
         self.data: Tensor | None = None
         self.views: dict[Geometry, Tensor] = {}
-        self.key = 0
         self.locks = 0
         self.slot = -1
         self.doomed = False
@@ -73,6 +70,12 @@ class Cell:
     def __del__(self) -> None:
         if self.data is not None:
             self.memory.drop(self)
+
+    @property
+    def key(self) -> int:
+        """Identity of the storage, which is resident."""
+        assert self.data is not None
+        return storage_key(self.data)
 
     def at(self, geometry: Geometry) -> Tensor:
         """The tensor of this geometry in the storage, which is resident."""
@@ -148,27 +151,24 @@ class ExecutedOp:
         self.memory, self.function, self.args, self.kwargs = memory, function, args, kwargs
         self.cells: tuple[Cell, ...] = ()
         self.written: tuple[Cell, ...] = ()
-        self.made: list[tuple[int, weakref.ref[Cell]]] = []
-        self.becomes: list[tuple[Cell, weakref.ref[Cell]]] = []
-        self.random: list[tuple[torch.Generator, Tensor]] = []
+        self.made: Sequence[tuple[int, weakref.ref[Cell]]] = ()
+        self.becomes: Sequence[tuple[Cell, weakref.ref[Cell]]] = ()
+        self.random: Sequence[tuple[torch.Generator, Tensor]] = ()
         self.random_bytes = 0
         self.profile = Profile(0, 0)
         self.cost = 0.0
 
-    def enrol(self) -> None:
-        """Tell its cells that it reads them."""
+    def enrol(self, cells: Iterable[Cell]) -> None:
+        """It reads these cells."""
+        self.cells = tuple(dict.fromkeys(cells))
+        number, known = id(self), weakref.ref(self)
         for cell in self.cells:
-            cell.users[id(self)] = weakref.ref(self)
+            cell.users[number] = known
 
     def __del__(self) -> None:
         self.memory.live -= self.random_bytes
         for cell in self.cells:
             cell.users.pop(id(self), None)
-
-    def results(self) -> list[Cell]:
-        """The cells that it made and that are still there."""
-        made = self.made + self.becomes if self.becomes else self.made
-        return [cell for _, known in made if (cell := known()) is not None]
 
 
 class CellPool:
@@ -198,12 +198,14 @@ class CellPool:
         self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
         self._open = np.zeros(256, dtype=bool)
 
-    def hold(self, cell: Cell, data: Tensor, key: int | None = None) -> None:
-        """``cell`` becomes resident in the storage of ``data``, whose identity ``key`` is."""
-        cell.data, cell.key = data, storage_key(data) if key is None else key
+    def hold(self, cell: Cell, data: Tensor) -> None:
+        """``cell`` becomes resident in the storage of ``data``."""
+        cell.data = data
         self.live += cell.bytes
-        self.peak = max(self.peak, self.live)
-        self._enter(cell)
+        if self.live > self.peak:
+            self.peak = self.live
+        if cell.op is not None or cell.component is not None:
+            self._enter(cell)
 
     def drop(self, cell: Cell) -> None:
         """``cell`` is evicted."""
@@ -214,7 +216,7 @@ class CellPool:
 
     def take_over(self, old: Cell, new: Cell) -> None:
         """The storage of ``old``, which is evicted by that, becomes that of ``new``."""
-        new.data, new.views, new.key = old.data, old.views, old.key
+        new.data, new.views = old.data, old.views
         old.data, old.views = None, {}
         self._leave(old)
         self._enter(new)
@@ -241,13 +243,24 @@ class CellPool:
         if cell.locks == 0:
             cell.doomed = False
 
+    def used(self, cells: Iterable[Cell], need: int, cost: float) -> None:
+        """An op has read these cells, taken ``need`` bytes more than are live, and cost that."""
+        if self.live + need > self.peak:
+            self.peak = self.live + need
+        self.clock = clock = self.clock + cost
+        for cell in cells:
+            if cell.slot >= 0:
+                self._used[cell.slot] = clock
+
     def bury(self, cell: Cell) -> None:
         """No tensor is left in ``cell``: free it now, keep how it was made."""
         if cell.data is not None and cell.op is not None:
             if cell.locks:
                 cell.doomed = True
-            else:
-                self.drop(cell)
+                return
+            if not cell.users:  # nor will anything be made from it again: it is no neighbour
+                self.keep(cell)
+            self.drop(cell)
 
     def choose(self) -> Cell | None:
         """The cell to evict next, or None when every resident cell is locked or kept."""
@@ -260,7 +273,8 @@ class CellPool:
         score = np.where(shut, np.inf, self.heuristic.score(cost, size, used, stale))
         slot = int(score.argmin())
         while self._by_component and self._refresh(slot):
-            score[slot] = self.heuristic.score(cost[slot], size[slot], used[slot], stale[slot])
+            each = (cost, size, used, stale)  # as Python's numbers, which are quicker one by one
+            score[slot] = self.heuristic.score(*[values.item(slot) for values in each])
             slot = int(score.argmin())
         return self._owner(slot)
 
@@ -273,7 +287,7 @@ class CellPool:
         cell, known = self._owner(slot), self._cost[slot]
         assert cell is not None
         cost = cell.cost
-        for root in _components(_beside(cell)):
+        for root in _components_beside(cell):
             cost += root.cost
         self._cost[slot] = cost
         return bool(cost > known * 1.0001)
@@ -312,7 +326,7 @@ class CellPool:
         self._release_slot(cell)
         if self._by_component:
             own = cell.component = Component(cell.cost)
-            for root in _components(_beside(cell)) - {own}:
+            for root in _components_beside(cell) - {own}:
                 own.absorb(root)
 
     def _release_slot(self, cell: Cell) -> None:
@@ -324,15 +338,23 @@ class CellPool:
 
 def _beside(cell: Cell) -> list[Cell]:
     """The cells that ``cell`` was made from and those that were made from it."""
-    beside = list(cell.op.cells) if cell.op is not None else []
-    if cell.users:
-        for known in tuple(cell.users.values()):
-            op = known()
-            if op is not None:
-                beside += op.results()
+    beside = [*cell.op.cells] if cell.op is not None else []
+    for known in tuple(cell.users.values()) if cell.users else ():
+        op = known()
+        if op is None:
+            continue
+        for _, made in op.made:
+            if (other := made()) is not None:
+                beside.append(other)
+        if op.becomes:
+            beside += [other for _, made in op.becomes if (other := made()) is not None]
     return beside
 
 
-def _components(cells: Iterable[Cell]) -> set[Component]:
-    """The components of the evicted ones of ``cells``."""
-    return {cell.component.root() for cell in cells if cell.component is not None}
+def _components_beside(cell: Cell) -> set[Component]:
+    """The components of the evicted ones of :func:`_beside`."""
+    found: set[Component] = set()
+    for other in _beside(cell):
+        if other.component is not None:
+            found.add(other.component.root())
+    return found

@@ -22,6 +22,9 @@ class Constants:
         memory: where they are counted.
         device: whose memory; tensors elsewhere take none.
         settle: called with each leaf that the step reads once its gradient is accumulated.
+
+    Attributes:
+        due: are there so many that a sweep is worth its time?
     """
 
     def __init__(self, memory: CellPool, device: str, settle: Callable[[Tensor], None]) -> None:
@@ -29,15 +32,11 @@ class Constants:
         self._cells: dict[int, tuple[Cell, StorageWeakRef]] = {}
         self._hooks: dict[int, Any] = {}
         self._sweep_at = _FIRST_SWEEP
+        self.due = False
 
     def __contains__(self, tensor: Tensor) -> bool:
         """Is the tensor in the storage of a known constant?"""
         return storage_key(tensor) in self._cells
-
-    @property
-    def due(self) -> bool:
-        """Are there so many that a sweep is worth its time?"""
-        return len(self._cells) > self._sweep_at
 
     def cell(self, tensor: Tensor) -> Cell:
         """The cell of an ordinary tensor."""
@@ -49,7 +48,7 @@ class Constants:
         if known is not None:
             cell = known[0]
             if cell.data is None:  # it was swept: its bytes are still counted
-                cell.data, cell.key = tensor, key
+                cell.data = tensor
             return cell
         here = tensor.device.type == self.device
         size = rounded(tensor.untyped_storage().nbytes(), self.device) if here else 0
@@ -57,6 +56,7 @@ class Constants:
         self.memory.hold(cell, tensor)
         cell.views[geometry_of(tensor)] = tensor
         self._cells[key] = cell, StorageWeakRef(tensor.untyped_storage())
+        self.due = len(self._cells) > self._sweep_at
         return cell
 
     def adopt(self, cell: Cell, tensor: Tensor) -> None:
@@ -86,7 +86,7 @@ class Constants:
 
     def rest(self) -> None:
         """After a sweep: the next one is due when there are twice as many."""
-        self._sweep_at = 2 * len(self._cells) + _FIRST_SWEEP
+        self._sweep_at, self.due = 2 * len(self._cells) + _FIRST_SWEEP, False
 
     def clear(self) -> None:
         """Forget all, and listen to no gradient any longer."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
 from operator import or_
 from typing import Any
@@ -15,10 +15,11 @@ from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.tracing.devices import Accelerator, accelerator_of
 from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
-from rematbench.training.online.profiles import run
+from rematbench.training.online.profiles import Profile, run
 
 COSTS = ("measured", "modelled")
 _FEW_RUNS = 100  # thrashing is not judged by fewer
+_NOTHING = nullcontext()
 _REPEATING = 3e-5  # seconds: what it takes to repeat an op, besides its own
 
 
@@ -116,7 +117,8 @@ class Engine:
     ) -> None:
         if costs not in COSTS:
             raise ConfigError(f"costs={costs}: unknown; use one of {', '.join(COSTS)}")
-        self.memory, self.device, self.costs, self.sweep = memory, device, costs, sweep
+        self.memory, self.device, self.sweep = memory, device, sweep
+        self._measures = costs == "measured"
         self.thrash_limit = thrash_limit
         self.runs = self.evictions = self.repeats = 0
         self.seconds = self.repeat_seconds = 0.0
@@ -189,23 +191,48 @@ class Engine:
         profile = op.profile
         start = self.memory.live
         out, seconds = run(op.function, args, kwargs, profile, self.device)
-        op.cost = _REPEATING + profile.seconds if self.costs == "measured" else _modelled(op)
-        self._account(start, op)
+        op.cost = self._cost(op.cells, profile)
+        self._account(start, profile, op.cost)
         self.runs += 1
         self.seconds += seconds
         return out
 
-    def _account(self, start: int, op: ExecutedOp) -> None:
-        taken = start + op.profile.output_bytes + op.profile.workspace_bytes
-        self.memory.peak = max(self.memory.peak, taken)
-        self.memory.clock += op.cost
+    def ran(self, profile: Profile, cells: Sequence[Cell], seconds: float) -> float:
+        """A call has run for the first time, by itself; returns its cost.
+
+        Args:
+            cells: that it has read.
+        """
+        memory = self.memory
+        if seconds < profile.seconds and self.device == "cpu":  # elsewhere it is that to launch
+            profile.seconds = seconds
+        cost = _REPEATING + profile.seconds if self._measures else self._cost(cells, profile)
+        memory.used(cells, profile.output_bytes + profile.workspace_bytes, cost)
+        self.runs += 1
+        self.seconds += seconds
+        return cost
+
+    def _cost(self, cells: Iterable[Cell], profile: Profile) -> float:
+        """Of a call, as far as eviction is concerned: seconds."""
+        if self._measures:
+            return _REPEATING + profile.seconds
+        # As of memory traffic at 10 GB/s and a launch: the same in every run.
+        read = sum([cell.bytes for cell in dict.fromkeys(cells)])
+        return 5e-6 + (read + profile.output_bytes) / 1e10
+
+    def _account(self, start: int, profile: Profile, cost: float) -> None:
+        memory = self.memory
+        taken = start + profile.output_bytes + profile.workspace_bytes
+        if taken > memory.peak:
+            memory.peak = taken
+        memory.clock += cost
 
     def _repeat(self, op: ExecutedOp) -> None:
         """Run an op again, its cells being resident and locked."""
         # A version of a storage is given up to its successor, unless somebody needs it too.
         shared = [cell for cell in op.written if cell.op is None or cell.locks > 1]
         need = op.profile.output_bytes + op.profile.workspace_bytes + op.random_bytes
-        self.make_room(need + sum(cell.bytes for cell in shared), op.function)
+        self.make_room(need + sum([cell.bytes for cell in shared]), op.function)
         copies = {}
         for cell in shared:
             copies[cell] = Cell(self.memory, cell.bytes, None)
@@ -215,10 +242,11 @@ class Engine:
         def tensor_at(cell: Cell, geometry: Any) -> Tensor:
             return copies.get(cell, cell).at(geometry)
 
-        args, kwargs = fill(op.args, tensor_at), fill(op.kwargs, tensor_at)
-        with _replayed(op):
+        at = tensor_at if copies else Cell.at
+        args, kwargs = fill(op.args, at), fill(op.kwargs, at)
+        with _replayed(op) if op.random else _NOTHING:
             out, seconds = run(op.function, args, kwargs, op.profile, self.device)
-        self._account(start, op)
+        self._account(start, op.profile, op.cost)
         self.repeats += 1
         self.repeat_seconds += seconds
         if self.repeats > self.thrash_limit * max(self.runs, _FEW_RUNS):
@@ -241,11 +269,6 @@ class Engine:
                 self.memory.take_over(source, after)
             elif source is before:
                 self.memory.drop(before)  # it has been changed
-
-
-def _modelled(op: ExecutedOp) -> float:
-    """Seconds as of memory traffic at 10 GB/s and a launch: the same in every run."""
-    return 5e-6 + (sum(cell.bytes for cell in op.cells) + op.profile.output_bytes) / 1e10
 
 
 def generators(op: ExecutedOp, device: str) -> list[torch.Generator | Accelerator]:

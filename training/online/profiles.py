@@ -30,12 +30,17 @@ class Profile:
         workspace_bytes: needed only while it runs.
         seconds: the fastest run so far.
         measured: False while the figures are foretold.
+        geometry, size: of the only thing that it returns, a new tensor, and the bytes of that
+            one's storage as they are counted; None and 0 of all other calls, of those whose
+            results depend on their inputs' entries, and while they are not known.
     """
 
     output_bytes: int
     workspace_bytes: int
     seconds: float = 0.0
     measured: bool = False
+    geometry: Geometry | None = None
+    size: int = 0
 
 
 class Profiles:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,19 +25,17 @@ from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import require
 from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import geometry_of
-from rematbench.training.online.calls import FirstCall, Session
+from rematbench.training.online.calls import FirstCall, Schema, Session, schema_of
 from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import Engine, OutOfBudget, below_autograd
 from rematbench.training.online.profiles import SHARED, Profiles, stand_in
+from rematbench.training.online.quick import QuickCalls
 from rematbench.training.online.tensor import Buffer, Remat, ordinary
 
 __all__ = ["DtrRuntime", "OutOfBudget", "Remat", "Report"]
 
-aten = torch.ops.aten
-
 _COLLECT = 50_000  # objects between two searches for cyclic garbage; 700 by default
-_SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +125,7 @@ class DtrRuntime(TorchDispatchMode):
             new_buffer=partial(Buffer, self),
             evict_gradients=evict_gradients,
         )
+        self._quick = QuickCalls(self._session)
         self._residents = list(residents)
         self._views: dict[Any, Any] = {}
         self.buffers: dict[int, weakref.ref[Buffer]] = {}
@@ -183,35 +181,42 @@ class DtrRuntime(TorchDispatchMode):
     def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run one operator below autograd; returns what autograd shall see of its result."""
         began = time.perf_counter()
+        schema = schema_of(func)
         try:
+            if schema.same and isinstance(args[0], Remat):
+                return Remat.wrap(args[0].buffer, args[0].geometry)
+            if schema.view and self._active and isinstance(args[0], Remat):
+                return self._view(func, schema, args, kwargs)
             with below_autograd():
-                if func in _SAME:
-                    tensor = args[0]
-                    if isinstance(tensor, Remat):
-                        return Remat.wrap(tensor.buffer, tensor.geometry)
-                    return func(*args, **kwargs)
-                if not self._active:
-                    return ordinary(func, args, kwargs)
-                if func.is_view:
-                    return self._view(func, args, kwargs)
-                if self.constants.due:
-                    self._sweep()
-                    self.constants.rest()
-                return FirstCall(self._session, func, args, kwargs).run()
+                return self._run(func, args, kwargs, schema)
         finally:
             self._seconds += time.perf_counter() - began
 
-    def _view(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A view needs no data: its geometry follows from its argument's."""
-        tensor = args[0]
-        if not isinstance(tensor, Remat):
+    def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], schema: Schema) -> Any:
+        if not self._active:
+            return ordinary(func, args, kwargs)
+        if schema.same or schema.view:  # of an ordinary tensor
             return func(*args, **kwargs)
-        options = *args[1:], *kwargs, *kwargs.values()
-        key = func, tensor.geometry, *[tuple(a) if a.__class__ is list else a for a in options]
-        buffer = tensor.buffer
-        found = self._views.get(key)
+        if self.constants.due:
+            self._sweep()
+            self.constants.rest()
+        if schema.plain and not kwargs:
+            found = self._quick.run(func, schema, args)
+            if found is not None:
+                return found
+        return FirstCall(self._session, func, args, kwargs).run()
+
+    def _view(self, func: Any, schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A view needs no data: its geometry follows from its argument's."""
+        tensor: Remat = args[0]
+        key: tuple[Any, ...] = schema, tensor.geometry
+        if len(args) > 1 or kwargs:
+            options = *args[1:], *kwargs, *kwargs.values()
+            key += tuple([tuple(a) if a.__class__ is list else a for a in options])
+        buffer, found = tensor.buffer, self._views.get(key)
         if found is None:
-            out = func(stand_in(tensor.geometry, buffer.cell.bytes), *args[1:], **kwargs)
+            with below_autograd():
+                out = func(stand_in(tensor.geometry, buffer.cell.bytes), *args[1:], **kwargs)
             if any(view.is_conj() or view.is_neg() for view in tensors_in(out)):
                 raise ExecutionError(f"{func}: lazily conjugated tensors cannot be tracked")
             single = isinstance(out, Tensor)

@@ -202,13 +202,12 @@ class RecordJudge:
     ) -> list[RecordStep]:
         """That a space has no plan, where none is known; it has none for smaller budgets either."""
         spaces = [space for space in SPACES if space in row["extra"].get("no_plan_in", ())]
-        steps, seconds = [], row["extra"].get("plan_cpu_seconds")
+        steps, quick = [], _quick_proof(row)
         for problem in problems:
             old, budget = self.records[problem.instance], problem.budget_bytes
             if not spaces or _is_settled(old) or budget > (offer.budget or 0):
                 continue
-            easy = budget == offer.budget and seconds is not None and seconds <= QUICK
-            old = replace(old, status="easy") if easy else old
+            old = replace(old, status="easy") if quick and budget == offer.budget else old
             proven = replace(old, bound=None, bound_of=spaces[0], bound_by=offer.by)
             steps += self._keep(proven, None)
         return steps
@@ -348,3 +347,9 @@ def _is_settled(record: BestKnown) -> bool:
 def _is_no_dearer(record: BestKnown, cost: int) -> bool:
     """Is the plan that is known as cheap?"""
     return record.value is not None and cost >= record.value
+
+
+def _quick_proof(row: Row) -> bool:
+    """Did a proof that there is no plan take a planner's quick seconds at most?"""
+    seconds = row["extra"].get("plan_cpu_seconds")
+    return seconds is not None and seconds <= QUICK

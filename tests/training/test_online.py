@@ -6,6 +6,7 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,11 @@ from torch import Tensor, nn
 
 from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import peak_of
+from rematbench.training.online.calls import FirstCall
 from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.profiles import Profiles
+from rematbench.training.online.quick import QuickCalls
 from rematbench.training.online.runtime import DtrRuntime, OutOfBudget, Report
 from rematbench.zoo import make_model
 
@@ -342,3 +345,30 @@ def test_results_whose_size_the_data_tells_are_never_foretold() -> None:
         x = torch.tensor([1.0, -1.0, 2.0])
         kept = [y[y > 0] * 1 for y in (x, -x, x)]
         assert [len(each) for each in kept] == [2, 1, 2]
+
+
+@pytest.mark.parametrize("heuristic", ["eqclass", "lru"])
+def test_the_short_way_keeps_the_same_account(
+    heuristic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls like earlier ones evict, repeat and take what they would the long way."""
+    job = Job.of_zoo("tree_lstm")
+    expected, budget = job.eager(), job.budget(0.7)
+    job.online(budget, heuristic=heuristic)  # every kind of call is known from here on
+    longer: list[Any] = []
+    run = FirstCall.run
+    monkeypatch.setattr(FirstCall, "run", lambda call: longer.append(None) or run(call))
+    accounts = []
+    for _ in range(2):
+        assert_equal(job.online(budget, heuristic=heuristic), expected)
+        report = job.report
+        accounts.append(
+            (report.peak_bytes, report.ops, report.evictions, report.rematerializations)
+        )
+        if len(accounts) == 1:
+            assert len(longer) < 0.02 * report.ops
+            monkeypatch.setattr(QuickCalls, "run", lambda *_: None)
+            longer.clear()
+    assert len(longer) == report.ops
+    assert accounts[0] == accounts[1]
+    assert report.evictions > 0

@@ -3,7 +3,7 @@
 ``python -m benchmarks.step`` prints figures beside their targets and writes them, with provenance,
 to ``runs/benchmarks/step.json``. Each peak is measured over the whole step, optimizer included, by
 PyTorch's profiler; what is there before the step (parameters, optimizer state, batch) is added.
-``--only forms`` measures one part; the record keeps the others where their code is the same.
+``--only forms`` measures one part; the record keeps the others, each with its own commit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.figures import Figure, publish, record_of, same_code
+from benchmarks.figures import Figure, commit, publish, record_of
 from benchmarks.step_models import MODELS, WholeStep, gpt2, twice
 from rematbench.base.errors import ExecutionError, Infeasible
 from rematbench.costmodel.device import peak_of, steady_allocator
+from rematbench.rows.provenance import now
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.tracing.workload import Workload
 from rematbench.training.compiled import backend, calls, dynamo, sizes
@@ -354,17 +355,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
     only = parser.parse_args().only
     steady_allocator()
-    before = record_of("step") or {}
-    kept = before.get("parts", {}) if same_code(str(before.get("commit"))) else {}
-    parts = {name: kept[name] for name in PARTS if name in kept and name not in only}
+    parts: dict[str, Any] = (record_of("step") or {}).get("parts", {})
     for name in only:
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as cache:
-            parts[name] = []
+            found = []
             for figure in PARTS[name](Path(cache)):
                 print(f"  {figure.name}: {figure.value:.4g} {figure.unit}", flush=True)
-                parts[name].append(asdict(figure))
-        figures = [Figure(**each) for part in PARTS for each in parts.get(part, ())]
+                found.append(asdict(figure))
+        parts[name] = {"commit": commit(), "utc": now(), "figures": found}
+        measured = [parts[part]["figures"] for part in PARTS if part in parts]
+        figures = [Figure(**each) for part in measured for each in part]
         publish("step", figures, parts=parts)
 
 

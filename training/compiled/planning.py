@@ -340,7 +340,11 @@ def _searched(judge: Judge, strategy: Strategy, allowed: int, limit: float) -> M
     except NotApplicable:
         if len(judge.halves) == 1:
             raise
-    if not found:  # as they can run, its plans are above the budget, or it had no time for one
+    if not found and leanest is None:  # as they can run, its plans are above the budget
+        quick = partial(judge.asked, strategy, seconds=min(limit, 1.0))
+        with suppress(NotApplicable):
+            found.extend(filter(judge.fits, islice(_halving(judge, quick, allowed), _TRIES)))
+    if not found:  # or it had no time for one
         found.extend(filter(judge.fits, _whatever(judge, allowed)))
     if not found:
         _refuse(judge, leanest)

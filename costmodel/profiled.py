@@ -301,12 +301,15 @@ def _group_ends(captured: Captured, call: TorchCall, device: str) -> dict[str, T
 
     The sizes of groups are data; so they take the most memory.
     """
-    if getattr(call.target, "overloadpacket", None) is not aten._grouped_mm or len(call.args) < 3:
+    if getattr(call.target, "overloadpacket", None) is not aten._grouped_mm:
+        return {}
+    ends = call.args[2] if len(call.args) > 2 else call.kwargs.get("offs")
+    if not isinstance(ends, Ref):
         return {}
     first, second = (captured.tensors[argument.name].shape for argument in call.args[:2])
     length = second[1] if len(first) == 3 else first[0 if len(second) == 3 else 1]
-    spec = captured.tensors[call.args[2].name]
-    return {call.args[2].name: torch.full(spec.shape, length, dtype=spec.dtype, device=device)}
+    spec = captured.tensors[ends.name]
+    return {ends.name: torch.full(spec.shape, length, dtype=spec.dtype, device=device)}
 
 
 def _sparse(spec: TensorSpec, density: float, device: str) -> Tensor:

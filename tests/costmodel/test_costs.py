@@ -130,6 +130,32 @@ def test_profiles_of_code_that_may_change_are_told_apart_or_not_kept() -> None:
         assert profiled._code_of(target) == profiled._FLEETING
 
 
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 32, 16, dtype=torch.bfloat16))
+
+    def forward(self, x: Tensor, ends: Tensor) -> Tensor:
+        return torch._grouped_mm(x, self.weight, offs=ends)
+
+
+def test_a_grouped_product_is_measured_with_all_rows_in_one_group() -> None:
+    """With groups of no rows, as zeros would have it, it is free and takes nothing."""
+    rows = torch.randn(64, 32, dtype=torch.bfloat16)
+    batch = rows, torch.arange(16, 65, 16, dtype=torch.int32)
+    captured = capture(
+        Workload("experts", Experts(), lambda: batch, lambda m, *given: m(*given).square().sum())
+    )
+    graph = costmodel.apply("profiled", captured.graph, captured, device="cpu", cache=None)
+    products = [op for op in graph.ops if op.operator == "_grouped_mm"]
+    call = captured.code[products[0].name]["default"][0]
+    _, given = profiled.stand_in(captured, call, "cpu")
+    (ends,) = [each for each in given if not each.is_floating_point()]
+    assert ends.tolist() == [64] * 4
+    assert len(products) == 2  # and of the weights
+    assert all(op.implementations[0].workspace_bytes > 0 for op in products)
+
+
 def test_unit_and_given() -> None:
     graph = unit_chain(3)
     assert costmodel.apply("given", graph, None) is graph

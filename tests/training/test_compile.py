@@ -33,7 +33,8 @@ from rematbench.graphs.planning import Problem, Solution
 from rematbench.strategies.chen import LinearizedGreedy
 from rematbench.tracing.halves import BORDER
 from rematbench.tracing.releases import RELEASE
-from rematbench.training.compiled import backend as compiled, inductor, meters, sizes
+from rematbench.training.compiled import backend as compiled, inductor, meters, planning, sizes
+from rematbench.training.compiled.judging import all_again
 from rematbench.zoo.vision import import_torchvision
 
 BATCH = 16
@@ -619,6 +620,22 @@ def test_processes_share_the_plan_cache(tmp_path: Path) -> None:
     assert "plans by" in text[0][1] + text[1][1]
     assert "plans by" not in later[1]
     assert "(cache)" in later[1]
+
+
+def test_a_plan_for_less_is_a_plan_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a larger budget finds nothing cheaper, what is kept for a smaller one serves."""
+    model = convolutions()
+    outside(compile_it(model, 0.75, cache=tmp_path)).backward()
+    expected = region().planned.overhead  # type: ignore[union-attr]
+    torch._dynamo.reset()
+    compiled.regions.clear()
+    sizes.forget()
+    dearest = lambda judge, *_: judge.judged(all_again(judge.halves[0]))  # noqa: E731
+    monkeypatch.setattr(planning, "_searched", dearest)
+    outside(compile_it(model, 0.8, cache=tmp_path)).backward()
+    assert region().planned.overhead == expected  # type: ignore[union-attr]
 
 
 def test_damaged_plan_of_the_cache_is_planned_again(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -19,6 +20,8 @@ from rematbench.graphs.plan import Plan
 from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import Options
 
+_NEAREST = 2
+"""Plans for smaller budgets that are looked at."""
 _log_user = logging.getLogger(FOR_THE_USER)
 
 
@@ -34,14 +37,13 @@ def place_of(graph: Graph, options: Options, allowed: int, rules: str) -> Path |
     file = getattr(sys.modules.get(module), "__file__", None)
     text = {
         "graph": graph.hash,
-        "allowed": allowed,
         "torch": torch.__version__,
         "code": None if file is None else digest(module, file),
         "rules": rules,
         **options.key(),
     }
     name = hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()[:24]
-    return options.cache / "plans" / f"{name}.json"
+    return options.cache / "plans" / f"{name}-{allowed}.json"
 
 
 def recalled(place: Path | None, judge: Judge) -> Made | None:
@@ -57,6 +59,18 @@ def recalled(place: Path | None, judge: Judge) -> Made | None:
         place.unlink(missing_ok=True)
         return None
     return made
+
+
+def for_less(place: Path | None, judge: Judge) -> Iterator[Made]:
+    """Plans that are kept of the same graph for smaller budgets, the largest first."""
+    if place is None or judge.allowed is None:
+        return
+    pattern = f"{place.stem.partition('-')[0]}-*.json"
+    kept = {int(path.stem.partition("-")[2]): path for path in place.parent.glob(pattern)}
+    for size in sorted((each for each in kept if each < judge.allowed), reverse=True)[:_NEAREST]:
+        made = recalled(kept[size], judge)
+        if made is not None:
+            yield made
 
 
 def remember(place: Path | None, plan: Plan) -> None:

@@ -33,7 +33,7 @@ from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
-from rematbench.training.compiled.kept import place_of, recalled, remember
+from rematbench.training.compiled.kept import for_less, place_of, recalled, remember
 from rematbench.training.compiled.options import EAGER, Options
 from rematbench.training.compiled.resized import improved, may_improve, of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
@@ -283,6 +283,8 @@ def _chosen(
         return further
     say(f"plans by {options.name} for at most {options.time_limit:g} s")
     found = _searched(judge, options.plan, allowed, options.time_limit)
+    # A plan for less is a plan for more.
+    found = min((found, *for_less(place, judge)), key=lambda made: made.trace.cost)
     remember(place, found.plan)
     return found, "planned"
 

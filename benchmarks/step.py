@@ -194,29 +194,28 @@ def forms(cache: Path) -> Iterator[Figure]:
         yield Figure(f"12 blocks, {share} of the peak: overheads apart", most, 1.0, "points")
 
 
-def models(cache: Path) -> Iterator[Figure]:
-    """Ten models at fifteen budgets, from the floor to the peak."""
-    for name, make in MODELS.items():
-        workload = make()
-        plain = trained(workload)
-        low = _least(workload, cache, plain.peak_bytes)
-        step = (plain.peak_bytes - low) / (BUDGETS - 1)
-        ratios, overheads, other_bits = list[float](), list[float](), 0
-        for number in range(BUDGETS):
-            budget = int(low + number * step)
-            try:
-                found = trained(workload, partial(whole, given=options(budget, cache)))
-            except (Infeasible, ExecutionError):
-                continue
-            ratios.append(found.peak_bytes / budget)
-            overheads.append(100 * found.more / found.ordinary_cost)
-            other_bits += not found.same_bits(plain)
-        rises = (b - a for a, b in pairwise(overheads))
-        yield Figure(f"{name}: budgets with a plan, of {BUDGETS}", len(ratios), None, "")
-        yield Figure(f"{name}: peak / budget, the most", max(ratios), 1.0, "x")
-        yield Figure(f"{name}: off by a bit", other_bits, 0, f"of {len(ratios)}")
-        yield Figure(f"{name}: overhead, the most", max(overheads), None, "%")
-        yield Figure(f"{name}: overhead rises with the budget", max(rises), 0.5, "points")
+def at_budgets(name: str, cache: Path) -> Iterator[Figure]:
+    """One model at fifteen budgets, from the floor to the peak."""
+    workload = MODELS[name]()
+    plain = trained(workload)
+    low = _least(workload, cache, plain.peak_bytes)
+    step = (plain.peak_bytes - low) / (BUDGETS - 1)
+    ratios, overheads, other_bits = list[float](), list[float](), 0
+    for number in range(BUDGETS):
+        budget = int(low + number * step)
+        try:
+            found = trained(workload, partial(whole, given=options(budget, cache)))
+        except (Infeasible, ExecutionError):
+            continue
+        ratios.append(found.peak_bytes / budget)
+        overheads.append(100 * found.more / found.ordinary_cost)
+        other_bits += not found.same_bits(plain)
+    rises = (b - a for a, b in pairwise(overheads))
+    yield Figure(f"{name}: budgets with a plan, of {BUDGETS}", len(ratios), None, "")
+    yield Figure(f"{name}: peak / budget, the most", max(ratios), 1.0, "x")
+    yield Figure(f"{name}: off by a bit", other_bits, 0, f"of {len(ratios)}")
+    yield Figure(f"{name}: overhead, the most", max(overheads), None, "%")
+    yield Figure(f"{name}: overhead rises with the budget", max(rises), 0.5, "points")
 
 
 def _least(workload: Workload, cache: Path, peak: int) -> int:
@@ -340,9 +339,9 @@ def checkpointed(cache: Path) -> Iterator[Figure]:
     yield Figure("checkpointed blocks passed twice: peak / eager's", peaks[1] / peaks[0], 1.05, "x")
 
 
-PARTS = {
+PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "forms": forms,
-    "models": models,
+    **{name: partial(at_budgets, name) for name in MODELS},
     "lengths": lengths,
     "first": first_step,
     "checkpointed": checkpointed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -38,3 +39,24 @@ def test_each_loop_names_a_test_that_exists() -> None:
     for file, test in named:
         code = (Path(__file__).parent / file).read_text()
         assert re.search(rf"^def {test}\(", code, re.MULTILINE), f"{file}::{test}"
+
+
+def test_what_is_measured_is_recorded() -> None:
+    record = json.loads((DOCUMENT.parents[1] / "runs" / "benchmarks" / "step.json").read_text())
+    figures = {row["figure"]: row["value"] for row in record["figures"]}
+    peaks = [value for name, value in figures.items() if name.endswith(": peak / budget, the most")]
+    planned = sum(value for name, value in figures.items() if "budgets with a plan" in name)
+    apart = max(value for name, value in figures.items() if name.endswith("overheads apart"))
+    bits = sum(value for name, value in figures.items() if name.endswith("off by a bit"))
+    assert len(peaks) == 11  # ten models, and lengths
+    assert max(peaks) <= 1
+    assert bits == 0
+    text = " ".join(DOCUMENT.read_text().split())
+    seconds = figures["lengths: planning a further one, the most"]
+    above = figures["lengths: overhead above a minute's plan, of 10"]
+    assert f"within the budget in {planned:g} of 150" in text
+    assert f"at most {apart:.1f} points apart" in text
+    assert (
+        f"takes {seconds:.2f} s to plan at most ({figures['lengths: ops of a step']:g} ops)" in text
+    )
+    assert f"at most {above:.1f} points above" in text

@@ -147,7 +147,8 @@ def test_measured_peak_is_the_plans(tmp_path: Path) -> None:
     assert planned.trace.recomputations > 0
     assert meter.peak_bytes <= 0.7 * planned.base.peak_bytes
     states = 5056 * len(programs.states)  # of the random generator, which the budget allows for
-    assert 0 <= meter.peak_bytes - planned.share.peak <= states + 1024
+    # A backward half lets go of results, a counter of eight bytes here, which the caller may hold.
+    assert -8 <= meter.peak_bytes - planned.share.peak <= states + 1024
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["let go", "kept by the caller"])

@@ -260,7 +260,8 @@ class Region:
                 found = self.planned = self._planned(halves)
             self.halves = found.halves
             self.say(_label(found))
-            if found.improve is not None:
+            # Ranks keep to one plan.
+            if found.improve is not None and not ranks.shares_plans(self.options):
                 BACKGROUND.submit(found.improve, self._better)
                 found = self.planned = replace(found, improve=None)
         self.programs = self._variants.programs_of(found)

@@ -41,9 +41,35 @@ def test_each_loop_names_a_test_that_exists() -> None:
         assert re.search(rf"^def {test}\(", code, re.MULTILINE), f"{file}::{test}"
 
 
+def figures_of(benchmark: str) -> dict[str, float]:
+    """Those of its committed record, by name."""
+    folder = DOCUMENT.parents[1] / "runs" / "benchmarks"
+    record = json.loads((folder / f"{benchmark}.json").read_text())
+    return {row["figure"]: row["value"] for row in record["figures"]}
+
+
+def test_what_compiling_takes_is_recorded() -> None:
+    found = figures_of("compiling").items()
+    shares = [value for name, value in found if name.endswith("ours over aot_eager's")]
+    text = f"four networks: {min(shares):.2f} to {max(shares):.2f} of its CPU seconds"
+    assert len(shares) == 4
+    assert text in DOCUMENT.read_text()
+
+
+def test_what_ranks_take_is_recorded() -> None:
+    figures = figures_of("ranks")
+    peaks = [value for name, value in figures.items() if name.endswith(": peak / budget")]
+    slower = [value for name, value in figures.items() if "checkpoint-all: time" in name]
+    assert len(peaks) == 12  # of two and four ranks, sharded in two ways
+    assert len(slower) == 4
+    assert not any(value for name, value in figures.items() if "not FSDP2's, bitwise" in name)
+    text = " ".join(DOCUMENT.read_text().split())
+    assert f"each rank's peak at most {max(peaks):.2f} of the budget" in text
+    assert f"{min(slower):.2f} to {max(slower):.2f} times FSDP2's own time" in text
+
+
 def test_what_is_measured_is_recorded() -> None:
-    record = json.loads((DOCUMENT.parents[1] / "runs" / "benchmarks" / "step.json").read_text())
-    figures = {row["figure"]: row["value"] for row in record["figures"]}
+    figures = figures_of("step")
     peaks = [value for name, value in figures.items() if name.endswith(": peak / budget, the most")]
     planned = sum(value for name, value in figures.items() if "budgets with a plan" in name)
     apart = max(value for name, value in figures.items() if name.endswith("overheads apart"))

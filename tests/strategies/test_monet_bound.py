@@ -580,13 +580,14 @@ def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
 ) -> None:
     monkeypatch.setattr(planner, "LARGE", 0)
     graph = repeated(60)
-    problem = Problem(graph, 10 * (40 + 5), time_limit=2)
+    problem = Problem(graph, 10 * (40 + 5), time_limit=4)
     chosen = AnytimeJoint(gap=0.0).plan(problem)
     assert chosen.details["build_seconds"] > 0
+    short = replace(problem, time_limit=0.5)
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops) - 1)
-    huge = AnytimeJoint(gap=0.0).plan(problem)
+    huge = AnytimeJoint(gap=0.0).plan(short)
     ops = tuple(replace(op, implementations=op.implementations[:1]) for op in graph.ops)
-    plain = replace(problem, graph=replace(graph, ops=ops))
+    plain = replace(short, graph=replace(graph, ops=ops))
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops))
     for found in (huge, AnytimeJoint(gap=0.0).plan(plain)):
         assert found.details["build_seconds"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 from types import MethodType
 from typing import Any
@@ -14,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rematbench import validator
+from rematbench import costmodel, validator
+from rematbench.costmodel.device import random_state_bytes
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.practice import (
@@ -45,8 +47,7 @@ LIBRARIES: dict[str, tuple[int, dict[str, float]]] = {
     "gpt2": (32, {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
     "llama3_1b": (8, {}),
 }
-# With dropout a simulated peak is 2.4 % lower, and nobody has found out why.
-T5 = {"num_layers": 3, "num_decoder_layers": 3, "sequence_length": 64, "dropout_rate": 0.0}
+T5 = {"num_layers": 3, "num_decoder_layers": 3, "sequence_length": 64}
 SOME: dict[str, tuple[int, dict[str, float]]] = {"bert_large": (32, {}), "t5_large": (8, T5)}
 """By some of the practices."""
 
@@ -139,6 +140,12 @@ def test_peaks_are_those_of_pytorchs_own_checkpointing(name: str, strategy: Stra
     measured = validator.measure(model, solution.plan, device="cpu", repeats=1)
     assert measured.reason is None
     assert measured.gradient_bitwise
-    simulated = simulate(model.graph, solution.plan).peak_bytes
-    for peak in (simulated, measured.measured_peak_bytes):
+    # T5 alone has dropout. It peaks in an op of its backward pass, workspace included; and a plan
+    # keeps the generator's state of each random op that it repeats, PyTorch one of each block.
+    graph = costmodel.apply("profiled", model.graph, model) if name == "t5_large" else model.graph
+    state = random_state_bytes("cpu")
+    simulated = simulate(graph, solution.plan).peak_bytes
+    with_states = simulate(replace(graph, random_state_bytes=state), solution.plan).peak_bytes
+    ours = measured.measured_peak_bytes - (with_states - simulated)
+    for peak in (simulated, ours):
         assert peak == pytest.approx(found.measured_peak_bytes, rel=0.01)

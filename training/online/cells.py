@@ -8,7 +8,7 @@ be needed is referred to, and the rest goes away by itself.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from rematbench.training.online.profiles import Profile
 
 # Of DTR's heuristics those that cost next to nothing per cell: no walk of e*.
 HEURISTIC_NAMES = ("local", "eqclass", "lru", "largest")
+_UNKNOWN = Profile(0, 0)
 _INSTANT = 1e-9  # seconds: what was used just now is not infinitely dear
 
 
@@ -155,7 +156,7 @@ class ExecutedOp:
         self.becomes: Sequence[tuple[Cell, weakref.ref[Cell]]] = ()
         self.random: Sequence[tuple[torch.Generator, Tensor]] = ()
         self.random_bytes = 0
-        self.profile = Profile(0, 0)
+        self.profile = _UNKNOWN
         self.cost = 0.0
 
     def enrol(self, cells: Iterable[Cell]) -> None:
@@ -196,7 +197,7 @@ class CellPool:
         self._owners: list[weakref.ref[Cell] | None] = []
         self._free: list[int] = []
         self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
-        self._open = np.zeros(256, dtype=bool)
+        self._shut = np.ones(256, dtype=bool)
 
     def hold(self, cell: Cell, data: Tensor) -> None:
         """``cell`` becomes resident in the storage of ``data``."""
@@ -212,13 +213,15 @@ class CellPool:
         cell.data = None
         cell.views.clear()
         self.live -= cell.bytes
-        self._leave(cell)
+        if cell.slot >= 0:
+            self._leave(cell)
 
     def take_over(self, old: Cell, new: Cell) -> None:
         """The storage of ``old``, which is evicted by that, becomes that of ``new``."""
         new.data, new.views = old.data, old.views
         old.data, old.views = None, {}
-        self._leave(old)
+        if old.slot >= 0:
+            self._leave(old)
         self._enter(new)
 
     def keep(self, cell: Cell) -> None:
@@ -231,12 +234,12 @@ class CellPool:
         """Keep a resident cell until it is unlocked as often."""
         cell.locks += 1
         if cell.slot >= 0:
-            self._open[cell.slot] = False
+            self._shut[cell.slot] = True
 
     def unlock(self, cell: Cell) -> None:
         cell.locks -= 1
         if cell.locks == 0 and cell.slot >= 0:
-            self._open[cell.slot] = True
+            self._shut[cell.slot] = False
             self._used[cell.slot] = self.clock
             if cell.doomed:
                 self.drop(cell)
@@ -266,12 +269,13 @@ class CellPool:
         """The cell to evict next, or None when every resident cell is locked or kept."""
         count = len(self._owners)
         size, cost, used = self._bytes[:count], self._cost[:count], self._used[:count]
-        shut = ~self._open[:count]
-        if shut.all():
+        if not count:
             return None
-        stale = self.clock - used + _INSTANT
-        score = np.where(shut, np.inf, self.heuristic.score(cost, size, used, stale))
+        stale = (self.clock + _INSTANT) - used
+        score = np.where(self._shut[:count], np.inf, self.heuristic.score(cost, size, used, stale))
         slot = int(score.argmin())
+        if self._shut[slot]:
+            return None
         while self._by_component and self._refresh(slot):
             each = (cost, size, used, stale)  # as Python's numbers, which are quicker one by one
             score[slot] = self.heuristic.score(*[values.item(slot) for values in each])
@@ -284,13 +288,15 @@ class CellPool:
         They join ever larger sets, so that costs mostly rise: only what looks cheapest is looked
         at again, and what was next to a cell that came back.
         """
-        cell, known = self._owner(slot), self._cost[slot]
+        owner, known = self._owners[slot], self._cost.item(slot)
+        cell = None if owner is None else owner()
         assert cell is not None
         cost = cell.cost
         for root in _components_beside(cell):
             cost += root.cost
-        self._cost[slot] = cost
-        return bool(cost > known * 1.0001)
+        if cost != known:
+            self._cost[slot] = cost
+        return cost > known * 1.0001
 
     def _owner(self, slot: int) -> Cell | None:
         known = self._owners[slot]
@@ -308,21 +314,19 @@ class CellPool:
         slot = self._free.pop() if self._free else len(self._owners)
         if slot == len(self._owners):
             self._owners.append(None)
-            if slot == self._open.size:
-                self._bytes, self._cost, self._used, self._open = (
+            if slot == self._shut.size:
+                self._bytes, self._cost, self._used, self._shut = (
                     np.concatenate([each, np.zeros_like(each)])
-                    for each in (self._bytes, self._cost, self._used, self._open)
+                    for each in (self._bytes, self._cost, self._used, self._shut)
                 )
         cell.slot = slot
         self._owners[slot] = weakref.ref(cell)
         self._bytes[slot] = cell.bytes
         self._cost[slot] = cell.cost  # which rises when looked at
         self._used[slot] = self.clock
-        self._open[slot] = cell.locks == 0
+        self._shut[slot] = cell.locks > 0
 
     def _leave(self, cell: Cell) -> None:
-        if cell.slot < 0:
-            return
         self._release_slot(cell)
         if self._by_component:
             own = cell.component = Component(cell.cost)
@@ -330,31 +334,38 @@ class CellPool:
                 own.absorb(root)
 
     def _release_slot(self, cell: Cell) -> None:
-        self._open[cell.slot] = False
+        self._shut[cell.slot] = True
         self._owners[cell.slot] = None
         self._free.append(cell.slot)
         cell.slot = -1
 
 
-def _beside(cell: Cell) -> list[Cell]:
+def _beside(cell: Cell) -> Iterator[Cell]:
     """The cells that ``cell`` was made from and those that were made from it."""
-    beside = [*cell.op.cells] if cell.op is not None else []
+    if cell.op is not None:
+        yield from cell.op.cells
+    for known in tuple(cell.users.values()):
+        op = known()
+        if op is not None:
+            for _, made in (*op.made, *op.becomes):
+                if (other := made()) is not None:
+                    yield other
+
+
+def _components_beside(cell: Cell) -> set[Component]:
+    """The components of the evicted ones of :func:`_beside`, which is written out here: most of
+    what an eviction takes is spent in it."""
+    found: set[Component] = set()
+    if cell.op is not None:
+        for other in cell.op.cells:
+            if (evicted := other.component) is not None:
+                found.add(evicted if evicted.parent is None else evicted.root())
     for known in tuple(cell.users.values()) if cell.users else ():
         op = known()
         if op is None:
             continue
-        for _, made in op.made:
-            if (other := made()) is not None:
-                beside.append(other)
-        if op.becomes:
-            beside += [other for _, made in op.becomes if (other := made()) is not None]
-    return beside
-
-
-def _components_beside(cell: Cell) -> set[Component]:
-    """The components of the evicted ones of :func:`_beside`."""
-    found: set[Component] = set()
-    for other in _beside(cell):
-        if other.component is not None:
-            found.add(other.component.root())
+        for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
+            after = made()
+            if after is not None and (evicted := after.component) is not None:
+                found.add(evicted if evicted.parent is None else evicted.root())
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from operator import or_
 from typing import Any
@@ -19,7 +19,6 @@ from rematbench.training.online.profiles import Profile, run
 
 COSTS = ("measured", "modelled")
 _FEW_RUNS = 100  # thrashing is not judged by fewer
-_NOTHING = nullcontext()
 _REPEATING = 3e-5  # seconds: what it takes to repeat an op, besides its own
 
 
@@ -212,13 +211,15 @@ class Engine:
         self.seconds += seconds
         return cost
 
-    def _cost(self, cells: Iterable[Cell], profile: Profile) -> float:
+    def _cost(self, cells: Sequence[Cell], profile: Profile) -> float:
         """Of a call, as far as eviction is concerned: seconds."""
         if self._measures:
             return _REPEATING + profile.seconds
         # As of memory traffic at 10 GB/s and a launch: the same in every run.
-        read = sum([cell.bytes for cell in dict.fromkeys(cells)])
-        return 5e-6 + (read + profile.output_bytes) / 1e10
+        traffic = profile.output_bytes
+        for cell in cells if len(cells) < 2 else dict.fromkeys(cells):
+            traffic += cell.bytes
+        return 5e-6 + traffic / 1e10
 
     def _account(self, start: int, profile: Profile, cost: float) -> None:
         memory = self.memory
@@ -229,22 +230,18 @@ class Engine:
 
     def _repeat(self, op: ExecutedOp) -> None:
         """Run an op again, its cells being resident and locked."""
-        # A version of a storage is given up to its successor, unless somebody needs it too.
-        shared = [cell for cell in op.written if cell.op is None or cell.locks > 1]
-        need = op.profile.output_bytes + op.profile.workspace_bytes + op.random_bytes
-        self.make_room(need + sum([cell.bytes for cell in shared]), op.function)
-        copies = {}
-        for cell in shared:
-            copies[cell] = Cell(self.memory, cell.bytes, None)
-            self.memory.hold(copies[cell], cell.whole().clone())
+        copies = self._make_room_again(op)
         start = self.memory.live
 
-        def tensor_at(cell: Cell, geometry: Any) -> Tensor:
+        def copied(cell: Cell, geometry: Any) -> Tensor:
             return copies.get(cell, cell).at(geometry)
 
-        at = tensor_at if copies else Cell.at
-        args, kwargs = fill(op.args, at), fill(op.kwargs, at)
-        with _replayed(op) if op.random else _NOTHING:
+        at = copied if copies else Cell.at
+        args, kwargs = fill(op.args, at), op.kwargs and fill(op.kwargs, at)
+        if op.random:
+            with _replayed(op):
+                out, seconds = run(op.function, args, kwargs, op.profile, self.device)
+        else:
             out, seconds = run(op.function, args, kwargs, op.profile, self.device)
         self._account(start, op.profile, op.cost)
         self.repeats += 1
@@ -254,7 +251,24 @@ class Engine:
                 f"thrashing: {self.repeats} ops repeated for {self.runs} that ran (thrash_limit "
                 f"{self.thrash_limit:g}); give a larger budget or heuristic='eqclass'"
             )
-        self._place(op, list(tensors_in(out)), copies)
+        self._place(op, [out] if isinstance(out, Tensor) else list(tensors_in(out)), copies)
+
+    def _make_room_again(self, op: ExecutedOp) -> dict[Cell, Cell]:
+        """For a repetition; copies of what it changes and others need."""
+        need = op.profile.output_bytes + op.profile.workspace_bytes + op.random_bytes
+        memory = self.memory
+        if not op.written:  # mostly
+            if memory.live + need > memory.budget:
+                self.make_room(need, op.function)
+            return {}
+        # A version of a storage is given up to its successor, unless somebody needs it too.
+        shared = [cell for cell in op.written if cell.op is None or cell.locks > 1]
+        self.make_room(need + sum([cell.bytes for cell in shared]), op.function)
+        copies = {}
+        for cell in shared:
+            copies[cell] = Cell(memory, cell.bytes, None)
+            memory.hold(copies[cell], cell.whole().clone())
+        return copies
 
     def _place(self, op: ExecutedOp, out: list[Tensor], copies: dict[Cell, Cell]) -> None:
         """Give the results of a repeated op to the cells that miss them."""

@@ -22,17 +22,27 @@ from rematbench.training.online.engine import PLAIN
 from rematbench.training.online.profiles import Profile
 from rematbench.training.online.tensor import Remat
 
+_NO_NAMES: dict[str, Any] = {}
 _in_backward = torch._C._current_graph_task_id
 
 
 class QuickCalls:
     """Runs the calls of one runtime that are like earlier ones."""
 
-    __slots__ = ("_device", "_evicted", "_keeps", "_memory", "_profiles", "_session", "_small")
+    __slots__ = (
+        "_device",
+        "_evicted",
+        "_keeps",
+        "_memory",
+        "_new_buffer",
+        "_profiles",
+        "_session",
+        "_small",
+    )
 
     def __init__(self, session: Session) -> None:
         self._session, self._memory = session, session.memory
-        self._profiles = session.profiles
+        self._profiles, self._new_buffer = session.profiles, session.new_buffer
         self._keeps = not session.evict_gradients
         self._small = kept_size(session.device)
         self._device = torch.device("cpu") if session.device == "cpu" else None
@@ -50,8 +60,7 @@ class QuickCalls:
         key: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
-        spec: list[Any] = []
-        if not self._read(args, key, cells, given, spec):
+        if not self._read(args, key, cells, given):
             return self._run_again(func, schema, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
         if profile is None or profile.geometry is None:
@@ -66,7 +75,7 @@ class QuickCalls:
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
         if profile.size > self._small and not (self._keeps and _in_backward() != -1):
-            past = ExecutedOp(memory, func, spec, {})
+            past = ExecutedOp(memory, func, self._places(args), _NO_NAMES)
             past.profile, past.cost = profile, cost
             past.enrol(cells)
         return self._wrapped(out, past, profile, cost)
@@ -80,12 +89,7 @@ class QuickCalls:
         return self.run(func, schema, args)
 
     def _read(
-        self,
-        args: Sequence[Any],
-        key: list[Any],
-        cells: list[Cell],
-        given: list[Any],
-        spec: list[Any],
+        self, args: Sequence[Any], key: list[Any], cells: list[Cell], given: list[Any]
     ) -> bool:
         """Sort the arguments: as :class:`FirstCall` describes them, and as the operator takes them.
 
@@ -105,39 +109,39 @@ class QuickCalls:
                 key.append(geometry)
                 cells.append(cell)
                 given.append(tensor)
-                spec.append(At(cell, geometry))
             elif kind in PLAIN:
                 key += kind, item
                 given.append(item)
-                spec.append(item)
-            elif not self._read_other(item, key, cells, given, spec):
+            elif kind is list:
+                key += kind, len(item)
+                inner: list[Any] = []
+                given.append(inner)
+                if not self._read(item, key, cells, inner):
+                    return False
+            elif isinstance(item, Tensor):
+                at, part = ordinary_argument(self._session.constants, item)
+                key.append(part)
+                given.append(item)
+                if at.__class__ is At:
+                    cells.append(at.cell)
+            else:
                 return False
         return True
 
-    def _read_other(
-        self,
-        item: Any,
-        key: list[Any],
-        cells: list[Cell],
-        given: list[Any],
-        spec: list[Any],
-    ) -> bool:
-        kind = item.__class__
-        if kind is list:
-            key += kind, len(item)
-            inner: tuple[list[Any], list[Any]] = [], []
-            given.append(inner[0])
-            spec.append(inner[1])
-            return self._read(item, key, cells, *inner)
-        if not isinstance(item, Tensor):
-            return False
-        at, part = ordinary_argument(self._session.constants, item)
-        key.append(part)
-        given.append(item)
-        spec.append(at)
-        if at.__class__ is At:
-            cells.append(at.cell)
-        return True
+    def _places(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments with :class:`At` or a scalar in place of tensors."""
+        spec: list[Any] = []
+        for item in args:
+            kind = item.__class__
+            if kind is Remat:
+                spec.append(At(item.buffer.cell, item.geometry))
+            elif kind in PLAIN:
+                spec.append(item)
+            elif kind is list:
+                spec.append(self._places(item))
+            else:
+                spec.append(ordinary_argument(self._session.constants, item)[0])
+        return spec
 
     def _make_room(self, cells: Sequence[Cell], need: int, func: Any) -> None:
         engine = self._session.engine
@@ -157,4 +161,4 @@ class QuickCalls:
             past.made = [(0, weakref.ref(cell))]
         self._memory.hold(cell, out)
         cell.views[geometry] = out
-        return Remat.wrap(self._session.new_buffer(cell, self._device or out.device), geometry)
+        return Remat.wrap(self._new_buffer(cell, self._device or out.device), geometry)

@@ -130,6 +130,7 @@ class DtrRuntime(TorchDispatchMode):
         self._views: dict[Any, Any] = {}
         self.buffers: dict[int, weakref.ref[Buffer]] = {}
         self._active = False
+        self._below = below_autograd()  # no operator is dispatched inside of another
         self._seconds = 0.0
 
     @classmethod
@@ -187,7 +188,11 @@ class DtrRuntime(TorchDispatchMode):
                 return Remat.wrap(args[0].buffer, args[0].geometry)
             if schema.view and self._active and isinstance(args[0], Remat):
                 return self._view(func, schema, args, kwargs)
-            with below_autograd():
+            with self._below:
+                if schema.plain and self._active and not kwargs and not self.constants.due:
+                    found = self._quick.run(func, schema, args)
+                    if found is not None:
+                        return found
                 return self._run(func, args, kwargs, schema)
         finally:
             self._seconds += time.perf_counter() - began
@@ -200,10 +205,6 @@ class DtrRuntime(TorchDispatchMode):
         if self.constants.due:
             self._sweep()
             self.constants.rest()
-        if schema.plain and not kwargs:
-            found = self._quick.run(func, schema, args)
-            if found is not None:
-                return found
         return FirstCall(self._session, func, args, kwargs).run()
 
     def _view(self, func: Any, schema: Schema, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

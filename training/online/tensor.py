@@ -14,7 +14,7 @@ from rematbench.tracing.nested import mapped, tensors_in
 from rematbench.tracing.storages import Geometry
 from rematbench.training.online.cells import Cell
 
-_wrapper = torch.Tensor._make_wrapper_subclass
+_wrapper, _strided = torch.Tensor._make_wrapper_subclass, torch.strided
 
 
 class Runtime(Protocol):
@@ -52,9 +52,7 @@ class Remat(Tensor):
         """The tensor of this geometry in ``buffer``."""
         size, stride, offset, dtype = geometry
         # By position, without a memory format: names take a third of the time.
-        made: Remat = _wrapper(
-            Remat, size, stride, offset, None, dtype, torch.strided, buffer.device
-        )
+        made: Remat = _wrapper(Remat, size, stride, offset, None, dtype, _strided, buffer.device)
         made.buffer, made.geometry = buffer, geometry
         return made
 

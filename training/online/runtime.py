@@ -189,10 +189,6 @@ class DtrRuntime(TorchDispatchMode):
             if schema.view and self._active and isinstance(args[0], Remat):
                 return self._view(func, schema, args, kwargs)
             with self._below:
-                if schema.plain and self._active and not kwargs and not self.constants.due:
-                    found = self._quick.run(func, schema, args)
-                    if found is not None:
-                        return found
                 return self._run(func, args, kwargs, schema)
         finally:
             self._seconds += time.perf_counter() - began
@@ -200,6 +196,10 @@ class DtrRuntime(TorchDispatchMode):
     def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], schema: Schema) -> Any:
         if not self._active:
             return ordinary(func, args, kwargs)
+        if schema.plain and not kwargs and not self.constants.due:
+            found = self._quick.run(func, schema, args)
+            if found is not None:
+                return found
         if schema.same or schema.view:  # of an ordinary tensor
             return func(*args, **kwargs)
         if self.constants.due:

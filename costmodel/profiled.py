@@ -14,7 +14,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rematbench.base.cache_dirs import FOR_THE_USER, code_hashes
-from rematbench.base.errors import ConfigError, UnwritableError
+from rematbench.base.cache_dirs import code_hashes
+from rematbench.base.kept_files import keep, read_kept
 from rematbench.base.kernels import digest
 from rematbench.base.limits import MOST_BYTES
 from rematbench.costmodel import device as meter
@@ -37,7 +36,6 @@ from rematbench.costmodel.device import (
     spread,
     steady_allocator,
 )
-from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.ops import is_collective
 from rematbench.tracing.captured import (
@@ -52,7 +50,6 @@ from rematbench.tracing.captured import (
 
 aten = torch.ops.aten
 _log = logging.getLogger(__name__)
-_log_user = logging.getLogger(FOR_THE_USER)
 # Namespaces of ops that come with PyTorch.
 _OF_TORCH = frozenset(("aten", "prims"))
 # What the key of a profile begins with that is not kept on disk.
@@ -83,41 +80,26 @@ def profiled(captured: Captured, device: str, cache: Path | None = None) -> Grap
     if device == "cpu":
         steady_allocator()
     path = None if cache is None else cache / "profiles" / f"{_place(device)}.json"
-    known = {} if path is None else _read(path)
+    known: dict[str, list[float]] = {}
+    if path is not None:
+        known = read_kept(path, _profiles_of, "its ops are measured again") or {}
     had = set(known)
     state = torch.get_rng_state()
     costs, lost = _measured(captured, device, known)
     torch.set_rng_state(state)
     if path is not None and set(known) > had:
-        _write(path, known)
+        lasting = {key: found for key, found in known.items() if key[:1] != _FLEETING}
+        keep(path, lasting, "op profiles are")
     graph = _without(captured.graph, lost) if lost else captured.graph
     return with_costs(graph, costs, "second")
 
 
-def _read(path: Path) -> dict[str, list[float]]:
-    """The profiles of a file; none where it is damaged, and then it goes."""
-    if not path.exists():
-        return {}
-    try:
-        known = read_json(path)
-        for seconds, workspace in known.values():
-            if not (0 <= float(seconds) < math.inf and 0 <= int(workspace) <= MOST_BYTES):
-                raise ConfigError(f"{path}: holds a profile that is none")
-    except (ConfigError, TypeError, ValueError, AttributeError) as error:
-        why = error if isinstance(error, ConfigError) else f"{path}: damaged ({error})"
-        _log_user.warning("%s: dropped from the cache, its ops are measured again", why)
-        with suppress(OSError):
-            path.unlink()
-        return {}
-    found: dict[str, list[float]] = known
+def _profiles_of(document: Any) -> dict[str, list[float]]:
+    for seconds, workspace in document.values():
+        if not (0 <= float(seconds) < math.inf and 0 <= int(workspace) <= MOST_BYTES):
+            raise ValueError("it holds a profile that is none")
+    found: dict[str, list[float]] = document
     return found
-
-
-def _write(path: Path, known: dict[str, list[float]]) -> None:
-    try:
-        write_json(path, {key: found for key, found in known.items() if key[:1] != _FLEETING})
-    except UnwritableError as error:
-        _log_user.warning("op profiles are not kept: %s", error)
 
 
 def _measured(

@@ -8,24 +8,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import logging
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
-from rematbench.base.cache_dirs import FOR_THE_USER, code_hashes
-from rematbench.base.errors import ConfigError, UnwritableError
+from rematbench.base.cache_dirs import code_hashes
+from rematbench.base.kept_files import keep, read_kept
 from rematbench.costmodel.device import device_name, steady_allocator
-from rematbench.graphs.files import read_json, write_json
 from rematbench.graphs.link import Link
 from rematbench.validator import copier
 from rematbench.validator.copiers import make_copier
 from rematbench.validator.copies import CopyPlan
 
-_log_user = logging.getLogger(FOR_THE_USER)
 LARGE, SMALL = 2**25, 2**10
 """Bytes of the copies that give bandwidth, and of those that give latency."""
 ROUNDS, COPIES = 3, 4
@@ -44,11 +40,12 @@ def measured_link(device: str, cache: Path | None) -> Link:
         ExecutionError: the device has nothing that copies, or the host no memory.
     """
     path = None if cache is None else cache / "links" / f"{_place(device)}.json"
-    found = None if path is None else _read(path)
+    found = None if path is None else read_kept(path, _link_of, "the link is measured again")
     if found is None:
         found = _measured(device)
         if path is not None:
-            _write(path, found)
+            document = {"out": found.out, "in": found.into, "latency": found.latency}
+            keep(path, document, "the link's bandwidth is")
     return found
 
 
@@ -88,26 +85,8 @@ def _place(device: str) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read(path: Path) -> Link | None:
-    """The link of a file; None where there is none, or it is damaged, and then it goes."""
-    if not path.exists():
-        return None
-    try:
-        known: Any = read_json(path)
-        found = Link(float(known["out"]), float(known["in"]), float(known["latency"]))
-        if not found.both:
-            raise ConfigError(f"{path}: holds no bandwidth")
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
-        why = error if isinstance(error, ConfigError) else f"{path}: damaged ({error!r})"
-        _log_user.warning("%s: dropped from the cache, the link is measured again", why)
-        with suppress(OSError):
-            path.unlink()
-        return None
+def _link_of(document: Any) -> Link:
+    found = Link(float(document["out"]), float(document["in"]), float(document["latency"]))
+    if not found.both:
+        raise ValueError("it holds no bandwidth")
     return found
-
-
-def _write(path: Path, link: Link) -> None:
-    try:
-        write_json(path, {"out": link.out, "in": link.into, "latency": link.latency})
-    except UnwritableError as error:
-        _log_user.warning("the link's bandwidth is not kept: %s", error)

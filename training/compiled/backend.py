@@ -37,6 +37,7 @@ from rematbench.training.compiled.fxhalves import graphs_of
 from rematbench.training.compiled.gathered import weak_of
 from rematbench.training.compiled.options import INDUCTOR, PLAN, Options, read_options
 from rematbench.training.compiled.planning import FIRST_STEP, Planned, planned, planned_lean
+from rematbench.training.compiled.record import sizes_of
 from rematbench.training.compiled.together import Together
 from rematbench.training.compiled.told import above, label
 from rematbench.training.compiled.variants import Variants
@@ -376,6 +377,7 @@ class Region:
             given = list(args)
             made = self._metered_forward(half, args, call)
             results = len(halves.results)
+            call.handed = frozenset(sizes_of(made[results:]))
             self.loop.waits(call, sign_of_life(given, made[:results], made[results:]))
             return made
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,6 +50,7 @@ class PendingCall:
         number: in the plan of the sequence; None: that does not know it.
         record, recorded: where it is recorded, and its number there; None: nowhere.
         alive: dies with what it handed over, and is none of the caller's where that can be.
+        handed: the storages of what it handed over, where its backward half is found by them.
     """
 
     planned: Planned
@@ -58,6 +59,7 @@ class PendingCall:
     record: CallRecord | None = None
     recorded: int = -1
     alive: StorageWeakRef | None = None
+    handed: frozenset[int] = frozenset()
 
     @property
     def share(self) -> Share:
@@ -379,8 +381,8 @@ class Loop:
     def call_of(self, handed: Sequence[Any]) -> PendingCall | None:
         """The call that handed these tensors over."""
         keys = {weak.cdata for t in handed if isinstance(t, Tensor) and (weak := weak_of(t))}
-        found = (c for c in self._pending if c.alive is not None and c.alive.cdata in keys)
-        return next(found, None)
+        exact = (call for call in reversed(self._pending) if call.handed == keys)
+        return next(exact, None)
 
 
 def sign_of_life(
@@ -388,13 +390,21 @@ def sign_of_life(
 ) -> StorageWeakRef | None:
     """A storage that goes when a call is over, of those that its forward half handed over.
 
+    Where that is nothing but what it was given, a result must do.
+
     Args:
         args, results: what the caller holds; predictions that it collects outlive the call.
     """
     given, returned = sizes_of(args), sizes_of(results)
-    own = [t for t in kept if isinstance(t, Tensor) and (w := weak_of(t)) and w.cdata not in given]
+    mine = [t for t in (*kept, *results) if isinstance(t, Tensor) and _is_new(t, given)]
+    own = [t for t in kept if any(t is each for each in mine)] or mine
     own.sort(key=lambda t: (w := weak_of(t)) is not None and w.cdata in returned)
     return weak_of(own[0]) if own else None
+
+
+def _is_new(tensor: Tensor, given: Container[int]) -> bool:
+    weak = weak_of(tensor)
+    return weak is not None and weak.cdata not in given
 
 
 def loop_of(options: Options) -> Loop:

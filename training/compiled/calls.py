@@ -183,7 +183,8 @@ class Loop:
             if self._runs_again(region, known, known.record):
                 return
             record, known.record = known.record, None
-            known.trial = record if self._plan(region, known, record) else None
+            self._plan(region, known, record)
+            known.trial = record
         elif known.trial is not None:
             self._tries(region, known, known.trial)
         within.note(known.peak_bytes)
@@ -211,8 +212,8 @@ class Loop:
 
     def _tries(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
         """A step has run by its plan: where Inductor takes more than it was left, plan again."""
-        assert known.together is not None
-        most, taken = known.together.most_beyond, _beyond(known, region)
+        most = None if known.together is None else known.together.most_beyond
+        taken = _beyond(known, region)
         more = taken > known.beyond and not shares_plans(region.options)
         if more and most is not None and taken > most + NEWS:
             _warn.warning(
@@ -224,7 +225,7 @@ class Loop:
         elif can_count(region):
             self._record, known.trial = again(record, device_of(region)), None
 
-    def _plan(self, region: CompiledGraph, known: Known, record: CallRecord) -> bool:
+    def _plan(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
         """Plan a sequence, if that is due; the plan of a single call may stay as it is."""
         try:
             found = planned_together(record, region.options, region.say)
@@ -235,9 +236,9 @@ class Loop:
                 raise
             else:
                 _say_that_it_is_not_kept(region, error)
-            return False
+            return
         if found is None:
-            return False
+            return
         known.together, known.plans = found
         regions = [call.region for call in record.calls]
         known.numbers = tuple(each.number for each in regions)
@@ -245,7 +246,6 @@ class Loop:
             each.takes(self.parts_of(each))
         known.beyond = _beyond(known, region)
         region.say(str(known.together))
-        return True
 
     def parts_of(self, region: CompiledGraph) -> list[Planned]:
         """The plans of a graph's calls in sequences that are planned."""
@@ -307,7 +307,9 @@ class Loop:
     def _unplanned(self, region: CompiledGraph) -> Planned:
         planned: Planned = region.planned
         assert planned is not None
-        alone = self._now.kind is not None and self._now.together is None
+        known = self._now
+        counted = known.record is None or region.options.lower == INDUCTOR  # or waits for it
+        alone = known.kind is not None and known.together is None and counted
         roomy = planned.most is None or 2 * planned.share.peak <= planned.most
         if not region.shares or (not self.pending() and (alone or roomy)):
             return planned
@@ -432,7 +434,7 @@ def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
 
 def _beyond(known: Known, region: CompiledGraph) -> int:
     """The most that Inductor takes above the plan of a call."""
-    return max(beyond_of(each.halves, region.options) for each in known.plans)
+    return max((beyond_of(each.halves, region.options) for each in known.plans), default=0)
 
 
 def _parameters(args: Sequence[Any]) -> Watched:

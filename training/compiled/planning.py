@@ -213,7 +213,7 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
         Infeasible: the budget is too small; names the number that would do.
     """
     began = time.perf_counter()
-    if judge.is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
+    if judge.is_whole and (judge.outside is None or judge.fits(judge.by_itself())):
         return None
     if judge.options.offload is not None and len(judge.halves) > 1:
         _log_user.warning(

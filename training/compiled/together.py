@@ -59,9 +59,9 @@ class StepJudge(Judge):
         """What the step holds besides its graphs; None: that was not measured."""
         return self._true.outside
 
-    def as_it_ran(self) -> Made:
-        """What the measured step ran by."""
-        return self.of_parts([call.planned.plan for call in self._calls])
+    def by_itself(self) -> Made:
+        """The plans that its graphs were given each by itself."""
+        return self.of_parts([call.region.planned.plan for call in self._calls])
 
     def overhead(self, made: Made) -> float:
         base = self.base.trace.cost - self.gap_cost

@@ -241,11 +241,11 @@ def test_a_fraction_of_one_graph_is_one_of_the_whole_step() -> None:
     run = torch.compile(net.trunk, backend="rematbench", options=given)
     both = [(net, run), (twin, twin.trunk)]
     optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each, _ in both]
-    for _ in range(5):
-        tokens = torch.randint(50, (16, 16))
-        for (each, runs), optimizer in zip(both, optimizers, strict=True):
+    batches = [torch.randint(50, (16, 16)) for _ in range(5)]
+    for (each, runs), optimizer in zip(both, optimizers, strict=True):
+        for tokens in batches:
             turn(each, runs, optimizer, tokens)
-        assert all(map(torch.equal, net.state_dict().values(), twin.state_dict().values()))
+    assert all(map(torch.equal, net.state_dict().values(), twin.state_dict().values()))
     found = planned(net)
     pairs = zip(both, optimizers, strict=True)
     mine, ordinary = (whole_peak(*each, optimizer, tokens) for each, optimizer in pairs)

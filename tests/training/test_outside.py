@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import compiling
@@ -233,11 +234,11 @@ def turn(net: Net, run: Any, optimizer: torch.optim.Optimizer, tokens: Tensor) -
     optimizer.step()
 
 
-def test_a_fraction_of_one_graph_is_one_of_the_whole_step() -> None:
-    """Loss, the optimizer's state and temporaries included."""
+def test_a_fraction_of_one_graph_is_one_of_the_whole_step(tmp_path: Path) -> None:
+    """Loss, the optimizer's state and temporaries included; its plan is kept as the graph's, too."""
     net, twin, share = Net(), Net(), 0.65
     twin.load_state_dict(net.state_dict())
-    given = options(budget=share, strategy="anytime", time_limit=1.0)
+    given = options(budget=share, strategy="anytime", time_limit=1.0, cache=tmp_path)
     run = torch.compile(net.trunk, backend="rematbench", options=given)
     both = [(net, run), (twin, twin.trunk)]
     optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each, _ in both]
@@ -254,6 +255,9 @@ def test_a_fraction_of_one_graph_is_one_of_the_whole_step() -> None:
     assert mine <= found.budget_bytes
     assert found.measured_peak_bytes is not None
     assert abs(mine - found.measured_peak_bytes) < SLACK
+    (graph,) = rematbench.explain(net).graphs
+    kept = {int(each.stem.partition("-")[2]) for each in (tmp_path / "plans").iterdir()}
+    assert graph.simulated_peak_bytes in kept
 
 
 @pytest.mark.parametrize("budget", [1_700_000, 0.7])

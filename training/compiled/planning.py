@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,7 @@ import torch
 
 from rematbench import costmodel as costs
 from rematbench.base.cache_dirs import FOR_THE_USER
-from rematbench.base.errors import (
-    ConfigError,
-    Infeasible,
-    NotApplicable,
-)
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.base.kernels import digest
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
@@ -34,7 +29,7 @@ from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.around import Around
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
-from rematbench.training.compiled.kept import for_less, place_of, recalled, remember
+from rematbench.training.compiled.kept import for_less, place_of, recalled, remember, remember_part
 from rematbench.training.compiled.options import EAGER, Options
 from rematbench.training.compiled.resized import improved, may_improve, of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
@@ -224,6 +219,8 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
     family = family_of(judge.graph, judge.options)
     made, source = _with_room(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
+    if judge.is_whole:
+        remember_part(Judge(judge.halves[0], judge.options), made.parts[0], _rules())
     return planned_step(judge, made, source, time.perf_counter() - began)
 
 
@@ -291,7 +288,7 @@ def _chosen(
         return judge.base, "ordinary"
     if judge.graph.floor_bytes() > allowed:
         _refuse(judge)
-    place = place_of(judge.graph, options, allowed, digest(__name__, __file__))
+    place = place_of(judge.graph, options, allowed, _rules())
     kept = recalled(place, judge)
     if kept is not None:
         return kept, "cache"
@@ -304,6 +301,11 @@ def _chosen(
     found = min((found, *for_less(place, judge)), key=lambda made: made.trace.cost)
     remember(place, found.plan)
     return found, "planned"
+
+
+def _rules() -> str:
+    """A hash of the code that plans."""
+    return digest(__name__, __file__)
 
 
 def _of_further_size(
@@ -320,13 +322,6 @@ def _of_further_size(
     with suppress(Infeasible):
         return _searched(judge, strategy, allowed, seconds), "planned"
     return None
-
-
-def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
-    """How often each op is computed again."""
-    codes = plan.codes(graph)
-    counts = Counter(graph.tables.op_of[codes[codes >= 0]].tolist())
-    return Counter({graph.ops[op].name: count - 1 for op, count in counts.items() if count > 1})
 
 
 def _given(judge: Judge, plan: Plan) -> Made:

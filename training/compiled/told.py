@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.plan import Plan
 from rematbench.training.compiled.meters import Meter
 from rematbench.training.compiled.planning import Planned
+
+
+def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
+    """How often each op is computed again."""
+    codes = plan.codes(graph)
+    counts = Counter(graph.tables.op_of[codes[codes >= 0]].tolist())
+    return Counter({graph.ops[op].name: count - 1 for op, count in counts.items() if count > 1})
 
 
 def above(found: Planned, meter: Meter) -> int:

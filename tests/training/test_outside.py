@@ -235,7 +235,7 @@ def turn(net: Net, run: Any, optimizer: torch.optim.Optimizer, tokens: Tensor) -
 
 
 def test_a_fraction_of_one_graph_is_one_of_the_whole_step(tmp_path: Path) -> None:
-    """Loss, the optimizer's state and temporaries included; its plan is kept as the graph's, too."""
+    """Loss, the optimizer's state and temporaries included. Its plan is kept as the graph's."""
     net, twin, share = Net(), Net(), 0.65
     twin.load_state_dict(net.state_dict())
     given = options(budget=share, strategy="anytime", time_limit=1.0, cache=tmp_path)

@@ -130,9 +130,8 @@ class Region:
         if self.around is not None:
             self.loop.stop()  # what measures ops counts, too
         own = [each for each in inputs if isinstance(each, nn.Parameter)]
-        found = dynamo.compiling()
+        self.parameters, found = [weakref.ref(each) for each in own], dynamo.compiling()
         self.origin = [weakref.ref(found.module)] if found and found.module is not None else []
-        self.parameters = [weakref.ref(each) for each in own]
         self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
         self.run = self.compiled_by(None, inputs)
         regions.add(self)
@@ -175,8 +174,8 @@ class Region:
 
     def takes(self, parts: list[Planned]) -> None:
         """Its calls are planned together with others."""
-        self._parts = parts
-        measured = parts if len(parts) == 1 or self.options.lower == INDUCTOR else []
+        self._parts, inductor = parts, self.options.lower == INDUCTOR
+        measured = parts if len(parts) == 1 or inductor else []
         self._meters = {id(each): meters.Meter() for each in measured}
         if len(parts) == 1:
             self.meter = self._meters[id(parts[0])]
@@ -257,8 +256,7 @@ class Region:
         if self._asked is None:
             with unset_fake_temporarily(), _disable_current_modes():
                 self._adopts(self._planned(halves))
-        found = self._asked or self.planned
-        assert found is not None
+        assert (found := self._asked or self.planned) is not None
         self.programs = self._variants.programs_of(found)
         if self._partitioner is None:
             return eager.shells(found.halves)

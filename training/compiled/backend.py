@@ -256,7 +256,8 @@ class Region:
         if self._asked is None:
             with unset_fake_temporarily(), _disable_current_modes():
                 self._adopts(self._planned(halves))
-        assert (found := self._asked or self.planned) is not None
+        found = self._asked or self.planned
+        assert found is not None
         self.programs = self._variants.programs_of(found)
         if self._partitioner is None:
             return eager.shells(found.halves)
@@ -312,8 +313,7 @@ class Region:
         halves = self.halves
         assert halves is not None
         self.loop.given(call, halves.primals, args)
-        meter = self._meter_of(call.planned)
-        if meter is not None and meter.wants_forward:
+        if (meter := self._meter_of(call.planned)) is not None and meter.wants_forward:
             new = set(halves.captured.updates.values())
             ends = enumerate(halves.results)
             passing = [i for i, end in ends if getattr(end, "name", None) in new]

@@ -32,7 +32,7 @@ from rematbench.costmodel.device import peak_of, steady_allocator
 from rematbench.rows.provenance import now
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.tracing.workload import Workload
-from rematbench.training.compiled import backend, calls, dynamo, sizes
+from rematbench.training.compiled import backend, beyond, calls, dynamo, sizes
 from rematbench.training.compiled.background import BACKGROUND
 from rematbench.training.compiled.judging import Judge
 from rematbench.training.compiled.options import read_options
@@ -79,6 +79,7 @@ def forget() -> None:
     dynamo.listen()
     backend.regions.clear()
     sizes.forget()
+    beyond.forget()
     calls.forget()
     gc.collect()
 

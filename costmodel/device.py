@@ -201,6 +201,38 @@ def _counted_peak_of(run: Callable[[], object], device: Accelerator) -> PeakRead
     )
 
 
+class NotedPeaks:
+    """The most bytes that an accelerator's allocator hands out, from now until :meth:`stop`.
+
+    Readings meanwhile start the device's own peaks anew, and lose none of it.
+    """
+
+    def __init__(self, device: Accelerator) -> None:
+        self._device = device
+        note_peaks(device)
+        device.reset_peaks()
+        self._peaks: dict[str, int] = {}
+        _under_way.insert(0, self._peaks)
+
+    @classmethod
+    def of_this_process(cls) -> NotedPeaks | None:
+        """Of the accelerator that PyTorch sees; None: it sees none that counts."""
+        found = torch.accelerator.current_accelerator(check_available=True)
+        device = None if found is None else accelerator_of(found.type)
+        if device is None:
+            return None
+        try:
+            return cls(device)
+        except (RuntimeError, KeyError):
+            return None
+
+    def stop(self) -> int:
+        """The most bytes since it began."""
+        note_peaks(self._device)
+        _under_way[:] = [each for each in _under_way if each is not self._peaks]
+        return self._peaks["allocated"]
+
+
 def note_peaks(device: Accelerator) -> MemoryStatistics:
     """An accelerator's memory statistics, noted for readings under way."""
     now = device.statistics()

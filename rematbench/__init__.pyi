@@ -88,6 +88,9 @@ from .tracing.workload import (
 from .training import (
     apply as apply,
 )
+from .training.compiled.within import (
+    budget as budget,
+)
 from .training.online.runtime import (
     DtrRuntime as DtrRuntime,
 )

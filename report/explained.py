@@ -25,8 +25,9 @@ from rematbench.report.pages.site import write_row_page
 from rematbench.rows.provenance import commit, now, versions
 from rematbench.rows.row import Row, make_row, write_row
 from rematbench.training.compiled.backend import Region, regions
-from rematbench.training.compiled.planning import Planned, recomputed
+from rematbench.training.compiled.planning import Planned
 from rematbench.training.compiled.together import Together
+from rematbench.training.compiled.told import recomputed
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rematbench.training.compiled import backend as compiled, calls, dynamo, sizes
+from rematbench.training.compiled import backend as compiled, beyond, calls, dynamo, sizes
 
 
 def options(budget: Any = 0.7, **others: Any) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def fresh() -> Iterator[None]:
     dynamo.LISTENER._said.clear()
     compiled.regions.clear()
     sizes.forget()
+    beyond.forget()
     calls.forget()
     torch.manual_seed(0)
     yield

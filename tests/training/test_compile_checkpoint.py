@@ -23,7 +23,8 @@ from torch.utils.checkpoint import (
 from rematbench.base.errors import ConfigError
 from rematbench.costmodel.device import peak_of
 from rematbench.training.compiled import backend as compiled
-from rematbench.training.compiled.planning import Planned, recomputed
+from rematbench.training.compiled.planning import Planned
+from rematbench.training.compiled.told import recomputed
 
 _fresh = pytest.fixture(autouse=True)(compiling.fresh)
 Checkpoint = Callable[..., Tensor]

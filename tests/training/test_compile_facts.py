@@ -208,10 +208,10 @@ def test_four_bytes_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
     assert region.planned.limit is not None
     caplog.clear()
     region.meter.peak_bytes = region.planned.limit + 4
-    region._judge()
+    region._judge(region.planned, region.meter)
     assert not caplog.records
     region.meter.peak_bytes = int(1.05 * region.planned.limit) + 2 * compiled.NEWS
-    region._judge()
+    region._judge(region.planned, region.meter)
     assert "the plan stays" in caplog.text
 
 

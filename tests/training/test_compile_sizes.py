@@ -18,7 +18,7 @@ from rematbench.base.errors import Infeasible
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
-from rematbench.training.compiled import backend as compiled, sizes
+from rematbench.training.compiled import backend as compiled, by_size, sizes
 from rematbench.training.compiled.background import BACKGROUND, Background
 from rematbench.training.compiled.planning import Planned
 
@@ -85,8 +85,8 @@ def trained(shapes: Any, budget: Any, **others: Any) -> list[Planned]:
 def test_each_length_begins_with_the_plan_of_another() -> None:
     found = trained([(4, length) for length in LENGTHS], 1_600_000)
     later = [each.source for each in found]
-    assert later.count("planned") <= 2
-    assert "another size" in later
+    assert later.count("planned") <= 3  # the third once what lies outside is counted
+    assert {"another size", "improved"} & set(later)
     assert max(each.trace.recomputations for each in found) > 0
 
 
@@ -212,7 +212,7 @@ def test_oldest_of_a_thousand_sizes_go() -> None:
 
 
 def test_code_of_the_oldest_sizes_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "MOST_SIZES", 2)
+    monkeypatch.setattr(by_size, "MOST_SIZES", 2)
     trained([(2, length) for length in (30, 40, 50, 60, 70, 40)], "1GiB")
     gc.collect()
     assert len([each for each in compiled.regions if each.planned]) <= 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from pathlib import Path
 from typing import Any
 
 import compiling
@@ -17,7 +18,8 @@ from torch._inductor import config as inductor_config
 import rematbench
 from rematbench.base.errors import ExecutionError
 from rematbench.costmodel.device import peak_of
-from rematbench.training.compiled import together
+from rematbench.training.compiled import backend as compiled, beyond, together
+from rematbench.training.compiled.beyond import beyond_of
 from rematbench.training.compiled.together import Together
 
 _fresh = pytest.fixture(autouse=True)(compiling.fresh)
@@ -166,7 +168,7 @@ def test_evaluation_and_steps_without_a_backward_pass_change_no_plan(
     for _ in range(3):
         step(model, x)
     assert loss.isfinite()
-    assert planned_step(model) is before
+    assert planned_step(model).parts is before.parts
     assert caplog.text.count("other calls") == 1  # of the first of these steps
 
 
@@ -249,11 +251,12 @@ def test_graphs_is_no_option_any_more(caplog: pytest.LogCaptureFixture) -> None:
 
 @inductor_config.patch(fallback_random=True)
 def test_inductor_gets_few_plans_of_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it takes beyond them is left to it."""
     monkeypatch.setattr(together, "VARIANTS", 2)
     model = by_blocks(Stack(), budget=0.7, lower="inductor")
     twin, x = Stack(), torch.randn(256, 32)
     twin.load_state_dict(model.state_dict())
-    for _ in range(3):
+    for _ in range(5):
         for each in (model, twin):
             each.zero_grad()
             step(each, x)
@@ -262,3 +265,51 @@ def test_inductor_gets_few_plans_of_one_graph(monkeypatch: pytest.MonkeyPatch) -
     found = planned_step(model)
     assert found.overhead > 0
     assert len(set(found.parts[1:])) <= 2  # the first block's graph is another
+    step(model, x)  # ends the count
+    measured = planned_step(model).measured_peak_bytes
+    assert measured is not None
+    assert found.budget_bytes is not None
+    assert found.most_beyond is not None
+    assert measured <= found.budget_bytes
+
+
+class Conv(nn.Module):
+    """Of which Inductor saves nothing but what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(8, 4, 3, padding=1), nn.Sigmoid(), nn.Conv2d(4, 8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = x + self.body(torch.relu(x))
+        return found
+
+
+def test_inductors_calls_are_known_by_what_they_hand_over(tmp_path: Path) -> None:
+    """Each graph's first step tells what Inductor takes; the next run's plans leave it."""
+    x, told = torch.randn(4, 8, 16, 16), []
+    for _ in range(2):
+        model = nn.Sequential(*(Conv() for _ in range(3)))
+        twin = copy.deepcopy(model)
+        step(twin, x)
+        for block in model:
+            given = options(budget=0.95, lower="inductor", cache=tmp_path)
+            block.compile(backend="rematbench", options=given)
+        for _ in range(7):
+            model.zero_grad()
+            step(model, x)
+            for one, other in zip(model.parameters(), twin.parameters(), strict=True):
+                torch.testing.assert_close(one.grad, other.grad)
+        found = planned_step(model)
+        assert found.measured_peak_bytes is not None
+        assert found.budget_bytes is not None
+        assert found.measured_peak_bytes <= found.budget_bytes
+        graphs = {each.number: each for each in compiled.regions if each.planned is not None}
+        told.append([beyond_of(e.halves, e.options) for _, e in sorted(graphs.items())])
+        torch._dynamo.reset()
+        compiled.regions.clear()
+        beyond.forget()
+        told.append([beyond_of(e.halves, e.options) for _, e in sorted(graphs.items())])
+    assert max(told[0]) > 0
+    assert told[1] == told[0]
+    assert told[3] == told[2] >= told[1]

@@ -6,7 +6,6 @@ import itertools
 import logging
 import sys
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -28,26 +27,29 @@ from rematbench.graphs.budget import Budget
 from rematbench.graphs.plan import Plan
 from rematbench.tracing.halves import Halves, halves_of
 from rematbench.training.compiled import dynamo, eager, meters, ranks
+from rematbench.training.compiled.around import Around
 from rematbench.training.compiled.background import BACKGROUND
+from rematbench.training.compiled.beyond import NEWS, learn
+from rematbench.training.compiled.by_size import BySize
 from rematbench.training.compiled.calls import PendingCall, loop_of, sign_of_life
 from rematbench.training.compiled.errors import unwrapped
 from rematbench.training.compiled.fxhalves import graphs_of
 from rematbench.training.compiled.gathered import weak_of
 from rematbench.training.compiled.options import INDUCTOR, PLAN, Options, read_options
-from rematbench.training.compiled.planning import Planned, planned, planned_lean
-from rematbench.training.compiled.sizes import MOST_SIZES
+from rematbench.training.compiled.planning import FIRST_STEP, Planned, planned, planned_lean
+from rematbench.training.compiled.record import sizes_of
 from rematbench.training.compiled.together import Together
+from rematbench.training.compiled.told import above, label
 from rematbench.training.compiled.variants import Variants
+from rematbench.training.compiled.within import options_now, runs
 from rematbench.validator.halves import TwoPrograms
 
 if TYPE_CHECKING:
     from rematbench.training.compiled.inductor import PlanPartitioner
 
 _warn = logging.getLogger(FOR_THE_USER)
-NEWS = 1024
-"""Bytes above the budget that a measurement may find: scalars, which are in no plan."""
 MOST_TRIES = 3
-"""Leaner plans tried where Inductor broke the budget."""
+"""Plans of a graph after the first that Inductor's own bytes may ask for."""
 
 _numbers = itertools.count()
 dynamo.listen()
@@ -68,51 +70,39 @@ def rematbench(
         dynamo.listen()
         dynamo.LISTENER.graphs += 1
         if any(isinstance(each, torch.SymInt) for each in inputs):
-            # Sizes differ between ranks.
-            return BySize(module, replace(read, one_plan=False))
+            read = replace(read, one_plan=False)  # sizes differ between ranks
+            around, name = Around(), dynamo.graph_name(module)
+            return BySize(lambda args: Region(module, read, name, around).compile(args))
         return Region(module, read).compile(inputs)
     except RematbenchError as error:
         raise unwrapped(error) from None
-
-
-class BySize:
-    """A graph of any size: each size that comes gets a plan, and code, of its own.
-
-    Those that have not come for the longest go.
-    """
-
-    def __init__(self, module: GraphModule, options: Options) -> None:
-        self._module, self._options, self._name = module, options, dynamo.graph_name(module)
-        self._made: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-
-    def __call__(self, *args: Any) -> Any:
-        sizes = tuple(each for each in args if isinstance(each, (int, float)))
-        if sizes not in self._made:
-            with torch._dynamo.config.patch(disable=True):
-                self._made[sizes] = Region(self._module, self._options, self._name).compile(args)
-            if len(self._made) > MOST_SIZES:
-                self._made.popitem(last=False)
-        self._made.move_to_end(sizes)
-        return self._made[sizes](*args)
 
 
 class Region:
     """One graph that Dynamo found, compiled.
 
     Attributes:
-        options: as given.
+        options: as given, with the budget that holds.
         name: of the module that it came from.
         number: in the order in which they were compiled.
         is_whole: it is all that its model trains by, as far as Dynamo tells.
         halves, planned: once a backward pass is asked for; None of a graph that only infers.
-        meter: what was measured.
+        meter, has_measured: what was measured, by its latest plan; was it, by any?
+        around: what lies outside of it, if it is of many sizes.
         parameters, origin: weak references to those that it reads, and to the module that it came
             from, whose own may be others while it does not run (FSDP's).
     """
 
-    def __init__(self, module: GraphModule, options: Options, name: str | None = None) -> None:
-        self.options, self._of_many_sizes = options, name is not None
+    def __init__(
+        self,
+        module: GraphModule,
+        options: Options,
+        name: str | None = None,
+        around: Around | None = None,
+    ) -> None:
         self.name, self.number = name or dynamo.graph_name(module), next(_numbers)
+        self._given, self.options = options, options_now(options, self.name)
+        self.around, self._version = around, 0
         self.sources = [
             dynamo.source_of(node) for node in module.graph.nodes if node.op == "placeholder"
         ]
@@ -121,13 +111,14 @@ class Region:
         self.halves: Halves | None = None
         self.planned: Planned | None = None
         self.programs: TwoPrograms | None = None
-        self.meter = meters.Meter()
+        self.meter, self.has_measured = meters.Meter(), False
+        self._meters: dict[int, meters.Meter] = {}
         self.parameters: list[weakref.ref[nn.Parameter]] = []
         self.origin: list[weakref.ref[nn.Module]] = []
         self.run: Any = None
-        self.loop = loop_of(options)
+        self.loop = loop_of(self.options)
         self._partitioner: PlanPartitioner | None = None
-        self._stale, self._tries, self._tighter = False, 0, 0
+        self._stale, self._tries = False, 0
         self._lean: Planned | None = None
         self._variants = Variants(self)
         self._asked: Planned | None = None
@@ -136,10 +127,11 @@ class Region:
 
     def compile(self, inputs: Sequence[Any]) -> Any:
         """A function of the graph's inputs."""
+        if self.around is not None:
+            self.loop.stop()  # what measures ops counts, too
         own = [each for each in inputs if isinstance(each, nn.Parameter)]
-        found = dynamo.compiling()
+        self.parameters, found = [weakref.ref(each) for each in own], dynamo.compiling()
         self.origin = [weakref.ref(found.module)] if found and found.module is not None else []
-        self.parameters = [weakref.ref(each) for each in own]
         self.is_whole = not self.loop.pending() and dynamo.is_whole({id(each) for each in own})
         self.run = self.compiled_by(None, inputs)
         regions.add(self)
@@ -148,8 +140,7 @@ class Region:
 
     def plans_steps_of(self, calls: int) -> bool:
         """Is a step that begins here, of so many calls, planned as one?"""
-        counted = self.options.budget.bytes is not None and not self._of_many_sizes
-        return self.shares and (calls > 1 or not self.is_whole or counted)
+        return self.shares and (calls > 1 or not self.is_whole or self.around is None)
 
     @property
     def shares(self) -> bool:
@@ -183,31 +174,39 @@ class Region:
 
     def takes(self, parts: list[Planned]) -> None:
         """Its calls are planned together with others."""
-        self._parts = parts
+        self._parts, inductor = parts, self.options.lower == INDUCTOR
+        measured = parts if len(parts) == 1 or inductor else []
+        self._meters = {id(each): meters.Meter() for each in measured}
         if len(parts) == 1:
-            self.meter.restart()
+            self.meter = self._meters[id(parts[0])]
+
+    def _meter_of(self, plan: Planned) -> meters.Meter | None:
+        """What measures a call by a plan; None: nothing does."""
+        own = self.meter if plan is self.planned and not self._parts else None
+        return self._meters.get(id(plan), own)
 
     @property
     def lean(self) -> Planned:
         """A plan that keeps little between the halves."""
         if self._lean is None:
-            assert self.planned is not None
-            self._lean = planned_lean(self.planned.halves, self.options, known=True)
+            own = self.planned
+            assert own is not None
+            is_lean = own.source == FIRST_STEP
+            self._lean = own if is_lean else planned_lean(own.halves, self.options, known=True)
         return self._lean
 
     def _better(self, found: Planned) -> None:
         """Run by a cheaper plan from the next call on."""
         if not self._parts:
             self.planned = found
-            self.say(_label(found))
+            self.say(label(found))
 
     def _call(self, *args: Any) -> Any:
         BACKGROUND.collect()
-        if self._stale:
-            self._again(args)
         if self.planned is None:
             self.loop.stop()  # training may be over
             return self.run(*args)
+        self._follows(args)
         call = self._call_now = self.loop.begin(self, args)
         try:
             return self._variants.run_by(call.planned, args)(*args)
@@ -254,16 +253,11 @@ class Region:
         halves = halves_of(self.name, nodes, num_fwd_outputs, self.sources)
         if self.options.checkpoint == PLAN:
             halves = replace(halves, dropped=frozenset())
-        found = self._asked
-        if found is None:
+        if self._asked is None:
             with unset_fake_temporarily(), _disable_current_modes():
-                found = self.planned = self._planned(halves)
-            self.halves = found.halves
-            self.say(_label(found))
-            # Ranks keep to one plan.
-            if found.improve is not None and not ranks.shares_plans(self.options):
-                BACKGROUND.submit(found.improve, self._better)
-                found = self.planned = replace(found, improve=None)
+                self._adopts(self._planned(halves))
+        found = self._asked or self.planned
+        assert found is not None
         self.programs = self._variants.programs_of(found)
         if self._partitioner is None:
             return eager.shells(found.halves)
@@ -272,12 +266,23 @@ class Region:
         return graphs_of(replace(halves, captured=found.halves.captured), found.plan, self.programs)
 
     def _planned(self, halves: Halves) -> Planned:
+        self._version = 0 if self.around is None else self.around.version
+
         def make() -> Planned:
             if self.is_whole or not self.shares:
-                return planned(halves, self.options, self.say, self._tighter)
+                return planned(halves, self.options, self.say, self.around)
             return planned_lean(halves, self.options, self.say)
 
         return ranks.planned(halves, self.options, self.say, make)
+
+    def _adopts(self, found: Planned) -> None:
+        """Run by a plan of its own, which may be improved."""
+        self.halves, self.planned = found.halves, found
+        self.say(label(found))
+        # Ranks keep to one plan.
+        if found.improve is not None and not ranks.shares_plans(self.options):
+            BACKGROUND.submit(found.improve, self._better)
+            self.planned = replace(found, improve=None)
 
     def _forward(self, args: list[Any]) -> Any:
         """The forward half, by our own statements, of the call under way."""
@@ -308,11 +313,11 @@ class Region:
         halves = self.halves
         assert halves is not None
         self.loop.given(call, halves.primals, args)
-        if self.meter.wants_forward and call.planned is self.settled:
+        if (meter := self._meter_of(call.planned)) is not None and meter.wants_forward:
             new = set(halves.captured.updates.values())
             ends = enumerate(halves.results)
             passing = [i for i, end in ends if getattr(end, "name", None) in new]
-            made = self.meter.forward(half, args, passing)
+            made = meter.forward(half, args, passing)
         else:
             made = half(args)
         self.loop.made(call, halves.results, made)
@@ -338,11 +343,12 @@ class Region:
             if call is not None:
                 self.loop.goes_back(call)
                 self.loop.given(call, halves.tangents, given[len(given) - tangents :])
-            if self.meter.wants_backward and call is not None and call.planned is self.settled:
+            meter = None if call is None else self._meter_of(call.planned)
+            if call is not None and meter is not None and meter.wants_backward:
                 try:
-                    made = self.meter.backward(half, given, tangents, copied)
+                    made = meter.backward(half, given, tangents, copied)
                 finally:
-                    self._judge()
+                    self._judge(call.planned, meter)
             else:
                 made = half(given)
             if call is not None:
@@ -369,45 +375,70 @@ class Region:
             given = list(args)
             made = self._metered_forward(half, args, call)
             results = len(halves.results)
+            call.handed = frozenset(sizes_of(made[results:]))
             self.loop.waits(call, sign_of_life(given, made[:results], made[results:]))
             return made
 
         return eager.boxed(forward)
 
-    def _judge(self) -> None:
-        """Compare the measured peak with the budget; where it broke, plan anew for less."""
-        found, peak = self.settled, self.meter.peak_bytes
-        if found is None or peak is None or found.limit is None or peak <= found.limit + NEWS:
+    def _judge(self, found: Planned, meter: meters.Meter) -> None:
+        """Learn what was measured; where Inductor broke the budget, plan anew for less."""
+        peak = meter.peak_bytes
+        if peak is None:
+            return
+        self.has_measured = True
+        more = learn(found.halves, self.options, above(found, meter))
+        of_a_step = self.options.lower == INDUCTOR and bool(self._parts)
+        if found.limit is None or peak <= found.limit + NEWS or of_a_step:
             return
         text = f"{self.name}: measured peak {peak:,} bytes, the budget leaves {found.limit:,}"
-        alone = self.options.lower == INDUCTOR and not ranks.shares_plans(self.options)
-        if self._tries == MOST_TRIES or not alone:
+        if self._tries == MOST_TRIES or not more or ranks.shares_plans(self.options):
             _warn.warning("rematbench: %s; the plan stays", text)
             return
         self._tries += 1
-        # As much below what the plan was simulated to take as it took too much.
-        assert found.allowed is not None
-        self._tighter += found.allowed - found.share.peak + int(1.05 * (peak - found.limit)) + 1
         self._stale = True
-        _warn.warning(
-            "rematbench: %s; a leaner plan is tried at the next call (%d of %d)",
-            text,
-            self._tries,
-            MOST_TRIES,
-        )
+        _warn.warning("rematbench: %s; what Inductor takes is left to it from now on", text)
 
-    def _again(self, args: Sequence[Any]) -> None:
-        """Compile with a leaner plan; where there is none, go on as before."""
-        self._stale = False
-        before = self.run, self.halves, self.planned, self.programs
+    def _follows(self, args: Sequence[Any]) -> None:
+        """Take the budget that holds just now, and what was learnt meanwhile."""
+        options = options_now(self._given, self.name)
+        runs(self.loop.leave)
+        if options.budget != self.options.budget:
+            self._takes_budget(options, args)
+            runs(self.loop.leave)
+        elif self._stale:
+            self._stale = False
+            try:
+                self._replans(args)
+            except Infeasible as error:
+                text = "rematbench: %s: no leaner plan, the last one stays: %s"
+                _warn.warning(text, self.name, error)
+        elif self.around is not None and self.around.version != self._version:
+            self._replans(args)
+
+    def _takes_budget(self, options: Options, args: Sequence[Any]) -> None:
+        """Train within another budget from now on."""
+        before = self.options, self.loop, self._parts, self._lean
+        self.options, self.loop, self._lean = options, loop_of(options), None
+        self._parts, self._stale, self._tries = self.loop.parts_of(self), False, 0
         try:
-            self.run = self.compiled_by(None, args)
-        except Infeasible as error:
+            self._replans(args)
+        except RematbenchError:
+            self.options, self.loop, self._parts, self._lean = before
+            raise
+
+    def _replans(self, args: Sequence[Any]) -> None:
+        """Plan anew; on an error all stays as it was."""
+        before = self.run, self.halves, self.planned, self.programs
+        assert self.halves is not None
+        try:
+            if self.options.lower == INDUCTOR:
+                self.run = self.compiled_by(None, args)
+            else:
+                self._adopts(self._planned(self.halves))
+        except RematbenchError:
             self.run, self.halves, self.planned, self.programs = before
-            _warn.warning(
-                "rematbench: %s: no leaner plan, the last one stays: %s", self.name, error
-            )
-            return
+            raise
         self.meter.restart()
 
     def _inference(self, module: GraphModule, inputs: Any) -> Any:
@@ -417,12 +448,3 @@ class Region:
         module.recompile()
         forward = module.forward
         return eager.boxed(lambda args: forward(args))
-
-
-def _label(found: Planned) -> str:
-    peak = f"peak {found.share.peak:,} bytes"
-    if found.source == "ordinary":
-        return f"ordinary training ({peak}): no plan is needed"
-    moved = "" if found.trace.copies is None else f", {found.trace.copies.out_bytes:,} to the host"
-    overhead = f"overhead {found.overhead:+.1%}"
-    return f"{found.plan.strategy}: {peak}{moved}, {overhead} ({found.source})"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ExecutionError, Infeasible
+from rematbench.training.compiled import within
+from rematbench.training.compiled.beyond import NEWS, beyond_of
+from rematbench.training.compiled.counted import again, alone, can_count, device_of
 from rematbench.training.compiled.gathered import Gathered, Watched, weak_of
 from rematbench.training.compiled.options import INDUCTOR, Options
 from rematbench.training.compiled.outside import StepMeter
@@ -29,11 +32,10 @@ from rematbench.training.compiled.record import (
     CompiledGraph,
     Event,
     Kind,
-    parameters_of,
     sizes_of,
 )
 from rematbench.training.compiled.sharing import Share
-from rematbench.training.compiled.together import Together
+from rematbench.training.compiled.together import Together, outside_of
 
 _warn = logging.getLogger(FOR_THE_USER)
 
@@ -48,6 +50,7 @@ class PendingCall:
         number: in the plan of the sequence; None: that does not know it.
         record, recorded: where it is recorded, and its number there; None: nowhere.
         alive: dies with what it handed over, and is none of the caller's where that can be.
+        handed: the storages of what it handed over, where its backward half is found by them.
     """
 
     planned: Planned
@@ -56,6 +59,7 @@ class PendingCall:
     record: CallRecord | None = None
     recorded: int = -1
     alive: StorageWeakRef | None = None
+    handed: frozenset[int] = frozenset()
 
     @property
     def share(self) -> Share:
@@ -78,6 +82,9 @@ class Known:
         waits: what it holds outside of its graphs is still to be measured.
         turns: of several ranks, that have waited for a graph's own measurement.
         together, plans: the plan, and each call's part; None: its one call is planned by itself.
+        trial: the record of what is planned, until a step by the plan is counted.
+        beyond: what Inductor was known to take above plans when it was planned.
+        peak_bytes: of a step by the plan, all that was counted included; None: none was counted.
         last: the kind of the latest one that was recorded.
         changed: the latest one was another: the next is recorded.
     """
@@ -86,6 +93,9 @@ class Known:
     record: CallRecord | None = None
     waits: bool = True
     turns: int = 0
+    trial: CallRecord | None = None
+    beyond: int = 0
+    peak_bytes: int | None = None
     together: Together | None = None
     plans: tuple[Planned, ...] = ()
     numbers: tuple[int, ...] = ()
@@ -96,7 +106,8 @@ class Known:
     def begin(self, kind: Kind, record: CallRecord | None) -> None:
         """Another kind is the one to plan: what was planned is forgotten."""
         self.kind, self.record, self.changed, self.waits = kind, record, False, True
-        self.turns = 0
+        self.turns = self.beyond = 0
+        self.peak_bytes = self.trial = None
         self.together, self.plans, self.numbers = None, (), ()
 
 
@@ -118,6 +129,12 @@ class Loop:
         """Those that still keep something, the latest last."""
         self._pending = [c for c in self._pending if c.alive is not None and not c.alive.expired()]
         return self._pending
+
+    def leave(self) -> None:
+        """What is counted ends here, and a sequence with it that is over."""
+        self.stop()
+        if not self.pending():
+            self._close()
 
     def stop(self) -> None:
         """Count no more."""
@@ -161,13 +178,20 @@ class Loop:
         self._first, self._at = weakref.ref(region), 0
         known = self._now = self._known.setdefault(region, Known())
         self._record = None
-        if known.record is not None and self._runs_again(region, known, known.record):
-            return
+        StepMeter.begins()
         if known.record is not None:
+            if self._runs_again(region, known, known.record):
+                return
             record, known.record = known.record, None
             self._plan(region, known, record)
-        self._record = None
-        if known.kind is None or known.changed:
+            known.trial = record
+        elif known.trial is not None:
+            self._tries(region, known, known.trial)
+        within.note(known.peak_bytes)
+        around = region.around
+        if around is not None and around.wants(region.planned.graph) and can_count(region):
+            self._record = alone(region)
+        elif self._record is None and (known.kind is None or known.changed):
             self._record = CallRecord(Gathered())
 
     def _runs_again(self, region: CompiledGraph, known: Known, record: CallRecord) -> bool:
@@ -178,31 +202,55 @@ class Loop:
             known.turns += 1
             if not shared or known.turns == 1:
                 return True
-        device = region.planned.halves.captured.device
-        counts = StepMeter.can_start(device)
+        if known.waits and StepMeter.must_wait(device_of(region)):
+            return True
+        counts = can_count(region)
         if known.waits and (counts or shared):
-            self._record = _again(record, device if counts else None)
+            self._record = again(record, device_of(region) if counts else None)
         known.waits = False
         return self._record is not None
 
+    def _tries(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
+        """A step has run by its plan: where Inductor takes more than it was left, plan again."""
+        most = None if known.together is None else known.together.most_beyond
+        taken = _beyond(known, region)
+        more = taken > known.beyond and not shares_plans(region.options)
+        if more and most is not None and taken > most + NEWS:
+            _warn.warning(
+                "rematbench: %s: Inductor takes %s bytes more than the step's plan, which leaves "
+                "it %s: they are left to it from now on",
+                *(region.name, f"{taken:,}", f"{most:,}"),
+            )
+            self._plan(region, known, record)
+        elif can_count(region):
+            self._record, known.trial = again(record, device_of(region)), None
+
     def _plan(self, region: CompiledGraph, known: Known, record: CallRecord) -> None:
-        """Plan a sequence; the plan of a single call may stay as it is."""
+        """Plan a sequence, if that is due; the plan of a single call may stay as it is."""
         try:
             found = planned_together(record, region.options, region.say)
         except Infeasible as error:
-            if len(record.calls) > 1:
+            if known.together is not None:
+                _warn.warning("rematbench: %s: no leaner plan, the last one stays", region.name)
+            elif len(record.calls) > 1 or region.options.budget.bytes is not None:
                 raise
-            _say_that_it_is_not_kept(region, error)
+            else:
+                _say_that_it_is_not_kept(region, error)
             return
         if found is None:
             return
         known.together, known.plans = found
         regions = [call.region for call in record.calls]
         known.numbers = tuple(each.number for each in regions)
-        pairs = list(zip(regions, known.plans, strict=True))
         for each in {*regions}:
-            each.takes([plan for other, plan in pairs if other is each])
+            each.takes(self.parts_of(each))
+        known.beyond = _beyond(known, region)
         region.say(str(known.together))
+
+    def parts_of(self, region: CompiledGraph) -> list[Planned]:
+        """The plans of a graph's calls in sequences that are planned."""
+        found = (zip(each.numbers, each.plans, strict=True) for each in self._known.values())
+        return [plan for pairs in found for number, plan in pairs if number == region.number]
 
     def _close(self) -> None:
         """Learn from the sequence that is over."""
@@ -216,11 +264,25 @@ class Loop:
         region = record.calls[0].region
         known, kind = self._now, record.kind
         known.changed = kind != known.kind
+        self._counted(region, record)
         if known.record is not None and not known.changed:
             known.record = record
         if known.kind is None or (known.changed and kind == known.last):
             known.begin(kind, record if region.plans_steps_of(len(record.calls)) else None)
         known.last = kind
+
+    def _counted(self, region: CompiledGraph, record: CallRecord) -> None:
+        """Learn what a step took that was counted."""
+        around, meter, outside, known = region.around, record.meter, None, self._now
+        if meter is not None and (around is not None or not known.changed):
+            outside = outside_of(record)
+            known.peak_bytes = meter.peak_bytes
+            if known.together is not None:
+                known.together = replace(known.together, measured_peak_bytes=meter.peak_bytes)
+        if around is not None:
+            found = outside if len(record.calls) == 1 else None
+            around.learn(region.planned.graph, meter is not None, found)
+        within.note(known.peak_bytes)
 
     def _next(self, region: CompiledGraph) -> int | None:
         """The number in the plan of a call that begins; skipped ones hold nothing."""
@@ -245,7 +307,9 @@ class Loop:
     def _unplanned(self, region: CompiledGraph) -> Planned:
         planned: Planned = region.planned
         assert planned is not None
-        alone = self._now.kind is not None and self._now.together is None
+        known = self._now
+        counted = known.record is None or region.options.lower == INDUCTOR  # or waits for it
+        alone = known.kind is not None and known.together is None and counted
         roomy = planned.most is None or 2 * planned.share.peak <= planned.most
         if not region.shares or (not self.pending() and (alone or roomy)):
             return planned
@@ -319,8 +383,8 @@ class Loop:
     def call_of(self, handed: Sequence[Any]) -> PendingCall | None:
         """The call that handed these tensors over."""
         keys = {weak.cdata for t in handed if isinstance(t, Tensor) and (weak := weak_of(t))}
-        found = (c for c in self._pending if c.alive is not None and c.alive.cdata in keys)
-        return next(found, None)
+        exact = (call for call in reversed(self._pending) if call.handed == keys)
+        return next(exact, None)
 
 
 def sign_of_life(
@@ -328,13 +392,21 @@ def sign_of_life(
 ) -> StorageWeakRef | None:
     """A storage that goes when a call is over, of those that its forward half handed over.
 
+    Where that is nothing but what it was given, a result must do.
+
     Args:
         args, results: what the caller holds; predictions that it collects outlive the call.
     """
     given, returned = sizes_of(args), sizes_of(results)
-    own = [t for t in kept if isinstance(t, Tensor) and (w := weak_of(t)) and w.cdata not in given]
+    mine = [t for t in (*kept, *results) if isinstance(t, Tensor) and _is_new(t, given)]
+    own = [t for t in kept if any(t is each for each in mine)] or mine
     own.sort(key=lambda t: (w := weak_of(t)) is not None and w.cdata in returned)
     return weak_of(own[0]) if own else None
+
+
+def _is_new(tensor: Tensor, given: Container[int]) -> bool:
+    weak = weak_of(tensor)
+    return weak is not None and weak.cdata not in given
 
 
 def loop_of(options: Options) -> Loop:
@@ -354,15 +426,15 @@ def forget() -> None:
 
 
 def _say_that_it_is_not_kept(region: CompiledGraph, error: Infeasible) -> None:
-    """Of one graph whose share of a step is not known, since the rest of its model is not compiled.
+    """Of one graph, and a fraction of a step of which it is too small a part."""
+    why = "what lies outside of its graph" if region.is_whole else "the rest of its model"
+    text = "rematbench: %s: %s is not compiled, and the budget is not kept: %s"
+    _warn.warning(text, region.name, why, error)
 
-    Raises:
-        Infeasible: the budget is in bytes.
-    """
-    if region.options.budget.bytes is not None:
-        raise error
-    text = "rematbench: %s: the rest of its model is not compiled, and the budget is not kept: %s"
-    _warn.warning(text, region.name, error)
+
+def _beyond(known: Known, region: CompiledGraph) -> int:
+    """The most that Inductor takes above the plan of a call."""
+    return max((beyond_of(each.halves, region.options) for each in known.plans), default=0)
 
 
 def _parameters(args: Sequence[Any]) -> Watched:
@@ -372,19 +444,4 @@ def _parameters(args: Sequence[Any]) -> Watched:
 def _waits_for_its_own(region: CompiledGraph, record: CallRecord) -> bool:
     """Does the graph's own measurement come first, since a leaner plan may follow?"""
     alone = len(record.calls) == 1 and region.is_whole
-    return alone and region.options.lower == INDUCTOR and region.meter.peak_bytes is None
-
-
-def _again(record: CallRecord, counted: str | None) -> CallRecord:
-    """A record of the same sequence once more.
-
-    Args:
-        counted: the device whose bytes are counted; None: nobody counts.
-    """
-    regions = [call.region for call in record.calls]
-    modules = [module for each in regions for weak in each.origin if (module := weak())]
-    gathered, meter = Gathered(record.gathered, modules), None
-    if counted is not None:
-        trained, passing = parameters_of(record.calls), record.gathered.keys
-        meter = StepMeter(counted, trained, gathered, passing)
-    return CallRecord(gathered, meter)
+    return alone and region.options.lower == INDUCTOR and not region.has_measured

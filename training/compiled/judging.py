@@ -14,6 +14,8 @@ from rematbench.graphs.planning import Problem, Strategy
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.tracing.halves import BORDER, Halves
 from rematbench.tracing.releases import RELEASE
+from rematbench.training.compiled.around import Around
+from rematbench.training.compiled.beyond import beyond_of
 from rematbench.training.compiled.mended import mended
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.patience import patiently
@@ -46,7 +48,7 @@ class Judge:
     """Says what a plan of one call takes of the budget, and whether it fits; all in bytes.
 
     Args:
-        tighter: of the budget to leave alone, for a leaner plan.
+        around: what lies outside of a graph of many sizes.
 
     Attributes:
         graph: what strategies plan.
@@ -55,17 +57,20 @@ class Judge:
         extras: what halves may hand over besides values.
         reserve: as the options say, less what is known of it.
         link, host: for copies of a step of one call, as in a problem; else there is no link.
-        taken: not for a plan: reserve, extras.
+        beyond: what Inductor is known to allocate above a plan.
+        taken: not for a plan: reserve, extras, what is beyond it, or held around.
         allowed: what is left for a plan, residents included; None: no limit.
     """
 
-    def __init__(self, halves: Halves, options: Options, tighter: int = 0) -> None:
+    def __init__(self, halves: Halves, options: Options, around: Around | None = None) -> None:
         self.halves: tuple[Halves, ...] = (halves,)
-        self._begin(halves.captured.graph, options, tighter)
+        held = 0 if around is None else around.of(halves.captured.graph)
+        self._begin(halves.captured.graph, options, held=held)
 
-    def _begin(self, graph: Graph, options: Options, tighter: int, known: int = 0) -> None:
+    def _begin(
+        self, graph: Graph, options: Options, known: int = 0, held: int = 0, beyond: int = 0
+    ) -> None:
         self.graph, self.options = graph, options
-        self.tighter = tighter
         self.link, self.host = NONE, None
         if options.offload is not None and len(self.halves) == 1:
             device = self.halves[0].captured.device
@@ -74,17 +79,35 @@ class Judge:
         self.base = self.judged(program_order(self.graph))
         self.extras = sum(map(_extras, self.halves))
         self._states = self.extras if self.base.trace.recomputations else 0
-        self.budget = options.budget.of(self.base.peak + self._states)
         self.reserve = max(0, options.reserve - known)
-        self.taken = self.reserve + self.extras
-        self.allowed = None if self.budget is None else self.budget - self.taken - tighter
+        self._allow(held, max(beyond, *(beyond_of(each, options) for each in self.halves)))
+
+    def _allow(self, held: int, beyond: int) -> None:
+        self._held, self.beyond = held, beyond
+        self.budget = self.options.budget.of(self.base.peak + self._states + held)
+        self.taken = self.reserve + self.extras + beyond + held
+        self.allowed = None if self.budget is None else self.budget - self.taken
+
+    def forgoes(self) -> bool:
+        """Leave no room any more for what was only told by other plans and sizes.
+
+        That is what Inductor took, and what a fraction is to leave around a graph of many sizes.
+
+        Returns:
+            False: there was none.
+        """
+        held = self._held if self.options.budget.fraction is None else 0
+        if not self.beyond and held == self._held:
+            return False
+        self._allow(held, 0)
+        return True
 
     @property
     def ordinary_fits(self) -> bool:
         """Is ordinary training within the budget? Where it computes nothing again, it needs no
         more than values.
         """
-        return self.fits(self.base, 0 if self.tighter else self.extras - self._states)
+        return self.fits(self.base, self.extras - self._states)
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as halves can run it."""

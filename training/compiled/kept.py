@@ -81,3 +81,14 @@ def remember(place: Path | None, plan: Plan) -> None:
         write_plan(place, plan)
     except UnwritableError as error:
         _log_user.warning("the plan is not kept: %s", error)
+
+
+def remember_part(judge: Judge, plan: Plan, rules: str) -> None:
+    """Keep the plan of a step's only call as one of its graph, too: it fits where it peaks.
+
+    Args:
+        judge: of the graph by itself.
+        rules: see :func:`place_of`.
+    """
+    made = judge.judged(plan)
+    remember(place_of(judge.graph, judge.options, made.peak, rules), plan)

@@ -22,6 +22,7 @@ class Meter:
     Attributes:
         wants_forward, wants_backward: is the next one still to be measured?
         peak_bytes: residents and all that this graph holds included; None before both have run.
+        peaks: the same of each half.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class Meter:
         """Measure the next step."""
         self.wants_forward, self.wants_backward = True, False
         self.peak_bytes: int | None = None
+        self.peaks = (0, 0)
         self._residents = self._forward = self._kept = 0
 
     def forward(self, half: Half, args: list[Any], passing: Sequence[int] = ()) -> Any:
@@ -77,7 +79,9 @@ class Meter:
 
         saved = {**copied, **_sizes(args[: given.start])}
         result, peak, _ = _measured(run, args, device, saved)
-        self.peak_bytes = self._residents + max(self._forward, self._kept + others + peak)
+        both = self._forward, self._kept + others + peak
+        self.peaks = self._residents + both[0], self._residents + both[1]
+        self.peak_bytes = max(self.peaks)
         return result
 
 

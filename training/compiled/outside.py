@@ -47,11 +47,13 @@ class Outside:
         between: the most before each half and, the last, from the last half to the end of the
             optimizer's step; less than held: nothing more.
         gathered: of what is held, parameters of the graphs that are not there all the time.
+        beyond: what each half took itself, above its plan.
     """
 
     held: tuple[int, ...]
     between: tuple[int, ...]
     gathered: tuple[int, ...] = ()
+    beyond: tuple[int, ...] = ()
 
     @property
     def stays(self) -> int:
@@ -61,7 +63,17 @@ class Outside:
     def most(self, other: Outside) -> Outside:
         """The larger number of each two, of the same step on two ranks."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return Outside(*(tuple(np.maximum(one, two).tolist()) for one, two in pairs))
+        return Outside(*(_larger(one, two) for one, two in pairs))
+
+    @property
+    def most_beyond(self) -> int:
+        """The most that a half took above its plan."""
+        return max(self.beyond, default=0)
+
+    @property
+    def beside(self) -> int:
+        """The most bytes while a half runs, or between the first and the last."""
+        return max(*self.held, *self.between[1:-1])
 
     @property
     def always(self) -> int:
@@ -104,7 +116,13 @@ class StepMeter:
         trained: parameters of the graphs.
         gathered: looks at their parameters.
         passing: those of their storages that are freed on the way.
+
+    Attributes:
+        peak_bytes: the most that was live, graphs and what is outside; None before :meth:`outside`.
     """
+
+    peak_bytes: int | None = None
+    _turn, _ended = 0, -2
 
     def __init__(
         self,
@@ -135,10 +153,24 @@ class StepMeter:
             register_optimizer_step_post_hook(lambda optimizer, *_: self._steps(optimizer)),
         ]
 
-    @staticmethod
-    def can_start(device: str) -> bool:
+    @classmethod
+    def begins(cls) -> None:
+        """A step begins, whether it is counted or not."""
+        cls._turn += 1
+
+    @classmethod
+    def can_start(cls, device: str) -> bool:
         """Is nobody counting, and no backward pass under way, which would end the count?"""
-        return not in_backward() and LevelMeter.can_start(device)
+        return not (in_backward() or cls.must_wait(device)) and LevelMeter.can_start(device)
+
+    @classmethod
+    def must_wait(cls, device: str) -> bool:
+        """Has a count ended just now?
+
+        What PyTorch's profiler has seen begin writes when it ends, if a profiler runs then, to
+        where the first one was: a step goes by before the next one.
+        """
+        return device == "cpu" and cls._turn - cls._ended < 2
 
     def mark(self, half: bool = True) -> None:
         """A half begins, or has ended; or something else does."""
@@ -172,6 +204,7 @@ class StepMeter:
             self.mark(half=False)
             meter, self._meter = self._meter, None
             self._levels = meter.stop()
+            StepMeter._ended = StepMeter._turn
             for hook in self._hooks:
                 hook.remove()
 
@@ -185,21 +218,26 @@ class StepMeter:
         levels, marks = self._levels, [i for i, half in enumerate(self._halves) if half]
         if levels is None or (len(levels.at), len(marks)) != (len(self._halves), 2 * len(gaps) - 2):
             return None
-        inside = _Inside(graph, plan, levels.absolute)
+        inside = _Inside(graph, plan, gaps, levels.absolute)
         begins = [*marks[::2], max(self._done, marks[-1])]
         ends = [self._start, *marks[1::2]]
         unseen = [self._unseen(levels, mark) for mark in range(len(levels.at))]
         at = np.add(levels.at, unseen)
         until = np.add(levels.until, unseen[:-1])
+        self.peak_bytes = int(until[self._start : begins[-1]].max(initial=0)) + inside.known
+        held = [at[i] - inside.after(op) for i, op in zip(marks[::2], gaps, strict=False)]
+        halves = zip(marks[::2], marks[1::2], gaps, held, strict=False)
         return Outside(
-            tuple(
-                _rounded(at[i] - inside.after(op)) for i, op in zip(marks[::2], gaps, strict=False)
-            ),
+            tuple(map(_rounded, held)),
             tuple(
                 _rounded(until[end:begin].max(initial=0) - inside.within(op))
                 for end, begin, op in zip(ends, begins, gaps, strict=True)
             ),
             self._gathered.held,
+            tuple(
+                _rounded(until[begin:end].max(initial=0) - inside.behind(op) - size)
+                for begin, end, op, size in halves
+            ),
         )
 
     def _alive(self) -> int:
@@ -220,24 +258,41 @@ class _Inside:
     """Bytes that the graphs of a step hold, as simulated.
 
     Args:
+        gaps: the ops that stand for what the caller does.
         absolute: residents included.
+
+    Attributes:
+        known: bytes of residents that are not included.
     """
 
-    def __init__(self, graph: Graph, plan: Plan, absolute: bool) -> None:
+    def __init__(self, graph: Graph, plan: Plan, gaps: Sequence[int], absolute: bool) -> None:
+        self._gaps = frozenset(gaps)
         self._trace = simulate(graph, plan, ANY)
-        self._known = 0 if absolute else graph.resident_bytes
+        self.known: int = 0 if absolute else graph.resident_bytes
         self._computes = np.flatnonzero(self._trace.codes >= 0)
         self._ops = graph.tables.op_of[self._trace.codes[self._computes]].tolist()
 
     def within(self, op: int) -> int:
         """While an op runs."""
         at = self._computes[self._ops.index(op)]
-        return int(self._trace.bytes_during[at]) - self._known
+        return int(self._trace.bytes_during[at]) - self.known
 
     def after(self, op: int) -> int:
         """Before the op after it begins."""
         at = self._computes[self._ops.index(op) + 1] - 1
-        return int(self._trace.bytes_after[at]) - self._known
+        return int(self._trace.bytes_after[at]) - self.known
+
+    def behind(self, op: int) -> int:
+        """The most while the ops of the half after a gap run."""
+        place = self._ops.index(op)
+        following = (i for i in range(place + 1, len(self._ops)) if self._ops[i] in self._gaps)
+        stretch = self._computes[[place + 1, next(following)]]
+        return int(self._trace.bytes_during[stretch[0] : stretch[1]].max(initial=0)) - self.known
+
+
+def _larger(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:
+    """The larger number of each two; of none where there are none."""
+    return tuple(np.maximum(one or 0, two or 0).tolist()) if one or two else ()
 
 
 def _gradients(parameters: Iterable[nn.Parameter]) -> dict[int, tuple[StorageWeakRef, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,7 @@ import torch
 
 from rematbench import costmodel as costs
 from rematbench.base.cache_dirs import FOR_THE_USER
-from rematbench.base.errors import (
-    ConfigError,
-    Infeasible,
-    NotApplicable,
-)
+from rematbench.base.errors import ConfigError, Infeasible, NotApplicable
 from rematbench.base.kernels import digest
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
@@ -31,9 +26,10 @@ from rematbench.graphs.simulate import Trace, simulate
 from rematbench.strategies import registry
 from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
+from rematbench.training.compiled.around import Around
 from rematbench.training.compiled.joined import GAP
 from rematbench.training.compiled.judging import Judge, Made, all_again, settled
-from rematbench.training.compiled.kept import for_less, place_of, recalled, remember
+from rematbench.training.compiled.kept import for_less, place_of, recalled, remember, remember_part
 from rematbench.training.compiled.options import EAGER, Options
 from rematbench.training.compiled.resized import improved, may_improve, of_another_size
 from rematbench.training.compiled.sharing import Share, share_of
@@ -41,6 +37,8 @@ from rematbench.training.compiled.sizes import KnownSizes, family_of
 from rematbench.training.compiled.together import StepJudge, Together
 
 _log_user = logging.getLogger(FOR_THE_USER)
+FIRST_STEP = "first step"
+"""The source of a plan that keeps little."""
 _TRIES = 4
 _AT_ONCE = 0.2
 """Seconds for a further size that no known plan fits, before it is improved in the background."""
@@ -127,12 +125,12 @@ def planned(
     halves: Halves,
     options: Options,
     say: Callable[[str], None] = lambda words: None,
-    tighter: int = 0,
+    around: Around | None = None,
 ) -> Planned:
     """The cheapest plan of the strategy within the budget, for a graph that is alone.
 
     Args:
-        tighter: bytes of the budget to leave alone, for a leaner plan.
+        around: what lies outside of it, if it has many sizes.
 
     Raises:
         Infeasible: the budget is too small; names the number that would do.
@@ -142,12 +140,11 @@ def planned(
     family = family_of(halves.captured.graph, options)
     halves, measured = costed(halves, options, say, family)
     profiled = time.perf_counter()
-    judge = Judge(halves, options, tighter=tighter)
-    known, later = bool(family.sizes), options.lower == EAGER
-    made, source = _chosen(judge, say, family, later)
+    judge, known, later = Judge(halves, options, around), bool(family.sizes), options.lower == EAGER
+    made, source = _with_room(judge, say, family, later)
     more = later and known and source in ("another size", "planned")
     more = more and may_improve(judge, made, family)
-    if source != "given" and not tighter:
+    if source != "given":
         family.add(judge.graph, made.plan, judge.overhead(made), measured)
     seconds = (profiled - began, time.perf_counter() - profiled)
     found = _of_call(judge, made, made.plan, halves, source, seconds)
@@ -193,7 +190,7 @@ def planned_lean(
         return share.kept + share.peak
 
     best = min(fitting, key=taken)
-    return _of_call(judge, best, best.plan, halves, "first step")
+    return _of_call(judge, best, best.plan, halves, FIRST_STEP)
 
 
 def received(halves: Halves, options: Options, plan: Plan, source: str) -> Planned:
@@ -211,7 +208,7 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
         Infeasible: the budget is too small; names the number that would do.
     """
     began = time.perf_counter()
-    if judge.is_whole and (judge.outside is None or judge.fits(judge.as_it_ran())):
+    if judge.is_whole and (judge.outside is None or judge.fits(judge.by_itself())):
         return None
     if judge.options.offload is not None and len(judge.halves) > 1:
         _log_user.warning(
@@ -220,8 +217,10 @@ def planned_together(judge: StepJudge, say: Callable[[str], None]) -> PlannedSte
             judge.graph.name,
         )
     family = family_of(judge.graph, judge.options)
-    made, source = _chosen(judge, say, family)
+    made, source = _with_room(judge, say, family)
     family.add(judge.graph, made.plan, judge.overhead(made), True)
+    if judge.is_whole:
+        remember_part(Judge(judge.halves[0], judge.options), made.parts[0], _rules())
     return planned_step(judge, made, source, time.perf_counter() - began)
 
 
@@ -229,7 +228,8 @@ def planned_step(judge: StepJudge, made: Made, source: str, seconds: float = 0.0
     """A sequence of calls by a plan."""
     peaks = (made.peak, judge.base.peak, judge.budget)
     cost, base = (each.trace.cost - judge.gap_cost for each in (made, judge.base))
-    together = Together(judge.events, *peaks, cost, base, made.parts, source, judge.outside)
+    most = None if judge.allowed is None else judge.beyond + judge.allowed - made.peak
+    together = Together(judge.events, *peaks, cost, base, made.parts, source, judge.outside, most)
     pairs = zip(judge.halves, made.parts, strict=True)
     times = (0.0, seconds)
     parts = tuple(_of_call(judge, made, plan, halves, source, times) for halves, plan in pairs)
@@ -251,12 +251,26 @@ def _of_call(
     trace = simulate(graph, plan, judge.link)
     base = simulate(graph, settled(halves, program_order(graph)))
     share, limit, most = share_of(halves, plan, trace), None, None
-    if judge.budget is not None and source != "first step":  # what other calls take is theirs
+    if judge.budget is not None and source != FIRST_STEP:  # what other calls take is theirs
         limit = judge.budget - judge.reserve - (made.peak - share.peak)
     if judge.budget is not None and options.budget.bytes:  # a fraction is of a step that is known
         most = judge.budget - judge.reserve
     text = (trace, base, share, judge.allowed, limit, most, source)
     return Planned(halves, plan, *text, seconds, judge.link)
+
+
+def _with_room(
+    judge: Judge, say: Callable[[str], None], family: KnownSizes, later: bool = False
+) -> tuple[Made, str]:
+    """The plan, and where it is from; without room for what is only expected, if it must be."""
+    try:
+        return _chosen(judge, say, family, later)
+    except Infeasible as error:
+        if not judge.forgoes():
+            raise
+        text = "rematbench: %s: no plan leaves room for what lies beyond it: %s"
+        _log_user.warning(text, judge.graph.name, error)
+    return _chosen(judge, say, family, later)
 
 
 def _chosen(
@@ -274,7 +288,7 @@ def _chosen(
         return judge.base, "ordinary"
     if judge.graph.floor_bytes() > allowed:
         _refuse(judge)
-    place = place_of(judge.graph, options, allowed, digest(__name__, __file__))
+    place = place_of(judge.graph, options, allowed, _rules())
     kept = recalled(place, judge)
     if kept is not None:
         return kept, "cache"
@@ -287,6 +301,11 @@ def _chosen(
     found = min((found, *for_less(place, judge)), key=lambda made: made.trace.cost)
     remember(place, found.plan)
     return found, "planned"
+
+
+def _rules() -> str:
+    """A hash of the code that plans."""
+    return digest(__name__, __file__)
 
 
 def _of_further_size(
@@ -303,13 +322,6 @@ def _of_further_size(
     with suppress(Infeasible):
         return _searched(judge, strategy, allowed, seconds), "planned"
     return None
-
-
-def recomputed(graph: Graph, plan: Plan) -> Counter[str]:
-    """How often each op is computed again."""
-    codes = plan.codes(graph)
-    counts = Counter(graph.tables.op_of[codes[codes >= 0]].tolist())
-    return Counter({graph.ops[op].name: count - 1 for op, count in counts.items() if count > 1})
 
 
 def _given(judge: Judge, plan: Plan) -> Made:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from rematbench.tracing.captured import Ref
+from rematbench.training.compiled.around import Around
 from rematbench.training.compiled.gathered import Gathered, parts_of, weak_of
-from rematbench.training.compiled.meters import Meter
 from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.outside import StepMeter
 
@@ -40,8 +40,9 @@ class CompiledGraph(Protocol):
         options: that it was compiled with.
         planned: its own plan (:class:`~rematbench.training.compiled.planning.Planned`).
         parameters, origin: that it reads, and the module that it came from.
-        meter: measures its halves.
+        has_measured: have its halves been measured?
         is_whole: it is all that its model trains by, as far as Dynamo tells.
+        around: what lies outside of it, if it has many sizes.
         lean: the plan of it that keeps little.
         shares: may a step of several calls give it another plan?
     """
@@ -52,8 +53,9 @@ class CompiledGraph(Protocol):
     planned: Any
     parameters: list[weakref.ref[nn.Parameter]]
     origin: list[weakref.ref[nn.Module]]
-    meter: Meter
+    has_measured: bool
     is_whole: bool
+    around: Around | None
 
     @property
     def lean(self) -> Any: ...

@@ -59,7 +59,8 @@ class KnownSizes:
 
     def add(self, graph: Graph, plan: Plan, overhead: float, measured: bool) -> None:
         """Keep what was planned for a size."""
-        own, codes = bytes_of(graph), plan.codes(graph)
+        own, codes, same = bytes_of(graph), plan.codes(graph), self.same(graph)
+        measured = measured or (same is not None and same.measured)
         others = [each for each in self.sizes if not np.array_equal(each.bytes, own)]
         kept = codes.copy() if has_copies(graph, codes) else codes[codes >= 0].copy()
         new = Size(graph, kept, overhead, measured, own)

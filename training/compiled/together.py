@@ -10,6 +10,7 @@ import numpy as np
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.tracing.halves import Halves
+from rematbench.training.compiled.beyond import learn
 from rematbench.training.compiled.joined import joined
 from rematbench.training.compiled.judging import Judge, Made
 from rematbench.training.compiled.options import INDUCTOR, Options
@@ -45,7 +46,8 @@ class StepJudge(Judge):
         self.halves = strict.halves
         pairs = zip(strict.graph.ops, strict.homes, strict=True)
         self.gap_cost = sum(op.cost for op, (call, _) in pairs if call < 0)
-        self._begin(strict.graph, options, 0, 0 if outside is None else outside.stays)
+        stays, beyond = (0, 0) if outside is None else (outside.stays, outside.most_beyond)
+        self._begin(strict.graph, options, stays, beyond=beyond * (options.lower == INDUCTOR))
 
     @property
     def is_whole(self) -> bool:
@@ -57,9 +59,9 @@ class StepJudge(Judge):
         """What the step holds besides its graphs; None: that was not measured."""
         return self._true.outside
 
-    def as_it_ran(self) -> Made:
-        """What the measured step ran by."""
-        return self.of_parts([call.planned.plan for call in self._calls])
+    def by_itself(self) -> Made:
+        """The plans that its graphs were given each by itself."""
+        return self.of_parts([call.region.planned.plan for call in self._calls])
 
     def overhead(self, made: Made) -> float:
         base = self.base.trace.cost - self.gap_cost
@@ -88,13 +90,19 @@ class StepJudge(Judge):
 
 
 def outside_of(record: CallRecord) -> Outside | None:
-    """What a step held besides its graphs; None where it was not measured."""
+    """What a step held besides its graphs; None where it was not measured.
+
+    What Inductor took beyond the plans is learnt.
+    """
     measured = None
     if record.meter is not None:
         known = joined(name_of(record), record, strict=False)
         gaps = [op for op, (call, _) in enumerate(known.homes) if call < 0]
         plan = known.whole([call.planned.plan for call in record.calls])
         measured = record.meter.outside(known.graph, plan, gaps)
+    if measured is not None:
+        for event, size in zip(record.events, measured.beyond, strict=True):
+            learn(known.halves[event.call], record.calls[event.call].region.options, size)
     return measured if measured is not None else _gathered(record)
 
 
@@ -140,6 +148,8 @@ class Together:
         parts: the plans of the calls.
         source: where the plan is from, as of one graph.
         outside: what the step holds besides its graphs; None: that was not measured.
+        most_beyond: what Inductor may allocate above the plan; None: no limit.
+        measured_peak_bytes: of a step by this plan, all that was counted included; None: none was.
     """
 
     events: tuple[Event, ...]
@@ -151,6 +161,8 @@ class Together:
     parts: tuple[Plan, ...]
     source: str
     outside: Outside | None = None
+    most_beyond: int | None = None
+    measured_peak_bytes: int | None = None
 
     @property
     def overhead(self) -> float:
@@ -164,8 +176,10 @@ class Together:
             what = f"{calls} calls planned as one"
         budget = "none" if self.budget_bytes is None else f"{self.budget_bytes:,}"
         held = "" if self.outside is None else f", outside at most {max(self.outside.held):,}"
+        measured = self.measured_peak_bytes
+        ran = "" if measured is None else f" simulated, {measured:,} measured"
         return (
-            f"{what} ({self.source}): peak {self.peak_bytes:,} bytes, budget "
+            f"{what} ({self.source}): peak {self.peak_bytes:,} bytes{ran}, budget "
             f"{budget}, ordinary training {self.ordinary_peak_bytes:,}{held}; overhead "
             f"{self.overhead:+.1%} simulated"
         )

@@ -133,6 +133,8 @@ CAUSES = {
     "8-layer chain: seconds until the optimum is proven, partitioned": (
         "8-layer chain, (9) as printed, optimum proven: HiGHS",
         "8-layer chain, (9) as printed, optimum proven: Gurobi"),
+    "ResNet-152 at 500 px, batch 1: weights and activations": (
+        "resnet152, 500 pixels: nothing freed",),
     "U-Net: largest batch over the best baseline": (
         "keras_unet, largest batch of linearized_greedy in 16 GB",
         "keras_unet, largest batch of linearized_greedy in 16 GB, of 4, 12, 20, ..."),

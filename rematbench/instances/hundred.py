@@ -168,9 +168,7 @@ def _missing(shown: set[str]) -> str:
     listed = {
         "No rows are here of those that need PyTorch's own network": _NEED_A_NETWORK,
         "that need a link to a host": _NEED_A_LINK,
-        "that were not run yet": [
-            name for name in left if name not in _NEED_A_NETWORK + _NEED_A_LINK
-        ],
+        "that were not run yet": [name for name in left if name not in elsewhere],
     }
     said = [
         f"{why}: {', '.join(f'`{name}`' for name in names if name in left)}"

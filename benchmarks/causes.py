@@ -8,7 +8,9 @@ experiment tries: 4, 12, 20 and so on (its ``--batch-size-increment``, 8). MONeT
 (Table 7) is counted before and after HiGHS's presolve: by the paper's equations, and with the
 products that its published program has. Feng and Huang's checkpoints (Table 2) are counted at the
 paper's batches by the objective, by our plan, and with segments that run again whole, freed as
-PyTorch's eager mode frees.
+PyTorch's eager mode frees. What ResNets need (the join networks' Table 2) is also counted without
+freeing: four copies of the weights, and what each layer writes twice, for its gradient; sums are
+added in place.
 """
 
 from __future__ import annotations
@@ -62,6 +64,10 @@ TABLE_7 = {"vgg16": 176}
 """MONeT's network, and its batch; presolve of the others' programs takes minutes."""
 PUBLISHED = {"alexnet": 1024, "vgg13": 64, "vgg16": 64, "vgg19": 64, "resnet34": 128}
 """Networks of Feng and Huang's Table 2, and their batches there."""
+RESNETS = (18, 34, 50, 101, 152)
+IMAGES = (224, 500)
+"""Pixels, of the join networks' Table 2."""
+COPIES = 4
 SHARE = 0.7
 """Of checkpoint-all's peak: Table 7's budget."""
 SECONDS = 600.0
@@ -211,6 +217,21 @@ def counted(name: str, batch: int) -> Iterator[Figure]:
         yield Figure(f"{name}, {batch}: cut off, recomputed {way}", cut, None, "%")
 
 
+def never_freed(depth: int, pixels: int) -> Figure:
+    """Weights and all layers' outputs and gradients of a ResNet, for an image."""
+    name = f"resnet{depth}"
+    found = captured(name, batch_size=1, resolution=pixels)
+    graph = found.graph
+    assert graph.loss_index is not None
+    layers = [op for op in graph.ops[: graph.loss_index] if "add.Tensor" not in str(op.target)]
+    size = {value.name: value.bytes for value in graph.values}
+    written = sum(size[name] for op in layers for name in op.writes)
+    kinds = found.kinds
+    weights = sum(v.bytes for v in graph.values if kinds.get(v.name) == "parameter")
+    megabytes = (COPIES * weights + 2 * written) / 2**20
+    return Figure(f"{name}, {pixels} pixels: nothing freed", megabytes, None, "MB")
+
+
 def main() -> None:
     """Measure, print, write."""
     greedy = "keras_unet, largest batch of linearized_greedy in 16 GB"
@@ -218,6 +239,7 @@ def main() -> None:
         *chain_times(),
         *chain.from_iterable(sizes(*each) for each in TABLE_7.items()),
         *chain.from_iterable(counted(*each) for each in PUBLISHED.items()),
+        *(never_freed(depth, pixels) for depth in RESNETS for pixels in IMAGES),
         Figure(greedy, largest(range(1, BATCHES.stop)), None, "images"),
         Figure(f"{greedy}, of 4, 12, 20, ...", largest(BATCHES), None, "images"),
     ]

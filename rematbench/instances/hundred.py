@@ -34,7 +34,7 @@ A hundred diverse problems of [the library](instances.md), for comparisons in pa
 strategy makes of them: {rows} rows, {limits}. **Modelled** costs; nothing here was measured.
 
 - *Applies to*: how many of the hundred a strategy can be asked at all. *Solved*: a plan within the
-  budget, in program order.{moved}
+  budget, in program order.{moved}{failed}
 - *Best*: no strategy here has a cheaper one (within 0.01 %). *Within 1 %* and so on: at most so
   much dearer than the cheapest one here. These are of all {problems} problems, so that who applies
   to few has few (performance profiles of Dolan and Moré, 2002).
@@ -54,6 +54,8 @@ rematbench-instances solve REMATLIB-100 strategy=yours time_limit=1 hydra.sweep.
 rematbench-instances compare runs/yours {place}:dtr
 ```
 """
+_NEED_A_NETWORK = ("torch_budget", "torch_knapsack", "torch_selective")
+_NEED_A_LINK = ("auto_perf", "offload_all", "offload_dots", "offload_hidden", "poet", "pofo")
 _COLUMNS = ("strategy", "applies to", "solved", "best", "within 1 %", "within 5 %", "within 20 %")
 
 
@@ -62,8 +64,9 @@ def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
 
     Returns:
         ``strategy``, ``limit`` (seconds), ``problem``, ``applies``, ``moved`` (is its plan out of
-        program order?), ``cost`` (infinite where there is no plan in program order), ``ratio`` (to
-        the problem's cheapest; NaN where none has a plan), ``seconds`` of planning.
+        program order?), ``failed`` (did the run?), ``cost`` (infinite where there is no plan in
+        program order), ``ratio`` (to the problem's cheapest; NaN where none has a plan),
+        ``seconds`` of planning.
 
     Raises:
         ConfigError: no row is of these problems.
@@ -90,6 +93,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
         "problem": problem.instance,
         "applies": row["status"] != "not_applicable",
         "moved": solved and moved,
+        "failed": row["status"] == "failed",
         "cost": row["cost"] if solved and not moved else np.inf,
         "seconds": took(row),
     }
@@ -129,6 +133,7 @@ def document(rows: Sequence[Row], library: Library, place: str) -> str:
     return _HEAD.format(
         rows=len(field),
         limits=f"a planner was given {' or '.join(f'{limit:g}' for limit in limits)} s",
+        failed=f" {failed} runs failed." if (failed := int(field["failed"].sum())) else "",
         moved=f" {moved} plans put ops off, and are left out." if moved else "",
         problems=len(left),
         table=_table(summary(field), several=len(limits) > 1),
@@ -153,9 +158,24 @@ def _table(found: pd.DataFrame, *, several: bool) -> str:
             numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]
         lines.append([name, *map(str, counts), *numbers])
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    others = sorted({*cards()} - {*shown["strategy"]})
-    names = ", ".join(f"`{name}`" for name in others)
-    return f"{text}\n\nNo rows are here of {names}; some need a network, or a link to a host."
+    return f"{text}\n\n{_missing({*shown['strategy']})}"
+
+
+def _missing(shown: set[str]) -> str:
+    """Who has no rows, and why."""
+    left = [name for name in sorted(cards()) if name not in shown]
+    elsewhere = _NEED_A_NETWORK + _NEED_A_LINK
+    listed = {
+        "No rows are here of those that need PyTorch's own network": _NEED_A_NETWORK,
+        "that need a link to a host": _NEED_A_LINK,
+        "that were not run yet": [name for name in left if name not in elsewhere],
+    }
+    said = [
+        f"{why}: {', '.join(f'`{name}`' for name in names if name in left)}"
+        for why, names in listed.items()
+        if {*names} & {*left}
+    ]
+    return "; ".join(said) + "."
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -154,6 +154,21 @@ def test_lines_whose_cause_was_tried_have_the_record_s_numbers() -> None:
             assert any(is_rounded(each.rstrip("."), found[name]) for each in numbers), (claim, name)
 
 
+def test_what_the_joins_paper_counts_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/joins_counts.json"
+    found = figures(record)
+    (line,) = [line for line in claims() if record in line["where"]]
+    title = "resnet152, 500 px: weights four times, what its layers write twice"
+    (ours,) = re.findall(r"^(\d+) MB", line["ours"])
+    assert is_rounded(ours, found[title])
+    assert ours in (HOUSE / "docs/papers/joins.md").read_text()
+    ratios = [value for name, value in found.items() if name.endswith("over the printed")]
+    assert len(ratios) == 10
+    assert min(ratios) >= 1.005
+    assert max(ratios) < 1.035
+    assert found[f"{title}, over the printed"] <= 1.02
+
+
 def test_rounding() -> None:
     assert is_rounded("-14.6", -14.597)
     assert is_rounded("1.6", 1.6)

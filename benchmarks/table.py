@@ -27,6 +27,7 @@ ALL = {
     "baselines62": "Checkmate's baselines with a fixed S and the R of least cost (its section 6.2)",
     "causes": "why printed numbers differ: solvers, batches in steps, products, what counts",
     "joins_counts": "what Beaumont et al. count as the memory of a ResNet (their Table 2)",
+    "log_costs": "DTR on a log as it was recorded, and with each operator's median",
     "capture": "captures of published sizes",
     "ops": "PyTorch's own list of ops: captured, executed, judged",
     "torch_planners": "PyTorch's planners beside ours",

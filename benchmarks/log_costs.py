@@ -57,10 +57,8 @@ def overheads(title: str, stream: EventStream) -> Iterator[Figure]:
 def main() -> None:
     """Play, print, write."""
     stream = read_log(LOG)
-    publish(
-        "log_costs",
-        [*overheads("as recorded", stream), *overheads("by medians", evened(stream))],
-    )
+    recorded, even = overheads("as recorded", stream), overheads("by medians", evened(stream))
+    publish("log_costs", [*recorded, *even])
 
 
 if __name__ == "__main__":

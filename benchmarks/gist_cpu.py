@@ -13,7 +13,6 @@ from time import process_time
 import torch
 
 from benchmarks.figures import Figure, publish
-from benchmarks.graphs import captured
 from rematbench import costmodel
 from rematbench.base.errors import RematbenchError
 from rematbench.graphs.plan import program_order
@@ -22,9 +21,11 @@ from rematbench.strategies.base import Problem
 from rematbench.strategies.gist.planner import Gist
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
+from rematbench.tracing.trace import capture
 from rematbench.validator import densities
 from rematbench.validator.check import Validator
 from rematbench.validator.codegen import generate
+from rematbench.zoo import make_model
 
 NETWORK, BATCH, PIXELS = "vgg16", 8, 96
 TURNS = 3
@@ -33,7 +34,7 @@ TURNS = 3
 
 def with_encodings(strategy: Gist) -> Captured:
     """The network with the implementations that Gist chooses from, costed by a roofline."""
-    plain = captured(NETWORK, batch_size=BATCH, resolution=PIXELS)
+    plain = capture(make_model(NETWORK, batch_size=BATCH, resolution=PIXELS))
     density = densities(plain, "cpu", 0)
     made = with_alternatives(plain, strategy.kinds, density)
     return made.with_graph(costmodel.apply("roofline", made.graph, made))

@@ -169,6 +169,18 @@ def test_what_the_joins_paper_counts_is_what_its_record_says() -> None:
     assert found[f"{title}, over the printed"] <= 1.02
 
 
+def test_what_gist_s_encodings_cost_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/gist_cpu.json"
+    found = figures(record)
+    (line,) = [line for line in claims() if record in line["where"]]
+    modelled, measured = re.findall(r"([\d.]+) %", line["ours"])
+    title = "vgg16, 8 images of 96 px, overhead of gist"
+    assert is_rounded(modelled, found[f"{title}: by a V100's roofline"])
+    assert is_rounded(measured, found[f"{title}: measured on a CPU"])
+    assert f"{modelled} % dearer" in line["verdict"]
+    assert f"{measured} % more" in line["verdict"]
+
+
 def test_what_a_log_s_seconds_do_is_what_its_record_says() -> None:
     record = "runs/benchmarks/log_costs.json"
     found = figures(record)

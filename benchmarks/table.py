@@ -29,7 +29,6 @@ ALL = {
     "causes": "why printed numbers differ: solvers, batches in steps, products, what counts",
     "monet_sizes": "MONeT's program of ResNet-50 with the products of its published code",
     "gist_cpu": "what Gist's encodings cost where they run",
-    "joins_counts": "what Beaumont et al. count as the memory of a ResNet (their Table 2)",
     "log_costs": "DTR on a log as it was recorded, and with each operator's median",
     "capture": "captures of published sizes",
     "ops": "PyTorch's own list of ops: captured, executed, judged",

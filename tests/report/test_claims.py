@@ -154,46 +154,6 @@ def test_lines_whose_cause_was_tried_have_the_record_s_numbers() -> None:
             assert any(is_rounded(each.rstrip("."), found[name]) for each in numbers), (claim, name)
 
 
-def test_what_the_joins_paper_counts_is_what_its_record_says() -> None:
-    record = "runs/benchmarks/joins_counts.json"
-    found = figures(record)
-    (line,) = [line for line in claims() if record in line["where"]]
-    title = "resnet152, 500 px: weights four times, what its layers write twice"
-    (ours,) = re.findall(r"^(\d+) MB", line["ours"])
-    assert is_rounded(ours, found[title])
-    assert ours in (HOUSE / "docs/papers/joins.md").read_text()
-    ratios = [value for name, value in found.items() if name.endswith("over the printed")]
-    assert len(ratios) == 10
-    assert min(ratios) >= 1.005
-    assert max(ratios) < 1.035
-    assert found[f"{title}, over the printed"] <= 1.02
-
-
-def test_what_gist_s_encodings_cost_is_what_its_record_says() -> None:
-    record = "runs/benchmarks/gist_cpu.json"
-    found = figures(record)
-    (line,) = [line for line in claims() if record in line["where"]]
-    modelled, measured = re.findall(r"([\d.]+) %", line["ours"])
-    title = "vgg16, 8 images of 96 px, overhead of gist"
-    assert is_rounded(modelled, found[f"{title}: by a V100's roofline"])
-    assert is_rounded(measured, found[f"{title}: measured on a CPU"])
-    assert f"{modelled} % dearer" in line["verdict"]
-    assert f"{measured} % more" in line["verdict"]
-
-
-def test_what_a_log_s_seconds_do_is_what_its_record_says() -> None:
-    record = "runs/benchmarks/log_costs.json"
-    found = figures(record)
-    (line,) = [line for line in claims() if record in line["where"]]
-    said = re.findall(r"0\.(\d) at \+([\d.]+) %", line["ours"])[-2:]
-    titles = ("as recorded, eqclass: at 0.4", "by medians, eqclass: at 0.3")
-    assert [tenths for tenths, _ in said] == [title[-1] for title in titles]
-    for (_, percent), title in zip(said, titles, strict=True):
-        assert is_rounded(percent, found[f"densenet_bc, {title}"])
-    assert "densenet_bc, as recorded, eqclass: at 0.3" not in found
-    assert "densenet_bc, by medians, eqclass: at 0.2" not in found
-
-
 def test_rounding() -> None:
     assert is_rounded("-14.6", -14.597)
     assert is_rounded("1.6", 1.6)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.baselines62 import STRATEGIES
-from benchmarks.joins_counts import layer_bytes
 from benchmarks.log_costs import evened
-from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.streams.events import Call, EventStream, Release
 
 HOUSE = Path(__file__).parents[2]
+
+
+def lines(place: str) -> list[dict[str, str]]:
+    with (HOUSE / place).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def figures(record: str) -> dict[str, float]:
+    return {
+        row["figure"]: row["value"] for row in json.loads((HOUSE / record).read_text())["figures"]
+    }
 
 
 def test_an_operator_costs_its_median_and_nothing_else_changes() -> None:
@@ -23,25 +34,9 @@ def test_an_operator_costs_its_median_and_nothing_else_changes() -> None:
     assert found.name == "log"
 
 
-def test_layers_are_convolutions_normalizations_and_relus_of_the_forward_pass() -> None:
-    made = {"conv": ("convolution", 8), "norm": ("_native_batch_norm_legit_functional", 4),
-            "sum": ("add", 2), "relu": ("relu", 1)}  # fmt: skip
-    values = [Value("x", 16, resident=True), *(Value(n, size) for n, (_, size) in made.items())]
-    ops = [
-        replace(simple_op(name, Phase.FORWARD, ["x"], [name], 1), target=f"aten.{operator}.default")
-        for name, (operator, _) in made.items()
-    ]
-    graph = Graph("net", tuple(values), tuple(ops), tuple(made))
-    assert layer_bytes(graph) == 8 + 4 + 1
-
-
-def figures_of(name: str) -> dict[str, float]:
-    record = json.loads((HOUSE / f"runs/benchmarks/{name}.json").read_text())
-    return {row["figure"]: row["value"] for row in record["figures"]}
-
-
 def test_table_2_on_the_zoo_s_graphs_is_its_record_s() -> None:
-    found, page = figures_of("zoo62"), (HOUSE / "docs/papers/checkmate.md").read_text()
+    found = figures("runs/benchmarks/zoo62.json")
+    page = (HOUSE / "docs/papers/checkmate.md").read_text()
     titles = {"vgg16": "VGG-16", "vgg19": "VGG-19", "mobilenet_v1": "MobileNet"}
     titles |= {"unet": "U-Net", "resnet50": "ResNet-50"}
     for name, title in titles.items():
@@ -58,3 +53,43 @@ def test_table_2_on_the_zoo_s_graphs_is_its_record_s() -> None:
             met = found[f"{name}, {heuristic}: budgets met"]
             cells.append(f"{mean:.2f}x ({least:.2f}x to {most:.2f}x; {met:g})")
         assert f"| {' | '.join(cells)} |" in page
+
+
+def claim_of(record: str) -> dict[str, str]:
+    """The one line that quotes a record."""
+    (line,) = [line for line in lines("docs/claims.csv") if record in line["where"]]
+    return line
+
+
+def test_what_gist_s_encodings_cost_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/gist_cpu.json"
+    found, line = figures(record), claim_of(record)
+    modelled, measured = re.findall(r"([\d.]+) %", line["ours"])
+    title = "vgg16, 8 images of 96 px, overhead of gist"
+    assert modelled == f"""{found[f"{title}: by a V100's roofline"]:.1f}"""
+    assert measured == f"{found[f'{title}: measured on a CPU']:.1f}"
+    assert f"{modelled} % dearer" in line["verdict"]
+    assert f"{measured} % more" in line["verdict"]
+
+
+def test_what_a_log_s_seconds_do_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/log_costs.json"
+    found, line = figures(record), claim_of(record)
+    said = re.findall(r"0\.(\d) at \+([\d.]+) %", line["ours"])[-2:]
+    titles = ("as recorded, eqclass: at 0.4", "by medians, eqclass: at 0.3")
+    assert [tenths for tenths, _ in said] == [title[-1] for title in titles]
+    for (_, percent), title in zip(said, titles, strict=True):
+        assert percent == f"{found[f'densenet_bc, {title}']:.1f}"
+    assert "densenet_bc, as recorded, eqclass: at 0.3" not in found
+    assert "densenet_bc, by medians, eqclass: at 0.2" not in found
+
+
+def test_3d_unet_by_monet_s_program_is_what_its_rows_say() -> None:
+    (line,) = [each for each in lines("docs/claims.csv") if each["claim"].startswith("3D-UNet")]
+    said = {
+        json.loads(row["extra"])["time_limit"]: f"{100 * float(row['overhead']):.1f} %"
+        for row in lines("runs/reference/papers-programs.csv")
+        if row["model"] == "unet3d"
+    }
+    assert line["ours"].startswith(f"{said[200]} by monet with 200 s")
+    assert f"{said[20]} with 20 s" in line["ours"]

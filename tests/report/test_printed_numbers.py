@@ -93,3 +93,16 @@ def test_3d_unet_by_monet_s_program_is_what_its_rows_say() -> None:
     }
     assert line["ours"].startswith(f"{said[200]} by monet with 200 s")
     assert f"{said[20]} with 20 s" in line["ours"]
+
+
+def test_monet_s_program_as_its_code_has_it_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/monet_sizes.json"
+    found, line = figures(record), claim_of(record)
+    title = "resnet50, MONeT as programmed"
+    rows, columns = (found[f"{title}: {which} after presolve"] for which in ("rows", "columns"))
+    assert f"{int(rows)} x {int(columns)}" in line["ours"]
+    printed = [float(number) for number in line["printed"].split(" x ")]
+    below = [
+        100 * (1 - mine / theirs) for mine, theirs in zip((rows, columns), printed, strict=True)
+    ]
+    assert f"{below[0]:.0f} % and {below[1]:.0f} % below" in line["verdict"]

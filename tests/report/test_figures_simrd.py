@@ -10,10 +10,12 @@ from golden import DATA, expected, records
 
 from rematbench.base.errors import ConfigError
 from rematbench.report import figures
-from rematbench.report.collect import Record
+from rematbench.report.collect import Record, collect
 from rematbench.report.papers.simrd_distance import distances
 from rematbench.report.papers.simrd_traces import gaps, intervals
 from rematbench.rows.row import make_row
+
+HOUSE = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -119,3 +121,24 @@ def test_the_distance_from_the_optimum() -> None:
         **{"ratio": 0.3, "dtr": None, "best": 0.4, "by": "chen_greedy"},
         **{"bound": None, "bound_of": None},
     }
+
+
+def test_the_page_s_distances_are_those_of_the_rows() -> None:
+    rows = collect([HOUSE / "runs/reference/simrd-distance.csv"]).rows
+    page, found = (HOUSE / "docs/papers/simrd.md").read_text(), distances(rows)
+    names = {"densenet_bc": "DenseNet-BC", "lstm_lm": "LSTM", "resnet32": "ResNet-32"}
+    names |= {"tree_lstm": "TreeLSTM", "unet": "U-Net"}
+    assert set(found["log"]) == set(names)
+    for each in found.itertuples():
+        shares = (each.dtr, each.best, each.bound)
+        cells = ["–" if pd.isna(share) else f"{100 * share:.1f} %" for share in shares]
+        line = f"| {names[each.log]} ({each.ops:,}) | {each.ratio:g} | {' | '.join(cells)} |"
+        assert line in page
+    met = found.dropna(subset=["dtr", "best"])
+    factors = met["dtr"] / met["best"]
+    said = f"for {factors.min():.2f} times the best plan's overhead"
+    assert said in page
+    assert f"to {factors.max():.0f} times" in page
+    assert f"in the median, {factors.median():.1f} times" in page
+    assert f"DTR has a plan at {len(met)} of these {len(found)}" in page
+    assert f"The search has one at {found['best'].count()}:" in page

@@ -1,0 +1,108 @@
+"""Benchmarks that say why printed numbers differ, and pages that quote their records."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.baselines62 import STRATEGIES
+from benchmarks.log_costs import evened
+from rematbench.streams.events import Call, EventStream, Release
+
+HOUSE = Path(__file__).parents[2]
+
+
+def lines(place: str) -> list[dict[str, str]]:
+    with (HOUSE / place).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def figures(record: str) -> dict[str, float]:
+    return {
+        row["figure"]: row["value"] for row in json.loads((HOUSE / record).read_text())["figures"]
+    }
+
+
+def test_an_operator_costs_its_median_and_nothing_else_changes() -> None:
+    calls = [Call("relu", (), (), cost) for cost in (1, 900, 2)]
+    stream = EventStream((*calls, Call("mm", (), (), 7), Release("x")), "log")
+    found = evened(stream)
+    assert found.events == (*[replace(call, cost=2) for call in calls], *stream.events[3:])
+    assert found.name == "log"
+
+
+def test_table_2_on_the_zoo_s_graphs_is_its_record_s() -> None:
+    found = figures("runs/benchmarks/zoo62.json")
+    page = (HOUSE / "docs/papers/checkmate.md").read_text()
+    titles = {"vgg16": "VGG-16", "vgg19": "VGG-19", "mobilenet_v1": "MobileNet"}
+    titles |= {"unet": "U-Net", "resnet50": "ResNet-50"}
+    for name, title in titles.items():
+        cells = [f"{title} ({found[f'{name}, anytime: budgets met']:g})"]
+        for heuristic in (*STRATEGIES, "revolve"):
+            try:
+                mean, least, most = (
+                    found[f"{name}, {heuristic} / anytime: {which}"]
+                    for which in ("mean", "least", "most")
+                )
+            except KeyError:
+                cells.append("–")
+                continue
+            met = found[f"{name}, {heuristic}: budgets met"]
+            cells.append(f"{mean:.2f}x ({least:.2f}x to {most:.2f}x; {met:g})")
+        assert f"| {' | '.join(cells)} |" in page
+
+
+def claim_of(record: str) -> dict[str, str]:
+    """The one line that quotes a record."""
+    (line,) = [line for line in lines("docs/claims.csv") if record in line["where"]]
+    return line
+
+
+def test_what_gist_s_encodings_cost_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/gist_cpu.json"
+    found, line = figures(record), claim_of(record)
+    modelled, measured = re.findall(r"([\d.]+) %", line["ours"])
+    title = "vgg16, 8 images of 96 px, overhead of gist"
+    assert modelled == f"""{found[f"{title}: by a V100's roofline"]:.1f}"""
+    assert measured == f"{found[f'{title}: measured on a CPU']:.1f}"
+    assert f"{modelled} % dearer" in line["verdict"]
+    assert f"{measured} % more" in line["verdict"]
+
+
+def test_what_a_log_s_seconds_do_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/log_costs.json"
+    found, line = figures(record), claim_of(record)
+    said = re.findall(r"0\.(\d) at \+([\d.]+) %", line["ours"])[-2:]
+    titles = ("as recorded, eqclass: at 0.4", "by medians, eqclass: at 0.3")
+    assert [tenths for tenths, _ in said] == [title[-1] for title in titles]
+    for (_, percent), title in zip(said, titles, strict=True):
+        assert percent == f"{found[f'densenet_bc, {title}']:.1f}"
+    assert "densenet_bc, as recorded, eqclass: at 0.3" not in found
+    assert "densenet_bc, by medians, eqclass: at 0.2" not in found
+
+
+def test_3d_unet_by_monet_s_program_is_what_its_rows_say() -> None:
+    (line,) = [each for each in lines("docs/claims.csv") if each["claim"].startswith("3D-UNet")]
+    said = {
+        json.loads(row["extra"])["time_limit"]: f"{100 * float(row['overhead']):.1f} %"
+        for row in lines("runs/reference/papers-programs.csv")
+        if row["model"] == "unet3d"
+    }
+    assert line["ours"].startswith(f"{said[200]} by monet with 200 s")
+    assert f"{said[20]} with 20 s" in line["ours"]
+
+
+def test_monet_s_program_as_its_code_has_it_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/monet_sizes.json"
+    found, line = figures(record), claim_of(record)
+    title = "resnet50, MONeT as programmed"
+    rows, columns = (found[f"{title}: {which} after presolve"] for which in ("rows", "columns"))
+    assert f"{int(rows)} x {int(columns)}" in line["ours"]
+    printed = [float(number) for number in line["printed"].split(" x ")]
+    below = [
+        100 * (1 - mine / theirs) for mine, theirs in zip((rows, columns), printed, strict=True)
+    ]
+    assert f"{below[0]:.0f} % and {below[1]:.0f} % below" in line["verdict"]

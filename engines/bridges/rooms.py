@@ -55,14 +55,16 @@ class Rooms:
 
         Args:
             known: a plan within the budget, to begin from.
-            seconds: for the schedule of a share.
+            seconds: for the schedule of a share; more where that is too little.
             deadline: by :func:`~rematbench.base.clock.planning_seconds`.
         """
         low, high, share = 0.0, inf, FIRST
         while share - low > CLOSE and planning_seconds() < deadline:
             left = deadline - planning_seconds()
             plan = self.scheduled(share, known, min(seconds, left))
-            if plan is not None and self._works(plan):
+            if plan in (None, known) and seconds < left:
+                seconds *= 2  # the search has not come to schedules of its own
+            elif plan is not None and self._works(plan):
                 low, known = share, plan
                 share = min(share + STEP, MOST) if high == inf else (share + high) / 2
             else:

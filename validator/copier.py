@@ -24,6 +24,8 @@ from rematbench.base.errors import ExecutionError
 from rematbench.graphs.copies import COMPUTE, ENGINES, IN, OUT
 from rematbench.validator.copies import CopyPlan, Extents
 
+SPIN = 2e-4
+"""Seconds before the end of a wait from which the clock is watched: sleep may take longer."""
 ALIVE = 1.0
 """Seconds after which someone who waits asks whether the thread that copies still lives."""
 
@@ -229,6 +231,15 @@ class CopyTask:
         self.engine.check()
 
 
+def sleep_until(end: float) -> None:
+    """Return at a time by ``perf_counter``, or at once where that is over."""
+    left = end - perf_counter() - SPIN
+    if left > 0:
+        sleep(left)
+    while perf_counter() < end:
+        pass
+
+
 def move_bytes(target: int, source: int, size: int) -> None:
     """Copy bytes from one address to another; Python's lock is free meanwhile."""
     ctypes.memmove(target, source, size)
@@ -327,7 +338,7 @@ class ThreadCopier(Copier):
         began = perf_counter()
         task = self._latest[number]
         task.join()
-        sleep(max(0.0, task.end - perf_counter()))
+        sleep_until(task.end)
         self._waited += perf_counter() - began
 
     def _end(self, failed: bool) -> None:
@@ -338,7 +349,7 @@ class ThreadCopier(Copier):
             tasks = [task for tasks in self._moved for task in tasks]
             for task in tasks:
                 task.join()
-            sleep(max(0.0, max((task.end for task in tasks), default=0.0) - perf_counter()))
+            sleep_until(max((task.end for task in tasks), default=0.0))
 
     def reading(self) -> CopyReading:
         """What was measured of the last step."""

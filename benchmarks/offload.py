@@ -272,7 +272,7 @@ def _copying(net: Captured, link: Link) -> Iterator[tuple[Any, Link]]:
     graph = net.graph
     budget = max(
         int(EXECUTED_BUDGET * simulate(graph, program_order(graph)).peak_bytes),
-        int(1.1 * graph.floor_bytes()),
+        int(1.25 * graph.floor_bytes()),
     )
     for name, limit in (("offload_all", None), ("hybrid", budget)):
         problem = Problem(graph, limit, time_limit=2.0, captured=net, link=link)

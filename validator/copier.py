@@ -246,12 +246,16 @@ def move_bytes(target: int, source: int, size: int) -> None:
 
 
 class _Engine(Thread):
-    """Does its tasks one after the other, each as long as the link takes."""
+    """Does its tasks one after the other, each as long as the link takes.
+
+    Attributes:
+        clock: when the link is done with its last task; ``ended``: when the thread was, too.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self.tasks: SimpleQueue[CopyTask | None] = SimpleQueue()
-        self.clock = perf_counter()
+        self.clock = self.ended = perf_counter()
         self.waited = 0.0
         self.error: BaseException | None = None
 
@@ -273,11 +277,12 @@ class _Engine(Thread):
         for pair in task.pairs:
             move_bytes(*pair)
         self.waited += begin - self.clock
-        task.end = begin + task.least
-        if task.pairs:
-            task.end = max(task.end, perf_counter())
-        task.issued = begin
-        self.clock = task.end
+        done = begin + task.least
+        task.end = max(done, perf_counter()) if task.pairs else done
+        # A thread that was late for a moment catches up: the link it stands for was not late.
+        self.clock = done if task.least else task.end
+        task.issued = max(begin, self.ended)
+        self.ended = task.end
 
     def check(self) -> None:
         """Raises ExecutionError with the cause of its death."""

@@ -28,6 +28,8 @@ from rematbench.graphs.simulate import simulate
 
 FIRST, STEP, MOST = 0.7, 0.15, 1.2
 """The first share of the room, by how much it grows while that works, and the largest one."""
+EVEN = (0.4, 0.7, 1.0, 1.3)
+"""Shares of the most room, as there is around the loss, that are given at all moments alike."""
 CLOSE = 0.01
 """Shares that are nearer than this are not told apart."""
 STALL = 0.02
@@ -61,7 +63,7 @@ class Rooms:
         low, high, share = 0.0, inf, FIRST
         while share - low > CLOSE and planning_seconds() < deadline:
             left = deadline - planning_seconds()
-            plan = self.scheduled(share, known, min(seconds, left))
+            plan = self.scheduled(self._room(share), known, min(seconds, left))
             if plan in (None, known) and seconds < left:
                 seconds *= 2  # the search has not come to schedules of its own
             elif plan is not None and self._works(plan):
@@ -72,11 +74,23 @@ class Rooms:
                 share = (low + high) / 2
             yield low
 
-    def scheduled(self, share: float, known: Plan | None, seconds: float) -> Plan | None:
-        """The cheapest schedule that is found with a share of the room; None: there is none."""
+    def even(self, seconds: float) -> Iterator[None]:
+        """More room at all moments alike, for where no plan is known: what comes of it may fit.
+
+        Args:
+            seconds: for each schedule.
+        """
+        for share in EVEN:
+            room = self._room(share)
+            plan = self.scheduled(np.full_like(room, room.max()), None, seconds)
+            if plan is not None:
+                self.search.take(plan, DRAWS)
+            yield
+
+    def scheduled(self, room: IntArray, known: Plan | None, seconds: float) -> Plan | None:
+        """The cheapest schedule that is found with some room per op; None: there is none."""
         problem = self.search.problem
         assert problem.budget is not None
-        room = self._room(share)
         most = int(room.max())
         asked = replace(
             problem,

@@ -121,6 +121,8 @@ class Hybrid:
         if can_copy:
             rooms = Rooms(search, search.progress.bound, self.gap)
             limit = problem.time_limit
+            for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
+                yield
             for _ in rooms.halved(known, EACH * limit, started + ROOMS * limit):
                 yield
         while can_copy:

@@ -21,7 +21,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
-ALONE, ROOMS, EACH = 0.15, 0.8, 0.05
+ALONE, ROOMS, EACH = 0.25, 0.85, 0.05
 """Of the time: for recomputation alone at the budget; when recomputation with the link's room ends,
 and how long each share of that room takes at most."""
 END = 0.95

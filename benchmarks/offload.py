@@ -22,6 +22,7 @@ from math import inf
 from typing import Any, cast
 
 import numpy as np
+import torch
 from omegaconf import OmegaConf
 
 from benchmarks.figures import LOAD, Figure, commit, publish, record_of
@@ -42,7 +43,7 @@ from rematbench.validator.check import Validator
 from rematbench.validator.timing import Timing
 from rematbench.zoo import make_model
 
-SECONDS = 5.0
+SECONDS = 10.0
 """Of a planner, on one thread: the issue allows two minutes on two."""
 LARGE_SECONDS, LAYERS = 60.0, 192
 """Of a planner for 10,000 ops, ``transformer_lm`` of so many layers; asked for five minutes."""
@@ -77,6 +78,11 @@ class Tried:
         """Over ordinary training."""
         return self.cost / self.least - 1
 
+    @property
+    def least_overhead(self) -> float:
+        """Over ordinary training, of every plan: by the bound."""
+        return max(0.0, self.cost * (1 - self.gap) / self.least - 1)
+
 
 def tried(name: str, graph: Graph, share: float, link: Link, seconds: float = SECONDS) -> Tried:
     """A strategy's plan within a share of ordinary training's peak, as simulated."""
@@ -107,8 +113,8 @@ def _link(rate: float) -> Link:
 
 
 def pofo() -> Iterator[Figure]:
-    """POFO's setting: ours beside recomputation alone, and beside POFO's plan."""
-    ratios, slower = [], 0
+    """POFO's setting: ours beside recomputation alone, POFO's plan, and what the bound allows."""
+    ratios, least, slower = [], [], 0
     for name in POFO:
         graph = _roofline("v100", name, batch_size=16, resolution=500)
         print(f"{name}: {len(graph.ops)} ops", flush=True)
@@ -118,11 +124,13 @@ def pofo() -> Iterator[Figure]:
             theirs = tried("pofo", graph, share, _link(POFO_LINK))
             slower += ours.cost > TIE * min(theirs.cost, alone.cost)
             ratios.append(ours.overhead / alone.overhead)
+            least.append(ours.least_overhead / alone.overhead)
             what = f"{name} at {share:g}, overhead over recomputation alone's"
             yield Figure(what, ratios[-1], None, "x")
-    yield Figure(
-        "overhead over recomputation alone's, median", float(np.median(ratios)), 2 / 3, "x"
-    )
+            yield Figure(f"{what}: no plan has less than", least[-1], None, "x")
+    title = "overhead over recomputation alone's, median"
+    yield Figure(title, float(np.median(ratios)), 2 / 3, "x")
+    yield Figure(f"{title}: no plans have less than", float(np.median(least)), None, "x")
     yield Figure("plans slower than POFO's or recomputation alone", slower, 0, "")
 
 
@@ -207,21 +215,21 @@ def simulation() -> Iterator[Figure]:
 
 
 SMALL: dict[str, dict[str, Any]] = {
-    "mobilenet_v1": {"batch_size": 8, "resolution": 128},
-    "mobilenet_v2": {"batch_size": 8, "resolution": 96},
-    "resnet18": {"batch_size": 8, "resolution": 96},
-    "densenet_bc": {"batch_size": 8, "depth": 40},
+    "mobilenet_v1": {"batch_size": 16, "resolution": 128},
+    "mobilenet_v2": {"batch_size": 16, "resolution": 96},
+    "resnet18": {"batch_size": 16, "resolution": 96},
+    "densenet_bc": {"batch_size": 32, "depth": 40},
     "unet": {"batch_size": 2, "resolution": "96x128", "base_channels": 8},
     "segnet": {"batch_size": 2, "resolution": "96x128"},
-    "lstm_lm": {"batch_size": 128, "hidden": 128, "vocabulary": 256, "sequence_length": 16},
+    "lstm_lm": {"batch_size": 1024, "hidden": 128, "vocabulary": 256, "sequence_length": 16},
     "transformer_lm": {
-        **{"batch_size": 4, "layers": 4, "width": 128, "heads": 4},
+        **{"batch_size": 16, "layers": 4, "width": 128, "heads": 4},
         **{"sequence_length": 128, "vocabulary": 1000},
     },
-    "tree_lstm": {"batch_size": 512, "depth": 4},
-    "siamese": {"batch_size": 4},
+    "tree_lstm": {"batch_size": 4096, "depth": 4},
+    "siamese": {"batch_size": 16},
 }
-"""Networks that a CPU trains in a fraction of a second, and their options."""
+"""Networks that a CPU trains in about a second, and their options: copies of some megabytes."""
 
 
 def _profiled(name: str, options: dict[str, Any]) -> Captured:
@@ -233,6 +241,7 @@ def _profiled(name: str, options: dict[str, Any]) -> Captured:
 
 def executed() -> Iterator[Figure]:
     """Plans that copy, executed: gradients, both peaks, and what compute waits."""
+    torch.set_num_threads(1)  # the links have threads of their own
     others, host, peaks, apart = 0, 0, list[float](), list[float]()
     for name, options in SMALL.items():
         net = _profiled(name, options)
@@ -263,7 +272,7 @@ def _copying(net: Captured, link: Link) -> Iterator[tuple[Any, Link]]:
     graph = net.graph
     budget = max(
         int(EXECUTED_BUDGET * simulate(graph, program_order(graph)).peak_bytes),
-        int(1.1 * graph.floor_bytes()),
+        int(1.25 * graph.floor_bytes()),
     )
     for name, limit in (("offload_all", None), ("hybrid", budget)):
         problem = Problem(graph, limit, time_limit=2.0, captured=net, link=link)

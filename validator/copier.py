@@ -24,6 +24,8 @@ from rematbench.base.errors import ExecutionError
 from rematbench.graphs.copies import COMPUTE, ENGINES, IN, OUT
 from rematbench.validator.copies import CopyPlan, Extents
 
+SPIN = 2e-4
+"""Seconds before the end of a wait from which the clock is watched: sleep may take longer."""
 ALIVE = 1.0
 """Seconds after which someone who waits asks whether the thread that copies still lives."""
 
@@ -229,18 +231,31 @@ class CopyTask:
         self.engine.check()
 
 
+def sleep_until(end: float) -> None:
+    """Return at a time by ``perf_counter``, or at once where that is over."""
+    left = end - perf_counter() - SPIN
+    if left > 0:
+        sleep(left)
+    while perf_counter() < end:
+        pass
+
+
 def move_bytes(target: int, source: int, size: int) -> None:
     """Copy bytes from one address to another; Python's lock is free meanwhile."""
     ctypes.memmove(target, source, size)
 
 
 class _Engine(Thread):
-    """Does its tasks one after the other, each as long as the link takes."""
+    """Does its tasks one after the other, each as long as the link takes.
+
+    Attributes:
+        clock: when the link is done with its last task; ``ended``: when the thread was, too.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self.tasks: SimpleQueue[CopyTask | None] = SimpleQueue()
-        self.clock = perf_counter()
+        self.clock = self.ended = perf_counter()
         self.waited = 0.0
         self.error: BaseException | None = None
 
@@ -262,11 +277,12 @@ class _Engine(Thread):
         for pair in task.pairs:
             move_bytes(*pair)
         self.waited += begin - self.clock
-        task.end = begin + task.least
-        if task.pairs:
-            task.end = max(task.end, perf_counter())
-        task.issued = begin
-        self.clock = task.end
+        done = begin + task.least
+        task.end = max(done, perf_counter()) if task.pairs else done
+        # A thread that was late for a moment catches up: the link it stands for was not late.
+        self.clock = done if task.least else task.end
+        task.issued = max(begin, self.ended)
+        self.ended = task.end
 
     def check(self) -> None:
         """Raises ExecutionError with the cause of its death."""
@@ -327,7 +343,7 @@ class ThreadCopier(Copier):
         began = perf_counter()
         task = self._latest[number]
         task.join()
-        sleep(max(0.0, task.end - perf_counter()))
+        sleep_until(task.end)
         self._waited += perf_counter() - began
 
     def _end(self, failed: bool) -> None:
@@ -338,7 +354,7 @@ class ThreadCopier(Copier):
             tasks = [task for tasks in self._moved for task in tasks]
             for task in tasks:
                 task.join()
-            sleep(max(0.0, max((task.end for task in tasks), default=0.0) - perf_counter()))
+            sleep_until(max((task.end for task in tasks), default=0.0))
 
     def reading(self) -> CopyReading:
         """What was measured of the last step."""

@@ -72,15 +72,26 @@ class BridgeSearch:
         self.progress.offer(trace.cost, plan)
         return trace.cost
 
-    def take(self, plan: Plan) -> None:
-        """A start: as it is, and its computes with the host's help."""
-        cost = self.offer(plan)
+    def take(self, plan: Plan, draws: int = 2, good: float = 0.0) -> float:
+        """A start: as it is, and its computes with the host's help.
+
+        Args:
+            draws: choices of gaps, at most.
+            good: a makespan with which no other is drawn.
+
+        Returns:
+            The least makespan of these.
+        """
+        least = self.offer(plan)
         codes = plan.codes(self.problem.graph)
         computes = codes[codes >= 0]
-        if cost <= self.progress.cost and cost < np.inf:
+        if least <= self.progress.cost and least < np.inf:
             self.best = computes, np.zeros(0, dtype=np.bool_)
-        for spread in (0.0, SPREAD):
-            self._weave(computes, spread)
+        for draw in range(draws):
+            least = min(least, self._weave(computes, SPREAD if draw else 0.0))
+            if least <= good:
+                break
+        return least
 
     def step(self) -> None:
         """One move from the best plan."""
@@ -106,7 +117,7 @@ class BridgeSearch:
         found = annealed(self.problem, codes, tries, float(warmth), seed)
         self.offer(Plan.from_codes(self.problem.graph, found))
 
-    def _weave(self, computes: IntArray, spread: float) -> None:
+    def _weave(self, computes: IntArray, spread: float) -> float:
         problem, link = self.problem, self.problem.link
         assert problem.budget is not None
         sequence = Sequence.of(problem.graph, computes)
@@ -116,8 +127,10 @@ class BridgeSearch:
         bridged = chosen(sequence, weight, problem.budget)
         before = self.progress.cost
         plan = woven(sequence, bridged, problem.budget, link, problem.host)
-        if self.offer(plan) <= before:
+        cost = self.offer(plan)
+        if cost <= before:
             self.best = computes, bridged
+        return cost
 
     def _without_some(self, computes: IntArray) -> IntArray:
         """The computes without a few neighbouring recomputations."""
@@ -144,19 +157,19 @@ class BridgeSearch:
 
 
 def chosen(sequence: Sequence, weight: FloatArray, budget: int) -> BoolArray:
-    """Gaps that are bridged until the sequence fits, as far as gaps can make it.
+    """Gaps that are bridged until the sequence fits, as far as gaps can make it, and none too many.
 
     Args:
         weight: per gap; the larger, the rather it is bridged.
     """
     no_gap = np.zeros(len(sequence.value), dtype=np.bool_)
     levels = sequence.levels_with(no_gap)
-    sizes = sequence.sizes
-    return np.asarray(_chosen(levels, sequence.begin, sequence.end, sizes, weight, budget))
+    gaps, order = (sequence.begin, sequence.end, sequence.sizes), np.argsort(weight)
+    return np.asarray(_chosen(levels, *gaps, weight, order, budget))
 
 
 @kernel
-def _chosen(levels, begin, end, size, weight, budget):
+def _chosen(levels, begin, end, size, weight, order, budget):
     bridged = np.zeros(begin.size, dtype=np.bool_)
     crowd = np.zeros(levels.size + 1, dtype=np.int64)
     while levels.size > 0:
@@ -171,7 +184,18 @@ def _chosen(levels, begin, end, size, weight, budget):
         bridged[found] = True
         for k in range(begin[found] + 1, end[found]):
             levels[k] -= size[found]
+    for g in order:
+        if bridged[g] and _has_room(levels, begin[g], end[g], budget - size[g]):
+            bridged[g] = False
+            for k in range(begin[g] + 1, end[g]):
+                levels[k] += size[g]
     return bridged
+
+
+@kernel
+def _has_room(levels, begin, end, most):
+    """Is every level between two positions at most so high?"""
+    return (levels[begin + 1 : end] <= most).all()
 
 
 @kernel

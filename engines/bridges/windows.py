@@ -52,13 +52,6 @@ def carried(problem: Problem, net: Net, time: float) -> FloatArray:
     return carried_bytes
 
 
-def carried_at_fullest(problem: Problem, time: float) -> float:
-    """Bytes as of :func:`carried`, when the op runs for which ordinary training has most."""
-    net = Net.of(problem.graph)
-    levels = np.asarray(profile(start(net, problem.graph.resident_bytes)))
-    return float(carried(problem, net, time)[int(np.argmax(levels))])
-
-
 def window_bound(problem: Problem, least: float, deadline: float) -> float:
     """No plan whose first computes are in program order has a smaller makespan.
 

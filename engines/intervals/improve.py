@@ -50,6 +50,7 @@ class Improver:
         started: by :func:`~rematbench.base.clock.planning_seconds`.
         gap: relative gap that is good enough.
         most: computes of an op that a schedule may have; 0 for any number.
+        taken: bytes of the budget, per stage, that a schedule cannot have.
 
     Attributes:
         progress: the incumbent's plan, the bound, and when what was found.
@@ -59,19 +60,30 @@ class Improver:
     """
 
     def __init__(
-        self, problem: Problem, budget: int, started: float, gap: float, most: int = 0
+        self,
+        problem: Problem,
+        budget: int,
+        started: float,
+        gap: float,
+        most: int = 0,
+        taken: IntArray | None = None,
     ) -> None:
         self.problem, self.graph, self.budget = problem, problem.graph, budget
         self.deadline = started + problem.time_limit
         self.progress = Progress(started, gap, problem.report, hand_over=problem.hand_over)
         self.net = Net.of(self.graph, most)
         self.resident = self.graph.resident_bytes
+        self.taken = np.zeros(len(self.net.cost), dtype=np.int64) if taken is None else taken
         self.least = float(self.net.cost.sum())
         self._notes: Scratch = scratch(len(self.net.cost), problem.seed)
         self._none: IntArray = np.zeros(1, dtype=np.int64)
         self._cost = inf
         self._rows: IntArray | None = None
         self._leanest: IntervalState | None = None
+
+    def empty(self) -> IntervalState:
+        """Every op once."""
+        return start(self.net, self.resident + self.taken)
 
     @property
     def found(self) -> bool:
@@ -85,7 +97,7 @@ class Improver:
 
     def _take(self, plan: Plan) -> IntervalState:
         """See a plan, as a schedule and as it is: it may be leaner than every schedule."""
-        state = start(self.net, self.resident)
+        state = self.empty()
         follow(self.net, state, recomputations(self.graph, plan))
         self.see(state)
         if not self.net.most:
@@ -169,7 +181,7 @@ class Improver:
 
     def _seen(self, rows: IntArray) -> None:
         """The best schedule of a kernel, as rows."""
-        state = start(self.net, self.resident)
+        state = self.empty()
         follow(self.net, state, rows)
         self.see(state)
 
@@ -182,7 +194,7 @@ class Improver:
             hard = self._rows is not None and (number % 2 == 1 or not pays)
             hard = hard and not self.net.most  # few of its moves are left
             if self._rows is None and number == 2 and only_this:
-                self.drop_greedily(start(self.net, self.resident))
+                self.drop_greedily(self.empty())
             before = self._cost
             if hard:
                 yield from self.hard(seconds)
@@ -192,7 +204,7 @@ class Improver:
             seconds, number = seconds * 1.5, number + 1
 
     def _begin(self) -> IntervalState:
-        state = start(self.net, self.resident)
+        state = self.empty()
         if self._rows is not None:
             follow(self.net, state, self._rows)
         return state
@@ -227,7 +239,7 @@ class Improver:
             state: to begin with; None is every op once.
         """
         if state is None:
-            state = start(self.net, self.resident)
+            state = self.empty()
         else:
             state = IntervalState._make(each.copy() for each in state)
         watch(state, self.budget)

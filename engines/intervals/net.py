@@ -101,11 +101,11 @@ class IntervalState(NamedTuple):
     counts: IntArray
 
 
-def start(net: Net, resident: int) -> IntervalState:
+def start(net: Net, resident: int | IntArray) -> IntervalState:
     """Every op once.
 
     Args:
-        resident: bytes that are always there.
+        resident: bytes that are always there; or, per stage, those that are there during it.
     """
     n = len(net.cost)
     capacity = ROOM * n + 4096

@@ -28,7 +28,6 @@ from rematbench.engines.intervals.moments import (
 )
 from rematbench.engines.intervals.net import (
     IntervalState,
-    start,
 )
 from rematbench.engines.intervals.segments import segmentations
 from rematbench.engines.lp.solver import SOLVER
@@ -56,7 +55,7 @@ def warm_up(starts: tuple[Strategy, ...] = ()) -> None:
     graph = unit_chain(8)
     search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, planning_seconds(), 0.0)
     search.deadline = inf
-    empty = start(search.net, search.resident)
+    empty = search.empty()
     for _ in search.first(empty):
         pass
     search.window = window(search.net, search.resident, 6, 8, len(search.net.cost), inf)
@@ -75,6 +74,7 @@ class IntervalSearch(Improver):
         budget: in bytes.
         started: by :func:`~rematbench.base.clock.planning_seconds`.
         gap: relative gap that is good enough.
+        taken: as of :class:`Improver`.
 
     Attributes:
         bound_by: how the bound was found.
@@ -82,8 +82,15 @@ class IntervalSearch(Improver):
         by_blocks: do blocks say what to keep, or a program of the whole graph?
     """
 
-    def __init__(self, problem: Problem, budget: int, started: float, gap: float) -> None:
-        super().__init__(problem, budget, started, gap)
+    def __init__(
+        self,
+        problem: Problem,
+        budget: int,
+        started: float,
+        gap: float,
+        taken: IntArray | None = None,
+    ) -> None:
+        super().__init__(problem, budget, started, gap, taken=taken)
         self.progress.bound = self.least
         self.bound_by = TRIVIAL
         self.window: MomentWindow | None = None
@@ -93,7 +100,7 @@ class IntervalSearch(Improver):
     def free_bytes(self, moment: int) -> int:
         """Bytes that an op leaves for what earlier ones have written, what it reads included."""
         fixed = self.net.written[moment] + self.net.workspace[moment]
-        return self.budget - self.resident - int(fixed)
+        return self.budget - self.resident - int(fixed + self.taken[moment])
 
     def run(self, polish: bool = True) -> None:
         """Bound, first schedules, annealing.
@@ -102,7 +109,7 @@ class IntervalSearch(Improver):
             polish: go on after the first schedules.
         """
         self.take_warm_starts()
-        empty = start(self.net, self.resident)
+        empty = self.empty()
         levels = np.asarray(profile(empty))
         self.prove(levels)
         if self.progress.bound == inf:
@@ -171,7 +178,8 @@ class IntervalSearch(Improver):
 
     def _solved(self, first: int, last: int, deadline: float, share: float = 1.0) -> MomentWindow:
         """A window, with a share of the bytes that are not resident."""
-        budget = self.resident + share * (self.budget - self.resident)
+        free_bytes = self.budget - int(self.taken[first]) - self.resident
+        budget = self.resident + share * free_bytes
         seed = self.problem.seed
         return window(self.net, self.resident, budget, first, last, deadline, seed)
 
@@ -247,7 +255,7 @@ class IntervalSearch(Improver):
         """Schedules of segments; the leanest is annealed where none fits."""
         moment, leanest = int(np.argmax(profile(empty))), empty
         for kept in segmentations(self.net, moment):
-            state = start(self.net, self.resident)
+            state = self.empty()
             if not resume(self.net, state, moment, kept):
                 continue
             self.progress.see(int(peak(state)))
@@ -288,5 +296,5 @@ class IntervalSearch(Improver):
         else:
             shares = self._solved(moment, len(self.net.cost), self.deadline, share).kept
             kept = None if shares is None else shares >= 0.5
-        state = start(self.net, self.resident)
+        state = self.empty()
         return state if kept is not None and resume(self.net, state, moment, kept) else None

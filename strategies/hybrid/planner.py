@@ -11,8 +11,9 @@ from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.anytime import Progress
 from rematbench.engines.bridges.bound import makespan_bound, overwrites
+from rematbench.engines.bridges.rooms import Rooms
 from rematbench.engines.bridges.search import BridgeSearch
-from rematbench.engines.bridges.windows import carried_at_fullest, window_bound
+from rematbench.engines.bridges.windows import window_bound
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan, program_order
@@ -20,17 +21,16 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
-ALONE, RUNG = 0.2, 0.12
-"""Of the time: for recomputation alone at the budget, and at each larger one."""
-CARRIED = (0.4, 0.7, 1.0, 1.3)
-"""How much larger those are, as shares of what the link can carry until the fullest moment."""
+ALONE, ROOMS, EACH = 0.25, 0.85, 0.05
+"""Of the time: for recomputation alone at the budget; when recomputation with the link's room ends,
+and how long each share of that room takes at most."""
 END = 0.95
 """Of the time, when it ends."""
 PROOF = 0.1
 """Of the time, at most, for the bound by linear programs."""
 OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
 """Rules that offload, whose plans the search begins from, too."""
-PLANNERS = (("auto_perf", 0.1), ("pofo", 0.2), ("poet", 0.1))
+PLANNERS = (("auto_perf", 0.1), ("pofo", 0.1), ("poet", 0.1))
 """Planners that do so within a budget, and the most of the time that each may take."""
 
 
@@ -112,20 +112,29 @@ class Hybrid:
         proven = window_bound(problem, least, planning_seconds() + limit)
         search.progress.raise_bound(proven)
         yield
-        for budget, share in _ladder(problem, order, can_copy, proven):
-            left = END - (planning_seconds() - started) / problem.time_limit
-            seconds = max(0.0, min(share, left)) * problem.time_limit
-            plan = _start(make("anytime"), replace(problem, budget=budget, time_limit=seconds))
-            if plan is None:
-                continue
-            if budget == problem.budget:
-                alone.append(search.offer(plan))
-            if can_copy:
-                search.take(plan)
-            yield
+        known = _alone(problem, started, ALONE if can_copy else END)
+        if known is not None:
+            alone.append(search.offer(known))
+        if can_copy and known is not None:
+            search.take(known)
+        yield
+        if can_copy:
+            rooms = Rooms(search, search.progress.bound, self.gap)
+            limit = problem.time_limit
+            for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
+                yield
+            for _ in rooms.halved(known, EACH * limit, started + ROOMS * limit):
+                yield
         while can_copy:
             search.step()
             yield
+
+
+def _alone(problem: Problem, started: float, share: float) -> Plan | None:
+    """Recomputation alone, in a share of the time, as far as that is left."""
+    left = END * problem.time_limit - (planning_seconds() - started)
+    seconds = max(0.0, min(share * problem.time_limit, left))
+    return _start(make("anytime"), replace(problem, time_limit=seconds))
 
 
 def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
@@ -139,23 +148,6 @@ def _firsts(problem: Problem, order: Plan) -> Iterator[Plan]:
         plan = _start(strategy, replace(asked, time_limit=share * problem.time_limit))
         if plan is not None:
             yield plan
-
-
-def _ladder(
-    problem: Problem, order: Plan, can_copy: bool, proven: float
-) -> list[tuple[int, float]]:
-    """Budgets of recomputation alone, and the share of the time for each.
-
-    Args:
-        proven: a lower bound of the makespan.
-    """
-    assert problem.budget is not None
-    if not can_copy:
-        return [(problem.budget, 0.9)]
-    lacking = simulate(problem.graph, order).peak_bytes - problem.budget
-    room = min(float(lacking), carried_at_fullest(problem, proven))
-    above = {min(int(share * room), lacking - 1) for share in CARRIED} - {0}
-    return [(problem.budget, ALONE), *((problem.budget + each, RUNG) for each in sorted(above))]
 
 
 def _start(strategy: Any, problem: Problem) -> Plan | None:

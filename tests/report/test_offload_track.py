@@ -13,11 +13,16 @@ import pytest
 from omegaconf import OmegaConf
 
 from rematbench.base.errors import ConfigError
+from rematbench.graphs.files import read_graph, read_plan
+from rematbench.graphs.simulate import simulate
+from rematbench.report.collect import collect
 from rematbench.report.leaderboard.families import family
 from rematbench.report.offload import answer, crossovers, draw, lines, with_answer
+from rematbench.report.pages.lanes import link_of
 from rematbench.rows.row import Row, make_row
 
 HOUSE = Path(__file__).parents[2]
+TRACK = HOUSE / "runs/reference/leaderboard"
 
 
 def row(strategy: str, rate: float | None, overhead: float | None, budget: float = 0.5) -> Row:
@@ -74,16 +79,82 @@ def test_a_pages_section_is_made_again() -> None:
         with_answer("# Two memories\n", SOME)
 
 
+@pytest.fixture(scope="module")
+def rows() -> tuple[Row, ...]:
+    return collect([TRACK / "offload.csv.gz"]).rows
+
+
+def test_the_page_says_what_the_rows_say(rows: tuple[Row, ...]) -> None:
+    page = (HOUSE / "docs/offload.md").read_text()
+    assert with_answer(page, rows) == page
+
+
+def test_the_rows_are_the_experiments(rows: tuple[Row, ...]) -> None:
+    """Each problem, strategy and link once; of one commit, whose code was as committed."""
+    experiment = OmegaConf.load(HOUSE / "conf/experiment/leaderboard_offload.yaml")
+    rates = [float(link.removesuffix("GB/s")) for link in experiment.links]
+    each = [("anytime", 0.0)]
+    each += [(name, rate) for name in experiment.strategies.split(",") for rate in rates]
+    wanted = {
+        (job.model, budget, *one) for job in experiment.problems for budget in job.budget
+        for one in each
+    }  # fmt: skip
+    frame = lines([row for row in rows if row["extra"]["preset"] == "h100"])
+    applied = set(zip(frame.network, frame.budget, frame.strategy, frame.rate, strict=True))
+    assert applied <= wanted
+    not_applicable = {row["strategy"] for row in rows if row["status"] == "not_applicable"}
+    assert {name for _, _, name, _ in wanted - applied} <= not_applicable
+    assert not_applicable <= {"pofo", "auto_perf", "offload_hidden"}
+    assert len(frame) == len(applied)
+    assert len({row["commit"] for row in rows}) == 1
+    assert "dirty" not in rows[0]["commit"]
+
+
+def test_no_rule_of_the_track_is_faster_than_ours(rows: tuple[Row, ...]) -> None:
+    """And no plan is faster than a bound, or over its budget."""
+    frame = lines(rows)
+    keys = ["costs", "network", "budget", "rate"]
+    ours = frame[frame["strategy"] == "hybrid"].set_index(keys)["overhead"]
+    rules = frame[frame["strategy"].isin(["pofo", "auto_perf"])]
+    least = rules.groupby(keys)["overhead"].min()
+    assert len(least) > 100
+    assert (ours[least.index] <= least + 1e-9).all()
+    for row in rows:
+        if row["status"] == "ok":
+            assert row["bound"] is None or row["bound"] <= row["cost"] * (1 + 1e-9)
+            if row["strategy"] not in ("offload_all", "offload_hidden"):
+                assert row["peak_bytes"] <= row["budget_bytes"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet50", "siamese"])
+def test_the_simulator_says_what_the_row_says(name: str, rows: tuple[Row, ...]) -> None:
+    """The plan files of some rows, judged again."""
+    graph = read_graph(TRACK / f"offload/{name}.graph.json.gz")
+    plan = read_plan(TRACK / f"offload/{name}.plan.json.gz")
+    (row,) = (row for row in rows if row["extra"].get("plan_hash") == plan.hash(graph))
+    link = link_of(row)
+    trace = simulate(graph, plan, link)
+    assert row["strategy"] == "hybrid"
+    assert trace.cost == pytest.approx(row["cost"], rel=1e-12)
+    assert trace.peak_bytes == row["peak_bytes"] <= row["budget_bytes"]
+    assert trace.host_peak_bytes == row["extra"]["host_peak_bytes"]
+    assert trace.copies.out_bytes == row["extra"]["offloaded_bytes"]
+
+
 def test_the_page_says_what_the_record_says() -> None:
+    """In POFO's setting, and of what was executed."""
     record = json.loads((HOUSE / "runs/benchmarks/offload.json").read_text())
+    figures = {each["figure"]: each["value"] for each in record["figures"]}
     by_network: dict[str, list[str]] = {}
-    for each in record["figures"]:
-        if found := re.fullmatch(r"pofo: (\w+) at .*, overhead .*", each["figure"]):
-            by_network.setdefault(found[1], []).append(f"{each['value']:.2f}")
+    for name, value in figures.items():
+        if found := re.fullmatch(r"pofo: (\w+) at .*, overhead .*", name):
+            by_network.setdefault(found[1], []).append(f"{value:.2f}")
     assert len(by_network) == 3
     page = (HOUSE / "docs/offload.md").read_text()
     for name, values in by_network.items():
-        assert f"| `{name}` | {' | '.join(values)} |" in page
+        pairs = zip(values[::2], values[1::2], strict=True)
+        cells = " | ".join(f"{ours} ({least})" for ours, least in pairs)
+        assert f"| `{name}` | {cells} |" in page
 
 
 def track(name: str) -> list[dict[str, Any]]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 from copying import chain, is_there_a_better_plan, offloaded, scoped
 
+from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.bridges.bound import makespan_bound
 from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.search import chosen
 from rematbench.engines.bridges.weave import woven
-from rematbench.engines.bridges.windows import window_bound
+from rematbench.engines.bridges.windows import carried, window_bound
+from rematbench.engines.intervals.net import Net
+from rematbench.engines.intervals.planner import IntervalSearch
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.link import Link
@@ -161,6 +165,28 @@ def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
         falling = sorted(bounds, reverse=True)
         assert bounds == pytest.approx(falling, rel=1e-4)  # each is sought so far
     assert higher > 5
+
+
+def test_schedules_keep_to_the_room_of_each_moment() -> None:
+    """More around the loss than at both ends: what the link carries, and no more."""
+    graph, budget, started = unit_chain(24), 9, planning_seconds()
+    problem = Problem(graph, budget, 0.5, link=Link(0.2, 0.2))
+    least = makespan_bound(graph, budget, problem.link)
+    room = carried(problem, Net.of(graph), least).astype(np.int64)
+    most = int(room.max())
+    assert max(room[0], room[-1]) < most
+    asked = replace(problem, budget=budget + most)
+    search = IntervalSearch(asked, budget + most, started, 0.0, taken=most - room)
+    search.run()
+    assert search.progress.plan is not None
+    codes = search.progress.plan.codes(graph)
+    sequence = Sequence.of(graph, codes[codes >= 0])
+    first = np.unique(sequence.computes, return_index=True)[1]
+    stage = np.searchsorted(first, np.arange(len(sequence.computes)))
+    assert (sequence.levels <= budget + room[stage]).all()
+    assert (sequence.levels > budget).any()
+    alone = make("anytime").plan(replace(problem, link=Link())).plan
+    assert search.progress.cost < simulate(graph, alone).cost
 
 
 def test_windows_prove_no_more_than_the_best_plan_takes() -> None:

@@ -1,0 +1,122 @@
+"""Recomputation with as much more room, at each moment, as the link can make.
+
+What the link has carried out until an op runs first, and can still carry in after it, is room that
+recomputation need not make. The search on intervals finds the cheapest schedule with a share of
+that room, and the host takes what the schedule needs beyond the budget. The largest share for which
+compute waits for no copy is sought by halving: values leave and come back whole, so that it is less
+than all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from rematbench.base.clock import planning_seconds
+from rematbench.base.errors import RematbenchError
+from rematbench.engines.bridges.search import BridgeSearch
+from rematbench.engines.bridges.windows import carried
+from rematbench.engines.candidates import cost_of_once
+from rematbench.engines.intervals.net import Net
+from rematbench.engines.intervals.planner import IntervalSearch
+from rematbench.graphs.ir import IntArray
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import simulate
+
+FIRST, STEP, MOST = 0.7, 0.15, 1.2
+"""The first share of the room, by how much it grows while that works, and the largest one."""
+EVEN = (0.4, 0.7, 1.0, 1.3)
+"""Shares of the most room, as there is around the loss, that are given at all moments alike."""
+CLOSE = 0.01
+"""Shares that are nearer than this are not told apart."""
+STALL = 0.02
+"""Waiting, as a share of what is recomputed, up to which a share of the room works."""
+DRAWS = 24
+"""Choices of gaps that are tried for a schedule, until one waits for nothing."""
+
+
+@dataclass
+class Rooms:
+    """Schedules with shares of the link's room, handed to a search for copies.
+
+    Args:
+        search: takes them; its problem has a budget and a link both ways.
+        time: a makespan; the room is what the link carries in it.
+        gap: relative gap at which a schedule is good enough.
+    """
+
+    search: BridgeSearch
+    time: float
+    gap: float
+
+    def halved(self, known: Plan | None, seconds: float, deadline: float) -> Iterator[float]:
+        """Larger shares while they work, smaller ones where they do not; yields each.
+
+        Args:
+            known: a plan within the budget, to begin from.
+            seconds: for the schedule of a share; more where that is too little.
+            deadline: by :func:`~rematbench.base.clock.planning_seconds`.
+        """
+        low, high, share = 0.0, inf, FIRST
+        while share - low > CLOSE and planning_seconds() < deadline:
+            left = deadline - planning_seconds()
+            plan = self.scheduled(self._room(share), known, min(seconds, left))
+            if plan in (None, known) and seconds < left:
+                seconds *= 2  # the search has not come to schedules of its own
+            elif plan is not None and self._works(plan):
+                low, known = share, plan
+                share = min(share + STEP, MOST) if high == inf else (share + high) / 2
+            else:
+                high = share
+                share = (low + high) / 2
+            yield low
+
+    def even(self, seconds: float) -> Iterator[None]:
+        """More room at all moments alike, for where no plan is known: what comes of it may fit.
+
+        Args:
+            seconds: for each schedule.
+        """
+        for share in EVEN:
+            room = self._room(share)
+            plan = self.scheduled(np.full_like(room, room.max()), None, seconds)
+            if plan is not None:
+                self.search.take(plan, DRAWS)
+            yield
+
+    def scheduled(self, room: IntArray, known: Plan | None, seconds: float) -> Plan | None:
+        """The cheapest schedule that is found with some room per op; None: there is none."""
+        problem = self.search.problem
+        assert problem.budget is not None
+        most = int(room.max())
+        asked = replace(
+            problem,
+            time_limit=seconds,
+            budget=problem.budget + most,
+            warm_starts=() if known is None else (known,),
+            report=lambda words: None,
+            hand_over=lambda solution: None,
+        )
+        now, budget = planning_seconds(), problem.budget + most
+        inner = IntervalSearch(asked, budget, now, self.gap, taken=most - room)
+        try:
+            inner.run()
+        except RematbenchError:
+            return None
+        return inner.progress.plan
+
+    def _room(self, share: float) -> IntArray:
+        problem = self.search.problem
+        net = Net.of(problem.graph)
+        found: IntArray = (share * carried(problem, net, self.time)).astype(np.int64)
+        return found
+
+    def _works(self, plan: Plan) -> bool:
+        """Does compute wait for hardly anything, with one of some choices of gaps?"""
+        graph = self.search.problem.graph
+        cost = simulate(graph, plan).cost
+        good = cost + STALL * (cost - cost_of_once(graph))
+        return self.search.take(plan, DRAWS, good) <= good

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +63,10 @@ def stopped_after(limit: float) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
+        caller = _kernel_caller(frame)
+        if caller is None:
+            raise OutOfTime
+        _raise_in(caller)
 
     timer = signal.ITIMER_PROF if available_threads() == 1 else signal.ITIMER_REAL
     before = {each: signal.signal(each, stop) for each in ALARMS}
@@ -73,3 +77,30 @@ def stopped_after(limit: float) -> Iterator[None]:
         signal.setitimer(timer, 0.0)
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _kernel_caller(frame: FrameType | None) -> FrameType | None:
+    """Who called a kernel, if numba is making the named tuple that it returns."""
+    caller = None
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module == "numba.core.serialize" or module.startswith("namedtuple_"):
+            caller = frame.f_back
+        frame = frame.f_back
+    return caller
+
+
+def _raise_in(caller: FrameType) -> None:
+    """Raise :class:`OutOfTime` as soon as this frame goes on.
+
+    Where numba makes a tuple, it would go on with what an exception has prevented, and crash.
+    """
+    before = sys.gettrace()
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        sys.settrace(before)
+        frame.f_trace = None
+        raise OutOfTime
+
+    caller.f_trace = trace
+    sys.settrace(before or (lambda *_: None))

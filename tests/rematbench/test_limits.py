@@ -8,6 +8,7 @@ import threading
 from functools import cache
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import NamedTuple
 
 import pytest
 
@@ -176,6 +177,36 @@ def test_nothing_is_stopped_outside_of_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert ended
+
+
+class Counted(NamedTuple):
+    """What a kernel returns."""
+
+    steps: int
+
+
+def test_a_kernel_that_overran_hands_over_its_result() -> None:
+    """Numba goes on with a named tuple that an exception has prevented: the process crashed."""
+    numba = pytest.importorskip("numba")
+
+    @numba.njit(nogil=True)
+    def count(steps: int) -> Counted:
+        found = 1
+        for step in range(steps):
+            found = (found * 7 + step) % 1_000_003
+        return Counted(found)
+
+    assert count(1).steps == 7
+    ended: list[int] = []
+
+    def call_for_seconds() -> None:
+        while len(ended) < 100:  # all but microseconds are the kernel's
+            ended.append(count(20_000_000).steps)
+
+    with pytest.raises(OutOfTime), stopped_after(0.0):
+        call_for_seconds()
+    assert len(ended) < 100
+    assert sys.gettrace() is None
 
 
 def test_candidates_until_the_end_count() -> None:

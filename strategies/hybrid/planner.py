@@ -30,7 +30,7 @@ PROOF = 0.1
 """Of the time, at most, for the bound by linear programs."""
 OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
 """Rules that offload, whose plans the search begins from, too."""
-PLANNERS = (("auto_perf", 0.1), ("pofo", 0.1), ("poet", 0.1))
+PLANNERS = (("auto_perf", 0.1), ("pofo", 0.2), ("poet", 0.1))
 """Planners that do so within a budget, and the most of the time that each may take."""
 
 

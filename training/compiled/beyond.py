@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from rematbench.base.cache_dirs import FOR_THE_USER
-from rematbench.base.errors import UnwritableError
+from rematbench.base.kept_files import keep, read_kept
 from rematbench.base.kernels import digest
-from rematbench.graphs.files import write_bytes
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.options import INDUCTOR, Options
 
 NEWS = 1024
 """Bytes above a plan that a measurement may find: scalars, which are in no plan."""
-_log_user = logging.getLogger(FOR_THE_USER)
 _known: dict[str, int] = {}
 
 
@@ -33,7 +29,8 @@ def beyond_of(halves: Halves, options: Options) -> int:
         return 0
     key = _key(halves)
     if key not in _known:
-        _known[key] = 0 if options.cache is None else _read(_place(options.cache, key))
+        place = None if options.cache is None else _place(options.cache, key)
+        _known[key] = (place and read_kept(place, _bytes_of, "a step tells again")) or 0
     return _known[key]
 
 
@@ -48,10 +45,7 @@ def learn(halves: Halves, options: Options, found: int) -> bool:
     key = _key(halves)
     _known[key] = found
     if options.cache is not None:
-        try:
-            write_bytes(_place(options.cache, key), json.dumps({"bytes": found}).encode())
-        except UnwritableError as error:
-            _log_user.warning("what Inductor allocates is not kept: %s", error)
+        keep(_place(options.cache, key), {"bytes": found}, "what Inductor allocates is")
     return True
 
 
@@ -64,12 +58,11 @@ def _place(cache: Path, key: str) -> Path:
     return cache / "beyond" / f"{key}.json"
 
 
-def _read(place: Path) -> int:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(place.read_bytes())["bytes"]
-        if type(found) is int and found >= 0:
-            return found
-    return 0
+def _bytes_of(document: Any) -> int:
+    found = document["bytes"]
+    if type(found) is not int or found < 0:
+        raise ValueError("it holds no number of bytes")
+    return found
 
 
 def _key(halves: Halves) -> str:

@@ -3,7 +3,7 @@
     python examples/train_gpt2_trainer.py --budget 0.6
 
 ``model.compile(backend="rematbench", options={...})`` is the one line; the Trainer is untouched,
-but for a subclass that measures the peak of its second step.
+but for a subclass that measures the peak of its last step.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from transformers import Trainer, TrainingArguments  # after train_gpt2, which i
 
 
 class MeasuredTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer that measures its second step."""
+    """A Trainer that measures its last step."""
 
     peak_bytes = 0
     steps = 0
 
     def training_step(self, model: nn.Module, inputs: dict[str, Tensor], *more: Any) -> Tensor:
         self.steps += 1
-        if self.steps != 2:
+        if self.steps != self.args.max_steps:
             return super().training_step(model, inputs, *more)
         found: list[Tensor] = []
         step = super().training_step

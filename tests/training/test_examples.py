@@ -77,7 +77,12 @@ def on_two_ranks(script: str, words: list[str]) -> str:
 
 
 def check(said: str, printed: str) -> None:
-    """Is that what is shown, and a smaller peak than as usual?"""
+    """Is that what is shown, and a smaller peak than as usual?
+
+    A step is planned again where what lies outside needs it, which depends on the release.
+    """
+    again = r"the step planned with what lies outside of its graph .*\n"
+    said, printed = re.sub(again, "", said), re.sub(again, "", printed)
     shown = re.escape(masked(printed)).replace(re.escape("...\n"), "(?:.*\n)*?")  # any lines
     assert re.fullmatch(shown, masked(said)), said
     peaks = [float(peak) for peak in re.findall(r"peak ([\d.]+) MiB, ", said)]

@@ -21,6 +21,7 @@ from rematbench.base.errors import Infeasible
 from rematbench.costmodel import levels
 from rematbench.costmodel.device import peak_of
 from rematbench.tracing.devices import Accelerator, MemoryStatistics
+from rematbench.tracing.releases import RELEASE
 from rematbench.training.compiled.outside import Outside
 from rematbench.training.compiled.together import Together
 
@@ -251,7 +252,9 @@ def test_a_fraction_of_one_graph_is_one_of_the_whole_step(tmp_path: Path) -> Non
     pairs = zip(both, optimizers, strict=True)
     mine, ordinary = (whole_peak(*each, optimizer, tokens) for each, optimizer in pairs)
     assert found.budget_bytes is not None
-    assert found.budget_bytes == pytest.approx(share * ordinary, rel=0.02)
+    # Uncompiled training never holds tangents, as ordinary training by the backend would there.
+    near = 0.03 if RELEASE.holds_tangents else 0.02
+    assert found.budget_bytes == pytest.approx(share * ordinary, rel=near)
     assert mine <= found.budget_bytes
     assert found.measured_peak_bytes is not None
     assert abs(mine - found.measured_peak_bytes) < SLACK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rematbench.base.errors import NotApplicable
@@ -21,6 +21,10 @@ from rematbench.training.compiled.options import Options
 from rematbench.training.compiled.patience import patiently
 from rematbench.training.compiled.sharing import share_of
 from rematbench.training.host import check_copies
+
+TRIES = 4
+"""How often a strategy is asked for leaner plans."""
+Asks = Callable[[int], "Made"]
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,16 @@ class Judge:
         """Is a plan within what is allowed, and ``spare`` bytes more? On the host, too."""
         fits = self.allowed is None or made.peak <= self.allowed + spare
         return fits and (self.host is None or made.trace.host_peak_bytes <= self.host)
+
+
+def leaner(ask: Asks, allowed: int) -> Iterator[Made]:
+    """Plans for less and less, until one fits as it can run."""
+    asked, excess = allowed, 1
+    while excess > 0:
+        found = ask(asked)
+        excess = found.peak - allowed
+        asked -= max(excess, 1)
+        yield found
 
 
 def settled(halves: Halves, plan: Plan) -> Plan:

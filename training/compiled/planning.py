@@ -28,7 +28,15 @@ from rematbench.tracing.devices import is_known
 from rematbench.tracing.halves import Halves
 from rematbench.training.compiled.around import Around
 from rematbench.training.compiled.joined import GAP
-from rematbench.training.compiled.judging import Judge, Made, all_again, settled
+from rematbench.training.compiled.judging import (
+    TRIES,
+    Asks,
+    Judge,
+    Made,
+    all_again,
+    leaner,
+    settled,
+)
 from rematbench.training.compiled.kept import for_less, place_of, recalled, remember, remember_part
 from rematbench.training.compiled.options import EAGER, Options
 from rematbench.training.compiled.resized import improved, may_improve, of_another_size
@@ -39,12 +47,10 @@ from rematbench.training.compiled.together import StepJudge, Together
 _log_user = logging.getLogger(FOR_THE_USER)
 FIRST_STEP = "first step"
 """The source of a plan that keeps little."""
-_TRIES = 4
 _AT_ONCE = 0.2
 """Seconds for a further size that no known plan fits, before it is improved in the background."""
 _LEAN = ("linearized_greedy", "ap_greedy")
 """What says which budget would do, where a strategy says none."""
-Asks = Callable[[int], "Made"]
 
 
 @dataclass(frozen=True)
@@ -348,7 +354,7 @@ def _searched(judge: Judge, strategy: Strategy, allowed: int, limit: float) -> M
     ask = partial(judge.asked, strategy, seconds=limit, patient=judge.options.patient)
     leanest, found = None, list[Made]()
     try:
-        found.extend(filter(judge.fits, islice(_less(ask, allowed), _TRIES)))
+        found.extend(filter(judge.fits, islice(leaner(ask, allowed), TRIES)))
     except Infeasible as error:
         leanest = error.smallest_peak_found
     except NotApplicable:
@@ -357,7 +363,7 @@ def _searched(judge: Judge, strategy: Strategy, allowed: int, limit: float) -> M
     if not found and leanest is None:  # as they can run, its plans are above the budget
         quick = partial(judge.asked, strategy, seconds=min(limit, 1.0))
         with suppress(NotApplicable):
-            found.extend(filter(judge.fits, islice(_halving(judge, quick, allowed), _TRIES)))
+            found.extend(filter(judge.fits, islice(_halving(judge, quick, allowed), TRIES)))
     if not found:  # or it had no time for one
         found.extend(filter(judge.fits, _whatever(judge, allowed)))
     if not found:
@@ -372,20 +378,10 @@ def _whatever(judge: Judge, allowed: int) -> Iterator[Made]:
             continue
         ask = partial(judge.asked, registry.make(name), seconds=1.0)
         with suppress(Infeasible):
-            for made in islice(_halving(judge, ask, allowed), 2 * _TRIES):
+            for made in islice(_halving(judge, ask, allowed), 2 * TRIES):
                 yield replace(made, plan=made.plan.labelled(name, allowed))
         yield replace(leanest, plan=leanest.plan.labelled(name, allowed))
     yield from judge.others()
-
-
-def _less(ask: Asks, allowed: int) -> Iterator[Made]:
-    """Plans for less and less, until one fits as it can run."""
-    asked, excess = allowed, 1
-    while excess > 0:
-        found = ask(asked)
-        excess = found.peak - allowed
-        asked -= max(excess, 1)
-        yield found
 
 
 def _halving(judge: Judge, ask: Asks, allowed: int) -> Iterator[Made]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 
 from rematbench.base.errors import Infeasible
 from rematbench.graphs.plan import Plan
-from rematbench.training.compiled.judging import Judge, Made
+from rematbench.training.compiled.judging import TRIES, Judge, Made, leaner
 from rematbench.training.compiled.patience import GAP
 from rematbench.training.compiled.sizes import KnownSizes
 
@@ -41,8 +43,12 @@ def improved(judge: Judge, made: Made) -> Made | None:
     assert allowed is not None
     assert not isinstance(options.plan, Plan)
     seconds = min(options.replan_seconds, options.time_limit)
+    starts = (made.plan,)
+    ask = partial(
+        judge.asked, options.plan, seconds=seconds, patient=options.patient, starts=starts
+    )
     with suppress(Infeasible):
-        more = judge.asked(options.plan, allowed, seconds, options.patient, (made.plan,))
-        if judge.fits(more) and more.trace.cost < made.trace.cost:
-            return more
+        for more in islice(leaner(ask, allowed), TRIES):
+            if judge.fits(more) and more.trace.cost < made.trace.cost:
+                return more
     return None

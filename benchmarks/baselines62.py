@@ -32,7 +32,7 @@ from rematbench.graphs.structure import articulation_points, forward_ops, read_b
 from rematbench.jobs.accounting import account
 from rematbench.report.tables import geometric_mean
 from rematbench.strategies.anytime.planner import Anytime
-from rematbench.strategies.base import Problem
+from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.checkmate.rounding import two_phase
 from rematbench.strategies.chen import every_sqrt, greedy, segment_sizes
 
@@ -193,12 +193,15 @@ class Point:
     peak: int
 
 
-def optimum(network: SweptNetwork) -> list[float | None]:
-    """Per budget: the cost of the plan that ``anytime`` finds."""
+def optimum(
+    network: SweptNetwork, planner: Strategy | None = None, seconds: float = SECONDS
+) -> list[float | None]:
+    """Per budget: the cost of the plan that a planner finds (None: ``anytime``)."""
+    planner = Anytime() if planner is None else planner
     found: list[float | None] = []
     for budget in network.budgets:
         try:
-            plan = Anytime().plan(Problem(network.graph, budget, time_limit=SECONDS)).plan
+            plan = planner.plan(Problem(network.graph, budget, time_limit=seconds)).plan
         except Infeasible:
             found.append(None)
             continue

@@ -19,6 +19,7 @@ from benchmarks.baselines62 import (
     SweptNetwork,
     checkpoint_sets,
     networks,
+    optimum,
     ratios,
 )
 from benchmarks.figures import Figure, publish
@@ -50,21 +51,6 @@ def swept(name: str) -> SweptNetwork:
     return replace(network, budgets=tuple(int(share * base) for share in SHARES[name]))
 
 
-def optima(network: SweptNetwork) -> list[float | None]:
-    """Per budget: the cost of the plan of ``anytime``."""
-    found: list[float | None] = []
-    for budget in network.budgets:
-        try:
-            planner = Anytime(gap=GAP, threads=1)
-            plan = planner.plan(Problem(network.graph, budget, SECONDS)).plan
-        except Infeasible:
-            found.append(None)
-            continue
-        assert plan is not None
-        found.append(simulate(network.graph, plan).cost)
-    return found
-
-
 def points(network: SweptNetwork, strategy: str) -> list[Point]:
     """Cost and peak of the plans that a heuristic tries."""
     graph = network.graph
@@ -89,7 +75,7 @@ def griewank(network: SweptNetwork, best: list[float | None]) -> list[float | No
 def compared(name: str) -> Iterator[Figure]:
     """A network's line of the table."""
     network = swept(name)
-    best = optima(network)
+    best = optimum(network, Anytime(gap=GAP, threads=1), SECONDS)
     planned = sum(cost is not None for cost in best)
     yield Figure(f"{name}, anytime: budgets met", planned, None, f"of {len(best)}")
     found = {each: ratios(network, points(network, each), best) for each in STRATEGIES}

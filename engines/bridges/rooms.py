@@ -52,6 +52,10 @@ class Rooms:
     time: float
     gap: float
 
+    def __post_init__(self) -> None:
+        problem = self.search.problem
+        self._whole = carried(problem, Net.of(problem.graph), self.time)
+
     def halved(self, known: Plan | None, seconds: float, deadline: float) -> Iterator[float]:
         """Larger shares while they work, smaller ones where they do not; yields each.
 
@@ -109,9 +113,7 @@ class Rooms:
         return inner.progress.plan
 
     def _room(self, share: float) -> IntArray:
-        problem = self.search.problem
-        net = Net.of(problem.graph)
-        found: IntArray = (share * carried(problem, net, self.time)).astype(np.int64)
+        found: IntArray = (share * self._whole).astype(np.int64)
         return found
 
     def _works(self, plan: Plan) -> bool:

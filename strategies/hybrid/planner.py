@@ -39,8 +39,9 @@ class Hybrid:
     """Keep, recompute or offload, in one plan, with a bound.
 
     It begins from checkpoint-all, from practice's rules, from other planners with a host and from
-    recomputation alone at the budget and at larger ones, so that it is never worse than they are:
-    docs/papers/hybrid.md.
+    recomputation alone at the budget and at larger ones, and is never worse than these plans. Each
+    of them has a share of the time: with all of it, on a large graph, one may be better
+    (docs/papers/hybrid.md).
 
     Attributes:
         gap: relative gap (cost - bound) / cost at which to stop.

@@ -187,7 +187,7 @@ class Counted(NamedTuple):
 
 def test_a_kernel_that_overran_hands_over_its_result() -> None:
     """Numba goes on with a named tuple that an exception has prevented: the process crashed."""
-    numba = pytest.importorskip("numba")
+    numba = pytest.importorskip("numba", reason="kernels are plain Python without it")
 
     @numba.njit(nogil=True)
     def count(steps: int) -> Counted:

@@ -65,7 +65,7 @@ def test_modules_and_their_bytes() -> None:
 
 def test_the_model_without_checkpoints_is_the_simulators() -> None:
     """Its baseline peak, of our numbers, is near that of the plan that keeps everything."""
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     from torch.distributed._tools.ilp_utils import get_peak_memory_runtime_baseline
 
     graph = network(4)
@@ -76,7 +76,7 @@ def test_the_model_without_checkpoints_is_the_simulators() -> None:
 
 
 def test_choices_are_plans_within_the_budget() -> None:
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     graph = network(4)
     base = simulate(graph, program_order(graph))
     costs = []
@@ -95,7 +95,7 @@ def test_choices_are_plans_within_the_budget() -> None:
 
 
 def test_equal_seeds_choose_equally() -> None:
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     graph = network(3)
     budget = int(0.7 * simulate(graph, program_order(graph)).peak_bytes)
     state = np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
@@ -106,7 +106,7 @@ def test_equal_seeds_choose_equally() -> None:
 
 def test_shares_in_greedy_order() -> None:
     """Most bytes per time first: the activation, then the norm and the sum, products last."""
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     graph = network(1)
     program = SacProgram(graph, modules_of(graph), ["wide0", "thin0"], 0)
     (layer,) = (m for m in modules_of(graph).modules if m.name == "model.layers.0")
@@ -123,7 +123,7 @@ def test_shares_in_greedy_order() -> None:
 
 
 def test_costs_of_nothing() -> None:
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     graph = network(3, cost=0)
     budget = int(0.7 * simulate(graph, program_order(graph)).peak_bytes)
     found = SacIlp().plan(Problem(graph, budget))
@@ -135,7 +135,7 @@ def test_nothing_to_do_and_nothing_possible() -> None:
     graph = network(3)
     peak = simulate(graph, program_order(graph)).peak_bytes
     assert SacIlp().plan(Problem(graph, peak)).details == {"discarded": {}}
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     with pytest.raises(Infeasible) as caught:
         SacIlp().plan(Problem(graph, 9 * 2**20))
     assert caught.value.smallest_peak_found is not None
@@ -162,5 +162,5 @@ def test_options_out_of_range() -> None:
 
 
 def test_executed() -> None:
-    pytest.importorskip("pulp")
+    pytest.importorskip("pulp", reason="its program; extra: sac")
     check_executed(SacIlp())

@@ -64,7 +64,7 @@ def test_the_benchmark_counts_the_survey(record: list[ops.Surveyed]) -> None:
 
 def test_some_of_it_again(record: list[ops.Surveyed]) -> None:
     """In a process of its own: PyTorch's tests change PyTorch when they are imported."""
-    pytest.importorskip("expecttest")
+    pytest.importorskip("expecttest", reason="PyTorch's samples of its ops; extra: dev")
     command = [sys.executable, "-m", "benchmarks.ops", "--samples", "1", *AGAIN]
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_some_of_it_again(record: list[ops.Surveyed]) -> None:
 
 
 def test_what_is_no_op() -> None:
-    pytest.importorskip("expecttest")
+    pytest.importorskip("expecttest", reason="PyTorch's samples of its ops; extra: dev")
     command = [sys.executable, "-m", "benchmarks.ops", "conv4d"]
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
     assert done.returncode == 2

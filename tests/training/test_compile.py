@@ -726,7 +726,7 @@ def test_twenty_steps_of_gpt2(attention: str | None, backend: str | None) -> Non
     """With the attention that is written out: eager training's bits. With the default (``sdpa``),
     which is given a mask once it is compiled: those of the trace, as ``aot_eager`` runs it."""
     import_torchvision()
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="its models; extra: models")
     config = transformers.GPT2Config(
         **{"vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2},
         use_cache=False,

@@ -51,7 +51,7 @@ def test_an_example_prints_what_is_shown(
         check(on_two_ranks(script, words), printed)
         return
     if "gpt2" in script:
-        pytest.importorskip("transformers")
+        pytest.importorskip("transformers", reason="its models; extra: models")
     monkeypatch.setattr(options, "cache_root", lambda: tmp_path)  # no plans of earlier runs
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setattr(sys, "argv", [script, *words])

@@ -19,7 +19,7 @@ from torch.autograd.profiler import profile
 import rematbench
 from rematbench.base.errors import Infeasible
 from rematbench.costmodel import levels
-from rematbench.costmodel.device import peak_of
+from rematbench.costmodel.device import peak_of, random_state_bytes
 from rematbench.tracing.devices import Accelerator, MemoryStatistics
 from rematbench.tracing.releases import RELEASE
 from rematbench.training.compiled.outside import Outside
@@ -281,3 +281,28 @@ def test_what_lies_outside_of_a_graph_of_many_sizes(budget: float) -> None:
         pairs = zip(both, optimizers, strict=True)
         mine, ordinary = (whole_peak(*each, optimizer, tokens) for each, optimizer in pairs)
         assert mine <= (budget if budget > 1 else budget * ordinary + SLACK)
+
+
+class Drops(nn.Module):
+    """Layers that each draw random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(24))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = F.dropout(layer(x).tanh(), 0.1)
+        return x
+
+
+def test_random_states_are_not_counted_as_outside() -> None:
+    """They are handed over where the counted step draws again; a plan is left room for all."""
+    net = Drops()
+    run = torch.compile(net, backend="rematbench", options=options(budget=250_000))
+    for _ in range(3):
+        net.zero_grad()
+        run(torch.randn(32, 16)).square().mean().backward()
+    outside = planned(net).outside
+    assert outside is not None
+    assert max(outside.held) < random_state_bytes("cpu")

@@ -73,6 +73,14 @@ def token_of(
     return token
 
 
+def beside_values(token: Tensor) -> int:
+    """Bytes of what is handed over besides a plan's values: random states, copies of inputs."""
+    handed = handed_by(token)
+    device = handed.tensors[0].device if handed.tensors else None
+    more = handed.tensors[len(handed.programs.saved) :]
+    return sum(each.untyped_storage().nbytes() for each in more if each.device == device)
+
+
 def handed_by(token: Tensor) -> Handed:
     """What hangs on a token.
 

@@ -208,17 +208,20 @@ class StepMeter:
             for hook in self._hooks:
                 hook.remove()
 
-    def outside(self, graph: Graph, plan: Plan, gaps: Sequence[int]) -> Outside | None:
+    def outside(
+        self, graph: Graph, plan: Plan, gaps: Sequence[int], beside: Sequence[int]
+    ) -> Outside | None:
         """What was held outside; None: the count failed.
 
         Args:
             graph, plan: the step as one graph, and as it ran.
             gaps: the ops that stand for what the caller does: before each half, and at the end.
+            beside: bytes that halves had handed over then, besides values of the graph.
         """
         levels, marks = self._levels, [i for i, half in enumerate(self._halves) if half]
         if levels is None or (len(levels.at), len(marks)) != (len(self._halves), 2 * len(gaps) - 2):
             return None
-        inside = _Inside(graph, plan, gaps, levels.absolute)
+        inside = _Inside(graph, plan, dict(zip(gaps, beside, strict=True)), levels.absolute)
         begins = [*marks[::2], max(self._done, marks[-1])]
         ends = [self._start, *marks[1::2]]
         unseen = [self._unseen(levels, mark) for mark in range(len(levels.at))]
@@ -258,15 +261,15 @@ class _Inside:
     """Bytes that the graphs of a step hold, as simulated.
 
     Args:
-        gaps: the ops that stand for what the caller does.
+        gaps: the ops that stand for what the caller does; bytes beside the graph's values then.
         absolute: residents included.
 
     Attributes:
         known: bytes of residents that are not included.
     """
 
-    def __init__(self, graph: Graph, plan: Plan, gaps: Sequence[int], absolute: bool) -> None:
-        self._gaps = frozenset(gaps)
+    def __init__(self, graph: Graph, plan: Plan, gaps: dict[int, int], absolute: bool) -> None:
+        self._gaps = gaps
         self._trace = simulate(graph, plan, ANY)
         self.known: int = 0 if absolute else graph.resident_bytes
         self._computes = np.flatnonzero(self._trace.codes >= 0)
@@ -275,19 +278,21 @@ class _Inside:
     def within(self, op: int) -> int:
         """While an op runs."""
         at = self._computes[self._ops.index(op)]
-        return int(self._trace.bytes_during[at]) - self.known
+        return int(self._trace.bytes_during[at]) + self._gaps[op] - self.known
 
     def after(self, op: int) -> int:
         """Before the op after it begins."""
         at = self._computes[self._ops.index(op) + 1] - 1
-        return int(self._trace.bytes_after[at]) - self.known
+        return int(self._trace.bytes_after[at]) + self._gaps[op] - self.known
 
     def behind(self, op: int) -> int:
         """The most while the ops of the half after a gap run."""
         place = self._ops.index(op)
-        following = (i for i in range(place + 1, len(self._ops)) if self._ops[i] in self._gaps)
-        stretch = self._computes[[place + 1, next(following)]]
-        return int(self._trace.bytes_during[stretch[0] : stretch[1]].max(initial=0)) - self.known
+        end = next(i for i in range(place + 1, len(self._ops)) if self._ops[i] in self._gaps)
+        stretch = self._computes[[place + 1, end]]
+        beside = max(self._gaps[op], self._gaps[self._ops[end]])
+        most = int(self._trace.bytes_during[stretch[0] : stretch[1]].max(initial=0))
+        return most + beside - self.known
 
 
 def _larger(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, ...]:

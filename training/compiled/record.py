@@ -77,6 +77,7 @@ class Recorded:
         parameters: that it was given; equal modules may share one graph.
         adds: its gradients are added to some that are there, and go.
         back: has its backward half run?
+        beside: bytes that it handed over besides its plan's values.
     """
 
     region: CompiledGraph
@@ -86,6 +87,7 @@ class Recorded:
     parameters: list[weakref.ref[nn.Parameter]] = field(default_factory=list)
     adds: bool = False
     back: bool = False
+    beside: int = 0
 
 
 class CallRecord:
@@ -158,6 +160,14 @@ class CallRecord:
     def is_whole(self) -> bool:
         """Has every call gone backward?"""
         return bool(self.calls) and all(call.back for call in self.calls)
+
+    def beside(self) -> list[int]:
+        """Bytes, before each half and at the end, handed over besides the plans' values."""
+        found = [0]
+        for number, backward in self.events:
+            size = self.calls[number].beside
+            found.append(found[-1] + (-size if backward else size))
+        return found
 
     def close(self) -> None:
         """Nothing is pending any more, and the caller has gone on."""

@@ -99,7 +99,7 @@ def outside_of(record: CallRecord) -> Outside | None:
         known = joined(name_of(record), record, strict=False)
         gaps = [op for op, (call, _) in enumerate(known.homes) if call < 0]
         plan = known.whole([call.planned.plan for call in record.calls])
-        measured = record.meter.outside(known.graph, plan, gaps)
+        measured = record.meter.outside(known.graph, plan, gaps, record.beside())
     if measured is not None:
         for event, size in zip(record.events, measured.beyond, strict=True):
             learn(known.halves[event.call], record.calls[event.call].region.options, size)

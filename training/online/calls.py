@@ -14,8 +14,6 @@ from torch import Tensor
 from rematbench.base.errors import ExecutionError
 from rematbench.tracing.nested import mapped
 from rematbench.tracing.storages import (
-    Geometry,
-    geometry_of,
     may_write,
     storage_key,
     written_by,
@@ -23,7 +21,7 @@ from rematbench.tracing.storages import (
 from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import PLAIN, Engine, fill, generators
-from rematbench.training.online.profiles import Profile, foretell, rounded, stand_in
+from rematbench.training.online.profiles import Form, Profile, foretell, form_of, rounded, stand_in
 from rematbench.training.online.tensor import Buffer, Remat
 
 _DATA_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
@@ -81,7 +79,7 @@ def ordinary_argument(constants: Constants, tensor: Tensor) -> tuple[At | Scalar
     # Mostly Python numbers: such a tensor must stay itself, or it changes other tensors' types.
     if tensor.dim() == 0 and tensor not in constants:
         return Scalar(tensor, tensor._version), tensor.dtype
-    at = At(constants.cell(tensor), geometry_of(tensor))
+    at = At(constants.cell(tensor), form_of(tensor))
     return at, at.geometry
 
 
@@ -195,7 +193,7 @@ class FirstCall:
         out = self.session.engine.execute(op, args, kwargs)
         if self.schema.makes_one:
             if isinstance(out, Tensor) and out.device.type == self.session.device:
-                key, geometry = storage_key(out), geometry_of(out)
+                key, geometry = storage_key(out), form_of(out)
                 if key not in [at.cell.key for _, at in self.outer]:
                     return Remat.wrap(self._only_buffer(out, geometry), geometry)
             self._remember_arguments()
@@ -204,7 +202,7 @@ class FirstCall:
             self._pass_on()
         return result
 
-    def _only_buffer(self, out: Tensor, geometry: Geometry) -> Buffer:
+    def _only_buffer(self, out: Tensor, geometry: Form) -> Buffer:
         """Of the only result; calls like this one are quicker from here on."""
         buffer, profile = self._new_buffer(out, geometry, 0), self.op.profile
         if self.schema.plain and profile.measured:
@@ -298,13 +296,13 @@ class FirstCall:
             return given
         if item.device.type != self.session.device:
             return item
-        key, geometry = storage_key(item), geometry_of(item)
+        key, geometry = storage_key(item), form_of(item)
         if key not in self.storages:
             self.storages[key] = self._new_buffer(item, geometry, self.position)
         buffer = self.storages[key]
         return item if buffer is None else Remat.wrap(buffer, geometry)
 
-    def _new_buffer(self, item: Tensor, geometry: Geometry, position: int) -> Buffer:
+    def _new_buffer(self, item: Tensor, geometry: Form, position: int) -> Buffer:
         op, session = self.op, self.session
         size = rounded(item.untyped_storage().nbytes(), session.device)
         kept = self.kept or size <= kept_size(session.device)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rematbench.base.errors import ConfigError
 from rematbench.streams.eviction import HEURISTICS, Component
-from rematbench.tracing.storages import Geometry, storage_key
-from rematbench.training.online.profiles import Profile
+from rematbench.tracing.storages import storage_key
+from rematbench.training.online.profiles import Form, Profile
 
 # Of DTR's heuristics those that cost next to nothing per cell: no walk of e*.
 HEURISTIC_NAMES = ("local", "eqclass", "lru", "largest")
@@ -61,7 +61,7 @@ class Cell:
     ) -> None:
         self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
         self.data: Tensor | None = None
-        self.views: dict[Geometry, Tensor] = {}
+        self.views: dict[Form, Tensor] = {}
         self.locks = 0
         self.slot = -1
         self.doomed = False
@@ -78,7 +78,7 @@ class Cell:
         assert self.data is not None
         return storage_key(self.data)
 
-    def at(self, geometry: Geometry) -> Tensor:
+    def at(self, geometry: Form) -> Tensor:
         """The tensor of this geometry in the storage, which is resident."""
         found = self.views.get(geometry)
         if found is None:
@@ -107,7 +107,7 @@ class At:
     """A tensor argument: a cell, and where in it the tensor lies."""
 
     cell: Cell
-    geometry: Geometry
+    geometry: Form
 
 
 @dataclass(slots=True, eq=False)
@@ -198,6 +198,7 @@ class CellPool:
         self._free: list[int] = []
         self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
         self._shut = np.ones(256, dtype=bool)
+        self._fallen: set[int] = set()  # slots whose costs are less than noted, maybe
 
     def hold(self, cell: Cell, data: Tensor) -> None:
         """``cell`` becomes resident in the storage of ``data``."""
@@ -271,6 +272,10 @@ class CellPool:
         size, cost, used = self._bytes[:count], self._cost[:count], self._used[:count]
         if not count:
             return None
+        for slot in self._fallen:
+            if self._owners[slot] is not None:
+                self._refresh(slot)
+        self._fallen.clear()
         stale = (self.clock + _INSTANT) - used
         score = np.where(self._shut[:count], np.inf, self.heuristic.score(cost, size, used, stale))
         slot = int(score.argmin())
@@ -306,9 +311,7 @@ class CellPool:
         if cell.component is not None:
             cell.component.root().cost -= cell.cost
             cell.component = None
-            for other in _beside(cell):
-                if other.slot >= 0:
-                    self._refresh(other.slot)
+            self._fallen.update(other.slot for other in _beside(cell) if other.slot >= 0)
         if cell.op is None:
             return
         slot = self._free.pop() if self._free else len(self._owners)

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from rematbench.tracing.storages import geometry_of, storage_key
+from rematbench.tracing.storages import storage_key
 from rematbench.training.online.cells import Cell, CellPool
-from rematbench.training.online.profiles import rounded
+from rematbench.training.online.profiles import form_of, rounded
 
 _FIRST_SWEEP = 1024
 
@@ -54,7 +54,7 @@ class Constants:
         size = rounded(tensor.untyped_storage().nbytes(), self.device) if here else 0
         cell = Cell(self.memory, size, None)
         self.memory.hold(cell, tensor)
-        cell.views[geometry_of(tensor)] = tensor
+        cell.views[form_of(tensor)] = tensor
         self._cells[key] = cell, StorageWeakRef(tensor.untyped_storage())
         self.due = len(self._cells) > self._sweep_at
         return cell

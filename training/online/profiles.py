@@ -18,7 +18,26 @@ from torch import Tensor
 from rematbench.costmodel.device import device_name, peak_of, synchronize
 from rematbench.tracing.devices import device_of
 from rematbench.tracing.nested import tensors_in
-from rematbench.tracing.storages import Geometry, storage_key
+from rematbench.tracing.storages import Geometry, geometry_of, storage_key
+
+
+class Form(tuple[Any, ...]):
+    """A geometry that is one object wherever it occurs, so that its hash costs nothing."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+
+_forms: dict[Geometry, Form] = {}
+
+
+def form_of(tensor: Tensor) -> Form:
+    """The geometry of a tensor."""
+    geometry = geometry_of(tensor)
+    found = _forms.get(geometry)
+    if found is None:
+        found = _forms[geometry] = Form(geometry)
+    return found
 
 
 @dataclass(slots=True)
@@ -39,7 +58,7 @@ class Profile:
     workspace_bytes: int
     seconds: float = 0.0
     measured: bool = False
-    geometry: Geometry | None = None
+    geometry: Form | None = None
     size: int = 0
 
 
@@ -70,7 +89,7 @@ def new_bytes(result: Any, old: set[int]) -> int:
     return sum(size for key, size in sizes.items() if key not in old)
 
 
-def stand_in(geometry: Geometry, storage_bytes: int) -> Tensor:
+def stand_in(geometry: Form, storage_bytes: int) -> Tensor:
     """A tensor without memory, in a storage of this size."""
     size, stride, offset, dtype = geometry
     flat = torch.empty(storage_bytes // dtype.itemsize, dtype=dtype, device="meta")

@@ -60,7 +60,8 @@ class QuickCalls:
         key: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
-        if not self._read(args, key, cells, given):
+        spec: list[Any] = []
+        if not self._read(args, key, cells, given, spec):
             return self._run_again(func, schema, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
         if profile is None or profile.geometry is None:
@@ -75,7 +76,7 @@ class QuickCalls:
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
         if profile.size > self._small and not (self._keeps and _in_backward() != -1):
-            past = ExecutedOp(memory, func, self._places(args), _NO_NAMES)
+            past = ExecutedOp(memory, func, spec, _NO_NAMES)
             past.profile, past.cost = profile, cost
             past.enrol(cells)
         return self._wrapped(out, past, profile, cost)
@@ -89,9 +90,15 @@ class QuickCalls:
         return self.run(func, schema, args)
 
     def _read(
-        self, args: Sequence[Any], key: list[Any], cells: list[Cell], given: list[Any]
+        self,
+        args: Sequence[Any],
+        key: list[Any],
+        cells: list[Cell],
+        given: list[Any],
+        spec: list[Any],
     ) -> bool:
-        """Sort the arguments: as :class:`FirstCall` describes them, and as the operator takes them.
+        """Sort the arguments: as :class:`FirstCall` describes them (key, cells, and ``spec`` with
+        :class:`At` or a scalar in place of tensors), and as the operator takes them.
 
         Returns:
             Are all of them there, and of kinds that are known here?
@@ -109,39 +116,28 @@ class QuickCalls:
                 key.append(geometry)
                 cells.append(cell)
                 given.append(tensor)
+                spec.append(At(cell, geometry))
             elif kind in PLAIN:
                 key += kind, item
                 given.append(item)
+                spec.append(item)
             elif kind is list:
                 key += kind, len(item)
-                inner: list[Any] = []
-                given.append(inner)
-                if not self._read(item, key, cells, inner):
+                inner: tuple[list[Any], list[Any]] = [], []
+                given.append(inner[0])
+                spec.append(inner[1])
+                if not self._read(item, key, cells, *inner):
                     return False
             elif isinstance(item, Tensor):
                 at, part = ordinary_argument(self._session.constants, item)
                 key.append(part)
                 given.append(item)
+                spec.append(at)
                 if at.__class__ is At:
                     cells.append(at.cell)
             else:
                 return False
         return True
-
-    def _places(self, args: Sequence[Any]) -> list[Any]:
-        """The arguments with :class:`At` or a scalar in place of tensors."""
-        spec: list[Any] = []
-        for item in args:
-            kind = item.__class__
-            if kind is Remat:
-                spec.append(At(item.buffer.cell, item.geometry))
-            elif kind in PLAIN:
-                spec.append(item)
-            elif kind is list:
-                spec.append(self._places(item))
-            else:
-                spec.append(ordinary_argument(self._session.constants, item)[0])
-        return spec
 
     def _make_room(self, cells: Sequence[Cell], need: int, func: Any) -> None:
         engine = self._session.engine

@@ -24,12 +24,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import require
 from rematbench.tracing.nested import tensors_in
-from rematbench.tracing.storages import geometry_of
 from rematbench.training.online.calls import FirstCall, Schema, Session, schema_of
 from rematbench.training.online.cells import CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import Engine, OutOfBudget, below_autograd
-from rematbench.training.online.profiles import SHARED, Profiles, stand_in
+from rematbench.training.online.profiles import SHARED, Profiles, form_of, stand_in
 from rematbench.training.online.quick import QuickCalls
 from rematbench.training.online.tensor import Buffer, Remat, ordinary
 
@@ -221,7 +220,7 @@ class DtrRuntime(TorchDispatchMode):
             if any(view.is_conj() or view.is_neg() for view in tensors_in(out)):
                 raise ExecutionError(f"{func}: lazily conjugated tensors cannot be tracked")
             single = isinstance(out, Tensor)
-            found = geometry_of(out) if single else [geometry_of(view) for view in out]
+            found = form_of(out) if single else [form_of(view) for view in out]
             self._views[key] = found
         if isinstance(found, list):
             return [Remat.wrap(buffer, geometry) for geometry in found]

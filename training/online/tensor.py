@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rematbench.base.errors import ExecutionError
 from rematbench.tracing.nested import mapped, tensors_in
-from rematbench.tracing.storages import Geometry
 from rematbench.training.online.cells import Cell
+from rematbench.training.online.profiles import Form
 
 _wrapper, _strided = torch.Tensor._make_wrapper_subclass, torch.strided
 
@@ -44,11 +44,11 @@ class Remat(Tensor):
     """A tensor without memory of its own; ops on it make its storage resident while they run."""
 
     buffer: Buffer
-    geometry: Geometry
+    geometry: Form
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def wrap(buffer: Buffer, geometry: Geometry) -> Remat:
+    def wrap(buffer: Buffer, geometry: Form) -> Remat:
         """The tensor of this geometry in ``buffer``."""
         size, stride, offset, dtype = geometry
         # By position, without a memory format: names take a third of the time.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -32,6 +32,7 @@ from rematbench.cli.mistakes import MISTAKES, explain, failed_row, one_line
 from rematbench.jobs.settings import chosen
 from rematbench.rows.row import Row, marked, read_row, write_leaderboard, write_row
 from rematbench.rows.shown import announce, summarise
+from rematbench.worker.ahead import compile_ahead
 
 Job = list[str]
 """A job's overrides."""
@@ -103,11 +104,15 @@ class Sweep:
     def _run_into(self, rows: dict[int, Row], folder: Path, jobs: Sequence[Job]) -> None:
         compose = Composer(self.loader, self.config)
         waiting: dict[int, Job] = {}
+        ahead = False
         for number, job in enumerate(jobs):
             row = self._settled(compose, folder, number, job)
             if row is not None:
                 rows[number] = row
             elif isinstance(self.launcher, BasicLauncher):
+                if not ahead:
+                    ahead = True
+                    _compile_ahead(jobs)
                 rows |= self.launch(folder, {number: job})
             else:
                 waiting[number] = job
@@ -196,6 +201,13 @@ class Sweep:
                 known[key] = override.value()
         mark = marked(chosen(choices), known["group"])
         return failed_row(known, known["strategy"], reason, **mark, **extra)
+
+
+def _compile_ahead(jobs: Iterable[Job]) -> None:
+    """Compile the kernels of the strategies that jobs name."""
+    pairs = (word.partition("=") for job in jobs for word in job)
+    with terminal.working("sweep") as tell:
+        compile_ahead((value for key, _, value in pairs if key == "strategy"), tell)
 
 
 def _identity(place: Path) -> tuple[int, int] | None:

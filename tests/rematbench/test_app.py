@@ -23,6 +23,7 @@ from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.report.app import main as report
 from rematbench.rows import shown
 from rematbench.rows.row import COLUMNS, find_rows
+from rematbench.worker import ahead
 
 HOUSE = Path(__file__).parents[2]
 
@@ -251,6 +252,16 @@ def test_unknown_option_of_a_strategy(call) -> None:
     code, _, err = call("model=unit_chain", "+strategy.colour=red")
     assert code == 2
     assert "its options are: none" in err
+
+
+def test_a_sweep_compiles_ahead(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no kernel was compiled before."""
+    monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path / "kernels")
+    (tmp_path / "kernels").mkdir()
+    code, out, _ = call("-m", "model=unit_chain", "strategy=checkpoint_all,ap_sqrt")
+    assert code == 0
+    assert "2 rows" in out
+    assert (tmp_path / "kernels" / "ahead").exists()
 
 
 def test_planning_never_imports_torch() -> None:

@@ -283,6 +283,25 @@ def test_what_lies_outside_of_a_graph_of_many_sizes(budget: float) -> None:
         assert mine <= (budget if budget > 1 else budget * ordinary + SLACK)
 
 
+@pytest.mark.parametrize("enough", [True, False])
+def test_the_optimizer_s_step_is_counted_for_a_graph_of_many_sizes(enough: bool) -> None:
+    """Its temporaries are most of a small batch's peak: no plan helps there."""
+    net = Net()
+    parameters = sum(p.nbytes for p in net.parameters())
+    budget = (6 if enough else 4) * parameters  # gradients, two of AdamW's states, temporaries
+    run = torch.compile(net.trunk, backend="rematbench", options=options(budget=budget))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, foreach=True)
+    lengths = (8, 6, 7, 8, 6)
+    if enough:
+        for length in lengths:
+            turn(net, run, optimizer, torch.randint(50, (1, length)))
+        assert whole_peak(net, run, optimizer, torch.randint(50, (1, 8))) <= budget
+        return
+    with pytest.raises(Infeasible, match="there is none, because of the optimizer's step"):
+        for length in lengths:
+            turn(net, run, optimizer, torch.randint(50, (1, length)))
+
+
 class Drops(nn.Module):
     """Layers that each draw random numbers."""
 

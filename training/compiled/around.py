@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from rematbench.graphs.ir import Graph
-from rematbench.training.compiled.outside import Outside
+from rematbench.training.compiled.outside import Outside, StepMeter
 
 MOST_FAILURES = 3
 """Steps that could not be counted after which none is counted any more."""
@@ -19,10 +19,12 @@ class Around:
 
     Attributes:
         version: how often something was learnt.
+        ending: bytes of all that is live from the backward pass to the end of the optimizer's
+            step, whatever the plan: the most that was counted, and 0 before.
     """
 
     def __init__(self) -> None:
-        self.version = self._failures = self._steps = 0
+        self.version = self._failures = self._steps = self.ending = 0
         self._counted: dict[int, int] = {}
 
     def of(self, graph: Graph) -> int:
@@ -43,18 +45,19 @@ class Around:
         size = _size(graph)
         return not self._counted or not min(self._counted) <= size <= max(self._counted)
 
-    def learn(self, graph: Graph, counted: bool, outside: Outside | None) -> None:
+    def learn(self, graph: Graph, meter: StepMeter | None, outside: Outside | None) -> None:
         """A step is over.
 
         Args:
-            counted: was it to be counted?
+            meter: what was to count it; None: nothing was.
             outside: what was counted; None: nothing could be.
         """
         self._steps += 1
-        if outside is not None:
+        if outside is not None and meter is not None:
             self._counted[_size(graph)] = outside.beside
+            self.ending = max(self.ending, meter.ending_bytes)
             self.version += 1
-        elif counted:
+        elif meter is not None:
             self._failures += 1
 
 

@@ -281,7 +281,7 @@ class Loop:
                 known.together = replace(known.together, measured_peak_bytes=meter.peak_bytes)
         if around is not None:
             found = outside if len(record.calls) == 1 else None
-            around.learn(region.planned.graph, meter is not None, found)
+            around.learn(region.planned.graph, meter, found)
         within.note(known.peak_bytes)
 
     def _next(self, region: CompiledGraph) -> int | None:

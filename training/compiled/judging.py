@@ -64,11 +64,15 @@ class Judge:
         beyond: what Inductor is known to allocate above a plan.
         taken: not for a plan: reserve, extras, what is beyond it, or held around.
         allowed: what is left for a plan, residents included; None: no limit.
+        ending: of the optimizer's step, whatever the plan; 0: it is looked at elsewhere.
     """
+
+    ending = 0
 
     def __init__(self, halves: Halves, options: Options, around: Around | None = None) -> None:
         self.halves: tuple[Halves, ...] = (halves,)
         held = 0 if around is None else around.of(halves.captured.graph)
+        self.ending = 0 if around is None else around.ending
         self._begin(halves.captured.graph, options, held=held)
 
     def _begin(
@@ -88,7 +92,8 @@ class Judge:
 
     def _allow(self, held: int, beyond: int) -> None:
         self._held, self.beyond = held, beyond
-        self.budget = self.options.budget.of(self.base.peak + self._states + held)
+        whole = max(self.base.peak + self._states + held, self.ending)
+        self.budget = self.options.budget.of(whole)
         self.taken = self.reserve + self.extras + beyond + held
         self.allowed = None if self.budget is None else self.budget - self.taken
 
@@ -100,18 +105,25 @@ class Judge:
         Returns:
             False: there was none.
         """
-        held = self._held if self.options.budget.fraction is None else 0
-        if not self.beyond and held == self._held:
+        told = self._held, self.ending
+        held, ending = told if self.options.budget.fraction is None else (0, 0)
+        if not self.beyond and told == (held, ending):
             return False
+        self.ending = ending
         self._allow(held, 0)
         return True
+
+    @property
+    def ends_above(self) -> bool:
+        """Does the optimizer's step alone take more than the budget?"""
+        return self.budget is not None and self.ending + self.reserve > self.budget
 
     @property
     def ordinary_fits(self) -> bool:
         """Is ordinary training within the budget? Where it computes nothing again, it needs no
         more than values.
         """
-        return self.fits(self.base, self.extras - self._states)
+        return self.fits(self.base, self.extras - self._states) and not self.ends_above
 
     def judged(self, plan: Plan) -> Made:
         """Any plan of the graph, as halves can run it."""

@@ -119,9 +119,11 @@ class StepMeter:
 
     Attributes:
         peak_bytes: the most that was live, graphs and what is outside; None before :meth:`outside`.
+        ending_bytes: of that, from the last half to the end of the optimizer's step.
     """
 
     peak_bytes: int | None = None
+    ending_bytes = 0
     _turn, _ended = 0, -2
 
     def __init__(
@@ -227,7 +229,9 @@ class StepMeter:
         unseen = [self._unseen(levels, mark) for mark in range(len(levels.at))]
         at = np.add(levels.at, unseen)
         until = np.add(levels.until, unseen[:-1])
-        self.peak_bytes = int(until[self._start : begins[-1]].max(initial=0)) + inside.known
+        self.ending_bytes = int(until[ends[-1] : begins[-1]].max(initial=0)) + inside.known
+        before = int(until[self._start : ends[-1]].max(initial=0)) + inside.known
+        self.peak_bytes = max(before, self.ending_bytes)
         held = [at[i] - inside.after(op) for i, op in zip(marks[::2], gaps, strict=False)]
         halves = zip(marks[::2], marks[1::2], gaps, held, strict=False)
         return Outside(

@@ -292,7 +292,7 @@ def _chosen(
         return _given(judge, options.plan), "given"
     if allowed is None or judge.ordinary_fits:
         return judge.base, "ordinary"
-    if judge.graph.floor_bytes() > allowed:
+    if judge.graph.floor_bytes() > allowed or judge.ends_above:
         _refuse(judge)
     place = place_of(judge.graph, options, allowed, _rules())
     kept = recalled(place, judge)
@@ -409,16 +409,19 @@ def _refuse(judge: Judge, own: int | None = None) -> NoReturn:
     """
     options, taken = judge.options, judge.taken
     name, leanest = min(_leanest(judge), key=lambda item: item[1].peak)
-    needed = leanest.peak + taken
     floor, what = judge.graph.floor()
+    least = floor + taken
     if what.startswith(f"op '{GAP}"):
         what = "what lies outside of the compiled graphs"
+    if judge.ends_above:
+        least, what = judge.ending + judge.reserve, "the optimizer's step"
+    needed = max(leanest.peak + taken, least)
     shared = f" for {judge.graph.name}" if len(judge.halves) > 1 else ""
     mine = "" if own is None else f" its leanest needs {own + taken};"
     raise Infeasible(
         f"{options.name} has no plan within budget={options.budget}{shared}:{mine} "
         f"budget={needed} would do for {name} (bytes; {taken} of them are kept for others), "
-        f"and below {floor + taken} there is none, because of {what}",
+        f"and below {least} there is none, because of {what}",
         smallest_peak_found=needed,
     )
 

@@ -30,7 +30,7 @@ ALL = {
     "capture": "captures of published sizes",
     "ops": "PyTorch's own list of ops: captured, executed, judged",
     "zoo62": "Checkmate's Table 2 on PyTorch's graphs at all budgets: heuristics beside `anytime`",
-    "monet_sizes": "MONeT's programs of ResNet-50 and GoogleNet with the products of its published code",
+    "monet_sizes": "MONeT's programs of two networks with the products of its published code",
     "gist_cpu": "what Gist's encodings cost where they run",
     "log_costs": "DTR on a log as it was recorded, and with each operator's median",
     "torch_planners": "PyTorch's planners beside ours",

@@ -291,15 +291,17 @@ def test_the_optimizer_s_step_is_counted_for_a_graph_of_many_sizes(enough: bool)
     budget = (6 if enough else 4) * parameters  # gradients, two of AdamW's states, temporaries
     run = torch.compile(net.trunk, backend="rematbench", options=options(budget=budget))
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, foreach=True)
-    lengths = (8, 6, 7, 8, 6)
-    if enough:
-        for length in lengths:
+
+    def turns() -> None:
+        for length in (8, 6, 7, 8, 6):
             turn(net, run, optimizer, torch.randint(50, (1, length)))
+
+    if enough:
+        turns()
         assert whole_peak(net, run, optimizer, torch.randint(50, (1, 8))) <= budget
         return
     with pytest.raises(Infeasible, match="there is none, because of the optimizer's step"):
-        for length in lengths:
-            turn(net, run, optimizer, torch.randint(50, (1, length)))
+        turns()
 
 
 class Drops(nn.Module):

@@ -20,6 +20,7 @@ from rematbench.base.errors import RematbenchError
 from rematbench.engines.bridges.search import BridgeSearch
 from rematbench.engines.bridges.windows import carried
 from rematbench.engines.candidates import cost_of_once
+from rematbench.engines.intervals.moments import MomentWindow
 from rematbench.engines.intervals.net import Net
 from rematbench.engines.intervals.planner import IntervalSearch
 from rematbench.graphs.ir import IntArray
@@ -36,6 +37,19 @@ STALL = 0.02
 """Waiting, as a share of what is recomputed, up to which a share of the room works."""
 DRAWS = 24
 """Choices of gaps that are tried for a schedule, until one waits for nothing."""
+
+
+class RoomSearch(IntervalSearch):
+    """A search that proves little, since the bound of these schedules is no bound of plans."""
+
+    def prove(self, levels: IntArray) -> None:
+        """From the fullest moment on."""
+        fullest, count = int(np.argmax(levels)), len(self.net.cost)
+        if self.by_blocks:
+            self.window = MomentWindow(fullest, count, 0.0, None)
+            return
+        self.window = self._solved(fullest, count, self.deadline)
+        self.proven(self.window.cost, "one moment: its memory's price in recomputation")
 
 
 @dataclass
@@ -56,15 +70,28 @@ class Rooms:
         problem = self.search.problem
         self._whole = carried(problem, Net.of(problem.graph), self.time)
 
-    def halved(self, known: Plan | None, seconds: float, deadline: float) -> Iterator[float]:
+    def first(self, seconds: float) -> Plan | None:
+        """The schedule of the first share, if compute waits for hardly anything.
+
+        Args:
+            seconds: to find it.
+        """
+        plan = self.scheduled(self._room(FIRST), None, seconds)
+        return plan if plan is not None and self._works(plan) else None
+
+    def halved(
+        self, low: float, known: Plan | None, seconds: float, deadline: float
+    ) -> Iterator[float]:
         """Larger shares while they work, smaller ones where they do not; yields each.
 
         Args:
-            known: a plan within the budget, to begin from.
+            low: a share that works.
+            known: its plan, to begin from.
             seconds: for the schedule of a share; more where that is too little.
             deadline: by :func:`~rematbench.base.clock.planning_seconds`.
         """
-        low, high, share = 0.0, inf, FIRST
+        high = inf if low else FIRST
+        share = low + STEP if low else FIRST / 2
         while share - low > CLOSE and planning_seconds() < deadline:
             left = deadline - planning_seconds()
             plan = self.scheduled(self._room(share), known, min(seconds, left))
@@ -105,7 +132,7 @@ class Rooms:
             hand_over=lambda solution: None,
         )
         now, budget = planning_seconds(), problem.budget + most
-        inner = IntervalSearch(asked, budget, now, self.gap, taken=most - room)
+        inner = RoomSearch(asked, budget, now, self.gap, taken=most - room)
         try:
             inner.run()
         except RematbenchError:

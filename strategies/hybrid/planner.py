@@ -11,7 +11,7 @@ from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.anytime import Progress
 from rematbench.engines.bridges.bound import makespan_bound, overwrites
-from rematbench.engines.bridges.rooms import Rooms
+from rematbench.engines.bridges.rooms import FIRST, Rooms
 from rematbench.engines.bridges.search import BridgeSearch
 from rematbench.engines.bridges.windows import window_bound
 from rematbench.graphs.builders.synthetic import unit_chain
@@ -30,7 +30,7 @@ PROOF = 0.1
 """Of the time, at most, for the bound by linear programs."""
 OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
 """Rules that offload, whose plans the search begins from, too."""
-PLANNERS = (("auto_perf", 0.1), ("pofo", 0.2), ("poet", 0.1))
+PLANNERS = (("auto_perf", 0.05), ("pofo", 0.1), ("poet", 0.05))
 """Planners that do so within a budget, and the most of the time that each may take."""
 
 
@@ -113,18 +113,22 @@ class Hybrid:
         proven = window_bound(problem, least, planning_seconds() + limit)
         search.progress.raise_bound(proven)
         yield
-        known = _alone(problem, started, ALONE if can_copy else END)
-        if known is not None:
+        rooms, limit = Rooms(search, proven, self.gap), problem.time_limit
+        wide = rooms.first(ALONE * limit) if can_copy else None
+        yield
+        known = wide
+        if search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
+            known = _alone(problem, started, ALONE if can_copy else END)
+        if known is not None and known is not wide:
             alone.append(search.offer(known))
-        if can_copy and known is not None:
-            search.take(known)
         yield
         if can_copy:
-            rooms = Rooms(search, search.progress.bound, self.gap)
-            limit = problem.time_limit
+            if known is not None and known is not wide:
+                search.take(known)
             for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
                 yield
-            for _ in rooms.halved(known, EACH * limit, started + ROOMS * limit):
+            low, known = (0.0, known) if wide is None else (FIRST, wide)
+            for _ in rooms.halved(low, known, EACH * limit, started + ROOMS * limit):
                 yield
         while can_copy:
             search.step()

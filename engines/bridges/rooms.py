@@ -20,9 +20,11 @@ from rematbench.base.errors import RematbenchError
 from rematbench.engines.bridges.search import BridgeSearch
 from rematbench.engines.bridges.windows import carried
 from rematbench.engines.candidates import cost_of_once
+from rematbench.engines.intervals.memory import peak
 from rematbench.engines.intervals.moments import MomentWindow
-from rematbench.engines.intervals.net import Net
+from rematbench.engines.intervals.net import IntervalState, Net, follow
 from rematbench.engines.intervals.planner import IntervalSearch
+from rematbench.engines.plans.stages import recomputations
 from rematbench.graphs.ir import IntArray
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
@@ -35,21 +37,44 @@ CLOSE = 0.01
 """Shares that are nearer than this are not told apart."""
 STALL = 0.02
 """Waiting, as a share of what is recomputed, up to which a share of the room works."""
+STARTS = 3
+"""Schedules that the next one is made from."""
 DRAWS = 24
 """Choices of gaps that are tried for a schedule, until one waits for nothing."""
 
 
 class RoomSearch(IntervalSearch):
-    """A search that proves little, since the bound of these schedules is no bound of plans."""
+    """A search that begins from schedules for more room, or for less, and proves little."""
+
+    def take_warm_starts(self) -> None:
+        """Each repaired where it needs too much; else given back what there is room for."""
+        for plan in self.problem.warm_starts:
+            state = self.empty()
+            follow(self.net, state, recomputations(self.graph, plan))
+            if peak(state) > self.budget:
+                self.mend(state)
+            else:
+                self.see(state)
+                self.sweep(state)
 
     def prove(self, levels: IntArray) -> None:
-        """From the fullest moment on."""
+        """From the fullest moment on: a bound of these schedules is no bound of plans."""
         fullest, count = int(np.argmax(levels)), len(self.net.cost)
         if self.by_blocks:
             self.window = MomentWindow(fullest, count, 0.0, None)
             return
         self.window = self._solved(fullest, count, self.deadline)
         self.proven(self.window.cost, "one moment: its memory's price in recomputation")
+
+    def first(self, empty: IntervalState) -> Iterator[None]:
+        """As ever, unless that takes long and there is a schedule."""
+        return iter(()) if self.found and self.by_blocks else super().first(empty)
+
+    def anneal(self) -> Iterator[None]:
+        """From the schedule that there is, first."""
+        if self.problem.warm_starts and self.found:
+            yield from self.hard((self.deadline - planning_seconds()) / 2)
+        yield from super().anneal()
 
 
 @dataclass
@@ -60,50 +85,52 @@ class Rooms:
         search: takes them; its problem has a budget and a link both ways.
         time: a makespan; the room is what the link carries in it.
         gap: relative gap at which a schedule is good enough.
+
+    Attributes:
+        known: plans without copies, from which others are made.
+        worked: the largest share of the room with which compute waits for hardly anything.
     """
 
     search: BridgeSearch
     time: float
     gap: float
+    known: tuple[Plan, ...] = ()
+    worked: float = 0.0
 
     def __post_init__(self) -> None:
         problem = self.search.problem
         self._whole = carried(problem, Net.of(problem.graph), self.time)
 
-    def first(self, seconds: float) -> Plan | None:
-        """The schedule of the first share, if compute waits for hardly anything.
+    def at(self, share: float, seconds: float) -> bool:
+        """Does a share of the room work, with the best schedule that is found for it?
 
         Args:
             seconds: to find it.
         """
-        plan = self.scheduled(self._room(FIRST), None, seconds)
-        return plan if plan is not None and self._works(plan) else None
+        plan = self.scheduled(self._room(share), seconds)
+        if plan is None:
+            return False
+        self.known = (plan, *self.known)[:STARTS]
+        works = self._works(plan)
+        if works:
+            self.worked = max(self.worked, share)
+        return works
 
-    def halved(
-        self, low: float, known: Plan | None, seconds: float, deadline: float
-    ) -> Iterator[float]:
-        """Larger shares while they work, smaller ones where they do not; yields each.
+    def halved(self, seconds: float, deadline: float) -> Iterator[None]:
+        """Larger shares while they work, smaller ones where they do not.
 
         Args:
-            low: a share that works.
-            known: its plan, to begin from.
-            seconds: for the schedule of a share; more where that is too little.
+            seconds: for the schedule of a share.
             deadline: by :func:`~rematbench.base.clock.planning_seconds`.
         """
-        high = inf if low else FIRST
-        share = low + STEP if low else FIRST / 2
-        while share - low > CLOSE and planning_seconds() < deadline:
-            left = deadline - planning_seconds()
-            plan = self.scheduled(self._room(share), known, min(seconds, left))
-            if plan in (None, known) and seconds < left:
-                seconds *= 2  # the search has not come to schedules of its own
-            elif plan is not None and self._works(plan):
-                low, known = share, plan
+        high, share = inf, max(FIRST, self.worked)
+        while share - self.worked > CLOSE and planning_seconds() < deadline:
+            if self.at(share, min(seconds, deadline - planning_seconds())):
                 share = min(share + STEP, MOST) if high == inf else (share + high) / 2
             else:
                 high = share
-                share = (low + high) / 2
-            yield low
+                share = (self.worked + high) / 2
+            yield
 
     def even(self, seconds: float) -> Iterator[None]:
         """More room at all moments alike, for where no plan is known: what comes of it may fit.
@@ -113,12 +140,12 @@ class Rooms:
         """
         for share in EVEN:
             room = self._room(share)
-            plan = self.scheduled(np.full_like(room, room.max()), None, seconds)
+            plan = self.scheduled(np.full_like(room, room.max()), seconds)
             if plan is not None:
                 self.search.take(plan, DRAWS)
             yield
 
-    def scheduled(self, room: IntArray, known: Plan | None, seconds: float) -> Plan | None:
+    def scheduled(self, room: IntArray, seconds: float) -> Plan | None:
         """The cheapest schedule that is found with some room per op; None: there is none."""
         problem = self.search.problem
         assert problem.budget is not None
@@ -127,7 +154,7 @@ class Rooms:
             problem,
             time_limit=seconds,
             budget=problem.budget + most,
-            warm_starts=() if known is None else (known,),
+            warm_starts=self.known,
             report=lambda words: None,
             hand_over=lambda solution: None,
         )

@@ -21,6 +21,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
+LARGE, WIDE, WIDER = 1_000, 0.35, 0.15
 ALONE, ROOMS, EACH = 0.25, 0.85, 0.05
 """Of the time: for recomputation alone at the budget; when recomputation with the link's room ends,
 and how long each share of that room takes at most."""
@@ -114,21 +115,23 @@ class Hybrid:
         search.progress.raise_bound(proven)
         yield
         rooms, limit = Rooms(search, proven, self.gap), problem.time_limit
-        wide = rooms.first(ALONE * limit) if can_copy else None
-        yield
-        known = wide
-        if search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
+        large = len(problem.graph.ops) > LARGE
+        if can_copy and large:
+            rooms.at(FIRST, WIDE * limit)
+            yield
+            rooms.at(0.0, EACH * limit)
+            yield
+        elif search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
             known = _alone(problem, started, ALONE if can_copy else END)
-        if known is not None and known is not wide:
-            alone.append(search.offer(known))
-        yield
-        if can_copy:
-            if known is not None and known is not wide:
+            if known is not None:
+                alone.append(search.offer(known))
                 search.take(known)
+                rooms.known = (known,)
+            yield
+        if can_copy:
             for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
                 yield
-            low, known = (0.0, known) if wide is None else (FIRST, wide)
-            for _ in rooms.halved(low, known, EACH * limit, started + ROOMS * limit):
+            for _ in rooms.halved((WIDER if large else EACH) * limit, started + ROOMS * limit):
                 yield
         while can_copy:
             search.step()

@@ -24,8 +24,8 @@ from rematbench.engines.intervals.memory import peak
 from rematbench.engines.intervals.moments import MomentWindow
 from rematbench.engines.intervals.net import IntervalState, Net, follow
 from rematbench.engines.intervals.planner import IntervalSearch
-from rematbench.engines.plans.stages import recomputations
-from rematbench.graphs.ir import IntArray
+from rematbench.engines.plans.stages import FloatArray, needed, recomputations
+from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 
@@ -98,8 +98,15 @@ class Rooms:
     worked: float = 0.0
 
     def __post_init__(self) -> None:
-        problem = self.search.problem
-        self._whole = carried(problem, Net.of(problem.graph), self.time)
+        graph = self.search.problem.graph
+        self._net = Net.of(graph)
+        # Until a schedule is known: as if all that is computed again were so in the backward pass.
+        cost = self._net.cost
+        rest = np.cumsum(cost[::-1])[::-1]
+        loss = graph.loss_index
+        backward = float(rest[np.searchsorted(needed(graph), loss or 0)])
+        slack = max(0.0, self.time - float(cost.sum()))
+        self._later: FloatArray = slack * np.minimum(1.0, rest / max(backward, 1e-300))
 
     def at(self, share: float, seconds: float) -> bool:
         """Does a share of the room work, with the best schedule that is found for it?
@@ -114,6 +121,7 @@ class Rooms:
         works = self._works(plan)
         if works:
             self.worked = max(self.worked, share)
+            self._later = again_after(self.search.problem.graph, plan)
         return works
 
     def halved(self, seconds: float, deadline: float) -> Iterator[None]:
@@ -167,7 +175,8 @@ class Rooms:
         return inner.progress.plan
 
     def _room(self, share: float) -> IntArray:
-        found: IntArray = (share * self._whole).astype(np.int64)
+        whole = carried(self.search.problem, self._net, self.time, self._later)
+        found: IntArray = (share * whole).astype(np.int64)
         return found
 
     def _works(self, plan: Plan) -> bool:
@@ -176,3 +185,16 @@ class Rooms:
         cost = simulate(graph, plan).cost
         good = cost + STALL * (cost - cost_of_once(graph))
         return self.search.take(plan, DRAWS, good) <= good
+
+
+def again_after(graph: Graph, plan: Plan) -> FloatArray:
+    """Per needed op, what a plan computes again when the op has begun to run first."""
+    codes = plan.codes(graph)
+    computes = codes[codes >= 0]
+    ops, cost = graph.tables.op_of[computes], graph.tables.cost[computes]
+    first = np.unique(ops, return_index=True)[1]
+    once = np.zeros(len(ops), dtype=np.bool_)
+    once[first] = True
+    again = np.where(once, 0.0, cost)
+    found: FloatArray = (again.sum() - np.cumsum(again))[first]
+    return found

@@ -29,11 +29,11 @@ from rematbench.graphs.ir import Graph, IntArray
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import simulate
 
-FIRST, STEP, MOST = 0.7, 0.15, 1.2
+FIRST, STEP, MOST = 0.8, 0.15, 1.25
 """The first share of the room, by how much it grows while that works, and the largest one."""
 EVEN = (0.4, 0.7, 1.0, 1.3)
 """Shares of the most room, as there is around the loss, that are given at all moments alike."""
-CLOSE = 0.01
+CLOSE = 0.02
 """Shares that are nearer than this are not told apart."""
 STALL = 0.02
 """Waiting, as a share of what is recomputed, up to which a share of the room works."""

@@ -21,8 +21,8 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
-LARGE, WIDE, WIDER = 1_000, 0.35, 0.15
-ALONE, ROOMS, EACH = 0.25, 0.85, 0.05
+LARGE, WIDE, WIDER = 1_000, 0.5, 0.25
+ALONE, ROOMS, EACH = 0.2, 0.9, 0.1
 """Of the time: for recomputation alone at the budget; when recomputation with the link's room ends,
 and how long each share of that room takes at most."""
 END = 0.95
@@ -118,8 +118,6 @@ class Hybrid:
         large = len(problem.graph.ops) > LARGE
         if can_copy and large:
             rooms.at(FIRST, WIDE * limit)
-            yield
-            rooms.at(0.0, EACH * limit)
             yield
         elif search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
             known = _alone(problem, started, ALONE if can_copy else END)

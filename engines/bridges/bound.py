@@ -3,8 +3,8 @@
 Take the moment at which an op first runs. What ops before it have made and ops after it read is
 then on the device, or it is fetched after the moment, or it is computed again after it. The first
 costs bytes of the budget; the second takes time of both links, out before the moment and in after
-it; the third takes time of compute after it. The cheapest split of what the budget does not hold, in
-fractions, is a bound.
+it; the third takes time of compute after it. The cheapest split of what the budget does not hold,
+in fractions, is a bound.
 """
 
 from __future__ import annotations
@@ -85,16 +85,17 @@ def _of_moment(
     if out <= 0:
         return float(again(0.0))
     before = until - float(least[m] + least[0])  # no value is there to be sent before that
-    # Recomputing gets cheaper with what the host takes over, and fetching dearer: where they meet is
-    # the least. What is recomputed above that point bounds it from below.
+    # Recomputing gets cheaper with what the host takes over, and fetching dearer: where they meet,
+    # is the least. What is recomputed above that point bounds it from below.
     low, high = 0.0, float(lacking)
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if again(middle) > until + middle / into else (low, middle)
-    # Waiting for what is sent comes before the moment, recomputing after it: they add up, the least
-    # at one of these.
+    # Waiting for what is sent comes before the moment, recomputing after it: they add up, and are
+    # the least at one of these.
     hosts = np.clip(np.concatenate([[0.0, before * out], lacking - covered]), 0.0, lacking)
-    return max(float(again(high)), float((again(hosts) + np.maximum(0, hosts / out - before)).min()))
+    sent = again(hosts) + np.maximum(0.0, hosts / out - before)
+    return max(float(again(high)), float(sent.min()))
 
 
 @kernel

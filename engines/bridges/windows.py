@@ -1,18 +1,18 @@
 """A higher bound of the makespan, by linear programs: what the link can carry until a moment.
 
 When op m first runs, a copy that is only on the host has gone there by then, and comes back later.
-A plan that is done at time T has on the host, at that moment, at most the bytes that the link
-out carries in T less the cost of op m, of those after it, and of what is computed again from then
-on; and the link in in T less the cost of those up to m. Whatever else later ops read is on the device, or is computed again: the windows of
-:mod:`rematbench.engines.intervals.moments`, with as many more bytes. So T is no makespan where that
-recomputation takes longer than T.
+A plan that is done at time T has on the host, at that moment, at most the bytes that the link out
+carries in T less the cost of op m, of the ops after it and of all that is computed again from then
+on; and the link in in T less the cost of the ops up to m. Whatever else later ops read is on the
+device, or is computed again: the windows of :mod:`rematbench.engines.intervals.moments`, with as
+many more bytes. What they say is computed again leaves the link out less time, and so on, from the
+last window to the first. T is no makespan where that recomputation takes longer than T.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from math import inf
+from typing import Protocol
 
 import numpy as np
 
@@ -37,9 +37,7 @@ CLOSE = 2e-5
 """Relative distance of two times between which the largest that is proven is sought no more."""
 
 
-def carried(
-    problem: Problem, net: Net, time: float, later: float | FloatArray = 0.0
-) -> FloatArray:
+def carried(problem: Problem, net: Net, time: float, later: float | FloatArray = 0.0) -> FloatArray:
     """Per op, the most bytes that are only on the host when it first runs.
 
     Args:
@@ -105,17 +103,18 @@ def window_bound(problem: Problem, least: float, deadline: float) -> float:
     return raised([(each.first, each.last) for each in found], low)
 
 
-def _again(
-    windows: list[tuple[int, int]], solved: Callable[[int, int, float], MomentWindow], most: float
-) -> float:
-    """The least recomputation in windows, from the last one on.
+class Solved(Protocol):
+    """A window, if so much is computed again when it has begun."""
 
-    What is known to be computed again after a window has begun, is no time for the link before.
+    def __call__(self, first: int, last: int, *, later: float) -> MomentWindow:
+        """The window from one op to another."""
+
+
+def _again(windows: list[tuple[int, int]], solved: Solved, most: float) -> float:
+    """The least recomputation in windows, from the last one on; above ``most``, any such number.
 
     Args:
         windows: first and last op of each, in order.
-        solved: a window, with so much recomputation after it has begun.
-        most: recomputation; more need not be told.
     """
     later = 0.0
     for first, last in reversed(windows):

@@ -21,10 +21,14 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
-LARGE, WIDE, WIDER = 1_000, 0.5, 0.25
-ALONE, ROOMS, EACH = 0.2, 0.9, 0.1
-"""Of the time: for recomputation alone at the budget; when recomputation with the link's room ends,
-and how long each share of that room takes at most."""
+LARGE = 500
+"""Ops above which recomputation with the link's room comes first, with most of the time."""
+ALONE, ROOMS = 0.2, 0.9
+"""Of the time: for recomputation alone at the budget in smaller graphs; when recomputation with the
+link's room ends."""
+WIDE, WIDER, EACH = 0.5, 0.25, 0.1
+"""Of the time, at most, for a share of that room: in large graphs the first and each other one; in
+smaller ones."""
 END = 0.95
 """Of the time, when it ends."""
 PROOF = 0.1
@@ -40,9 +44,9 @@ class Hybrid:
     """Keep, recompute or offload, in one plan, with a bound.
 
     It begins from checkpoint-all, from practice's rules, from other planners with a host and from
-    recomputation alone at the budget and at larger ones, and is never worse than these plans. Each
-    of them has a share of the time: with all of it, on a large graph, one may be better
-    (docs/papers/hybrid.md).
+    recomputation alone, at the budget in graphs that are not large and with the link's room in all,
+    and is never worse than these plans. Each of them has a share of the time: with all of it, on a
+    large graph, one may be better (docs/papers/hybrid.md).
 
     Attributes:
         gap: relative gap (cost - bound) / cost at which to stop.
@@ -96,8 +100,8 @@ class Hybrid:
                     break
         if progress.plan is None:
             raise without_plan(problem, None, progress.leanest)
-        least = min(alone, default=None)
-        facts = {"plans_tried": search.tried, "recompute_only_cost": least}
+        least = min(alone, default=inf)
+        facts = {"plans_tried": search.tried, "recompute_only_cost": least if least < inf else None}
         details: dict[str, Any] = {**progress.details(), **facts}
         return Solution(progress.plan, min(progress.bound, progress.cost), "any", details=details)
 
@@ -114,26 +118,34 @@ class Hybrid:
         proven = window_bound(problem, least, planning_seconds() + limit)
         search.progress.raise_bound(proven)
         yield
-        rooms, limit = Rooms(search, proven, self.gap), problem.time_limit
-        large = len(problem.graph.ops) > LARGE
-        if can_copy and large:
-            rooms.at(FIRST, WIDE * limit)
-            yield
-        elif search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
-            known = _alone(problem, started, ALONE if can_copy else END)
-            if known is not None:
-                alone.append(search.offer(known))
-                search.take(known)
-                rooms.known = (known,)
-            yield
-        if can_copy:
-            for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
-                yield
-            for _ in rooms.halved((WIDER if large else EACH) * limit, started + ROOMS * limit):
-                yield
+        rooms = Rooms(search, proven, self.gap)
+        yield from self._recomputed(search, rooms if can_copy else None, started, alone)
         while can_copy:
             search.step()
             yield
+
+    def _recomputed(
+        self, search: BridgeSearch, rooms: Rooms | None, started: float, alone: list[float]
+    ) -> Iterator[None]:
+        """Recomputation alone, and with the link's room where there is a link."""
+        problem, limit = search.problem, search.problem.time_limit
+        large = rooms is not None and len(problem.graph.ops) > LARGE
+        if rooms is not None and large:
+            rooms.at(FIRST, WIDE * limit)
+            yield
+        elif search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
+            known = _alone(problem, started, END if rooms is None else ALONE)
+            alone.append(search.offer(known))
+            if rooms is not None and known is not None:
+                search.take(known)
+                rooms.known = (known,)
+            yield
+        if rooms is None:
+            return
+        for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
+            yield
+        each = WIDER if large else EACH
+        yield from rooms.halved(each * limit, started + ROOMS * limit)
 
 
 def _alone(problem: Problem, started: float, share: float) -> Plan | None:

@@ -39,8 +39,9 @@ STALL = 0.02
 """Waiting, as a share of what is recomputed, up to which a share of the room works."""
 STARTS = 3
 """Schedules that the next one is made from."""
-DRAWS = 24
-"""Choices of gaps that are tried for a schedule, until one waits for nothing."""
+DRAWS, CHOOSING = 24, 0.25
+"""Choices of gaps that are tried for a schedule, until one waits for nothing; more in so much of
+the time that the schedule had."""
 
 
 class RoomSearch(IntervalSearch):
@@ -118,7 +119,7 @@ class Rooms:
         if plan is None:
             return False
         self.known = (plan, *self.known)[:STARTS]
-        works = self._works(plan)
+        works = self._works(plan, planning_seconds() + CHOOSING * seconds)
         if works:
             self.worked = max(self.worked, share)
             self._later = again_after(self.search.problem.graph, plan)
@@ -179,12 +180,16 @@ class Rooms:
         found: IntArray = (share * whole).astype(np.int64)
         return found
 
-    def _works(self, plan: Plan) -> bool:
-        """Does compute wait for hardly anything, with one of some choices of gaps?"""
+    def _works(self, plan: Plan, deadline: float) -> bool:
+        """Does compute wait for hardly anything, with one of some choices of gaps?
+
+        Or is it slower than the best plan even so? Then more room is wanted, too.
+        """
         graph = self.search.problem.graph
         cost = simulate(graph, plan).cost
         good = cost + STALL * (cost - cost_of_once(graph))
-        return self.search.take(plan, DRAWS, good) <= good
+        found = self.search.take(plan, DRAWS, good, deadline)
+        return found <= good or cost >= self.search.progress.cost
 
 
 def again_after(graph: Graph, plan: Plan) -> FloatArray:

@@ -89,7 +89,7 @@ class Rooms:
 
     Attributes:
         known: plans without copies, from which others are made.
-        worked: the largest share of the room with which compute waits for hardly anything.
+        worked: the largest share of the room that works.
     """
 
     search: BridgeSearch
@@ -132,7 +132,7 @@ class Rooms:
             seconds: for the schedule of a share.
             deadline: by :func:`~rematbench.base.clock.planning_seconds`.
         """
-        high, share = inf, max(FIRST, self.worked)
+        high, share = inf, self.worked + STEP if self.worked else FIRST
         while share - self.worked > CLOSE and planning_seconds() < deadline:
             if self.at(share, min(seconds, deadline - planning_seconds())):
                 share = min(share + STEP, MOST) if high == inf else (share + high) / 2

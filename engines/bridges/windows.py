@@ -103,14 +103,14 @@ def window_bound(problem: Problem, least: float, deadline: float) -> float:
     return raised([(each.first, each.last) for each in found], low)
 
 
-class Solved(Protocol):
+class AfterWindow(Protocol):
     """A window, if so much is computed again when it has begun."""
 
     def __call__(self, first: int, last: int, *, later: float) -> MomentWindow:
         """The window from one op to another."""
 
 
-def _again(windows: list[tuple[int, int]], solved: Solved, most: float) -> float:
+def _again(windows: list[tuple[int, int]], solved: AfterWindow, most: float) -> float:
     """The least recomputation in windows, from the last one on; above ``most``, any such number.
 
     Args:

@@ -3,8 +3,8 @@
 Take the moment at which an op first runs. What ops before it have made and ops after it read is
 then on the device, or it is fetched after the moment, or it is computed again after it. The first
 costs bytes of the budget; the second takes time of both links, out before the moment and in after
-it; the third takes time of compute. The cheapest split of what the budget does not hold, in
-fractions, is a bound.
+it; the third takes time of compute after it. The cheapest split of what the budget does not hold,
+in fractions, is a bound.
 """
 
 from __future__ import annotations
@@ -78,21 +78,24 @@ def _of_moment(
     once, until = float(least.sum()), float(least[: m + 1].sum())
     out, into = rates
 
-    def again(host: float) -> float:
-        return once + float(np.interp(lacking - host, covered, paid))
-
-    def copied(host: float) -> float:
-        return max(until + host / into, once - until + float(least[m]) + host / out)
+    def again(host: FloatArray | float) -> FloatArray:
+        found: FloatArray = once + np.interp(lacking - host, covered, paid)
+        return found
 
     if out <= 0:
-        return again(0.0)
-    # Recomputing gets cheaper with what the host takes over, and copying dearer: where they meet is
-    # the least. What is recomputed above that point bounds it from below.
+        return float(again(0.0))
+    before = until - float(least[m] + least[0])  # no value is there to be sent before that
+    # Recomputing gets cheaper with what the host takes over, and fetching dearer: where they meet,
+    # is the least. What is recomputed above that point bounds it from below.
     low, high = 0.0, float(lacking)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if again(middle) > copied(middle) else (low, middle)
-    return again(high)
+        low, high = (middle, high) if again(middle) > until + middle / into else (low, middle)
+    # Waiting for what is sent comes before the moment, recomputing after it: they add up, and are
+    # the least at one of these.
+    hosts = np.clip(np.concatenate([[0.0, before * out], lacking - covered]), 0.0, lacking)
+    sent = again(hosts) + np.maximum(0.0, hosts / out - before)
+    return max(float(again(high)), float(sent.min()))
 
 
 @kernel

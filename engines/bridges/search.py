@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import InvalidPlan
 from rematbench.base.kernels import kernel
 from rematbench.engines.anytime import Progress
@@ -26,7 +27,8 @@ from rematbench.graphs.simulate import simulate
 
 SPREAD = 0.7
 """How far scores of gaps are moved at random, as a share of each."""
-
+SHAKEN = (1.0, 0.3, 0.1, 0.03)
+"""Shares of the values whose gaps' scores are moved."""
 
 SMALL = 400
 """Statements of plans that are annealed."""
@@ -53,9 +55,11 @@ class BridgeSearch:
     tried: int = 0
     best: tuple[IntArray, BoolArray] | None = None
     _random: np.random.Generator = field(init=False)
+    _likes: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.problem.seed)
+        self._likes = np.ones(len(self.problem.graph.values))
 
     def offer(self, plan: Plan | None) -> float:
         """A plan as simulated: its makespan, infinite where it does not keep to the limits."""
@@ -72,12 +76,15 @@ class BridgeSearch:
         self.progress.offer(trace.cost, plan)
         return trace.cost
 
-    def take(self, plan: Plan, draws: int = 2, good: float = 0.0) -> float:
+    def take(
+        self, plan: Plan, draws: int = 2, good: float = 0.0, deadline: float = -np.inf
+    ) -> float:
         """A start: as it is, and its computes with the host's help.
 
         Args:
-            draws: choices of gaps, at most.
+            draws: choices of gaps, at most; more until the deadline.
             good: a makespan with which no other is drawn.
+            deadline: by :func:`~rematbench.base.clock.planning_seconds`.
 
         Returns:
             The least makespan of these.
@@ -87,11 +94,21 @@ class BridgeSearch:
         computes = codes[codes >= 0]
         if least <= self.progress.cost and least < np.inf:
             self.best = computes, np.zeros(0, dtype=np.bool_)
-        for draw in range(draws):
-            least = min(least, self._weave(computes, SPREAD if draw else 0.0))
-            if least <= good:
-                break
+        sequence = Sequence.of(self.problem.graph, computes)
+        likes, lowest, draw = np.ones(len(self.problem.graph.values)), np.inf, 0
+        while least > good and (draw < draws or planning_seconds() < deadline):
+            drawn = self._shaken(likes, SPREAD) if draw else likes
+            cost = self._weave(sequence, drawn)
+            if cost <= lowest:
+                lowest, likes = cost, drawn
+            least, draw = min(least, cost), draw + 1
         return least
+
+    def _shaken(self, likes: FloatArray, spread: float) -> FloatArray:
+        """What is liked for bridges, changed for all values or some."""
+        drawn = 1 + spread * (2 * self._random.random(len(likes)) - 1)
+        some = self._random.random(len(likes)) < self._random.choice(SHAKEN)
+        return np.where(some, drawn, likes)
 
     def step(self) -> None:
         """One move from the best plan."""
@@ -102,12 +119,14 @@ class BridgeSearch:
             self._anneal(plan)
             return
         computes, bridged = self.best
+        graph = self.problem.graph
         kind = self._random.random()
         if kind < 0.45:
             computes = self._without_some(computes)
         elif kind < 0.75:
             computes = self._with_one_more(computes, bridged)
-        self._weave(computes, SPREAD * self._random.random())
+        likes = self._shaken(self._likes, SPREAD * self._random.random())
+        self._weave(Sequence.of(graph, computes), likes)
 
     def _anneal(self, plan: Plan) -> None:
         """Change the statements of the best plan."""
@@ -117,19 +136,18 @@ class BridgeSearch:
         found = annealed(self.problem, codes, tries, float(warmth), seed)
         self.offer(Plan.from_codes(self.problem.graph, found))
 
-    def _weave(self, computes: IntArray, spread: float) -> float:
+    def _weave(self, sequence: Sequence, likes: FloatArray) -> float:
+        """The makespan of a sequence, with the gaps of values that are liked bridged the rather."""
         problem, link = self.problem, self.problem.link
         assert problem.budget is not None
-        sequence = Sequence.of(problem.graph, computes)
         time = 2 * link.latency + sequence.sizes * (1 / link.out + 1 / link.into)
-        noise = 1 + spread * (2 * self._random.random(len(time)) - 1)
-        weight = noise * sequence.sizes / np.maximum(time, 1e-300)
+        weight = likes[sequence.value] * sequence.sizes / np.maximum(time, 1e-300)
         bridged = chosen(sequence, weight, problem.budget)
         before = self.progress.cost
         plan = woven(sequence, bridged, problem.budget, link, problem.host)
         cost = self.offer(plan)
         if cost <= before:
-            self.best = computes, bridged
+            self.best, self._likes = (sequence.computes, bridged), likes
         return cost
 
     def _without_some(self, computes: IntArray) -> IntArray:

@@ -1,17 +1,18 @@
 """A higher bound of the makespan, by linear programs: what the link can carry until a moment.
 
 When op m first runs, a copy that is only on the host has gone there by then, and comes back later.
-A plan that is done at time T has on the host, at that moment, at most the bytes that the link
-out carries in T less the cost of op m and of those after it, and the link in in T less the cost of
-those up to m. Whatever else later ops read is on the device, or is computed again: the windows of
-:mod:`rematbench.engines.intervals.moments`, with as many more bytes. So T is no makespan where that
-recomputation takes longer than T.
+A plan that is done at time T has on the host, at that moment, at most the bytes that the link out
+carries in T less the cost of op m, of the ops after it and of all that is computed again from then
+on; and the link in in T less the cost of the ops up to m. Whatever else later ops read is on the
+device, or is computed again: the windows of :mod:`rematbench.engines.intervals.moments`, with as
+many more bytes. What they say is computed again leaves the link out less time, and so on, from the
+last window to the first. T is no makespan where that recomputation takes longer than T.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from math import inf
+from typing import Protocol
 
 import numpy as np
 
@@ -30,22 +31,26 @@ from rematbench.graphs.planning import Problem
 
 MOMENTS, FEW, LARGE = 12, 3, 4_000
 """Moments between which windows are looked at; fewer in graphs of so many ops."""
+ROUNDS = 6
+"""How often a window is solved with what was found about it so far."""
 CLOSE = 2e-5
 """Relative distance of two times between which the largest that is proven is sought no more."""
 
 
-def carried(problem: Problem, net: Net, time: float) -> FloatArray:
+def carried(problem: Problem, net: Net, time: float, later: float | FloatArray = 0.0) -> FloatArray:
     """Per op, the most bytes that are only on the host when it first runs.
 
     Args:
         net: of the problem's graph.
         time: the makespan, in the graph's cost unit.
+        later: time of it, at least, for recomputation when the op has begun to run first; also
+            per op.
     """
     link = problem.link
     if not link.both:
         return np.zeros(len(net.cost))
     until = np.cumsum(net.cost)
-    rest = until[-1] - until + net.cost
+    rest = until[-1] - until + net.cost + net.cost[0] + later  # before, there is nothing to send
     most = np.minimum((time - rest) * link.out, (time - until) * link.into)
     limit = np.inf if problem.host is None else float(problem.host)
     carried_bytes: FloatArray = np.clip(most, 0.0, limit)
@@ -71,23 +76,55 @@ def window_bound(problem: Problem, least: float, deadline: float) -> float:
     once, resident = float(net.cost.sum()), graph.resident_bytes
     levels = np.asarray(profile(start(net, resident)))
 
-    def solved(room: FloatArray, first: int, last: int) -> MomentWindow:
-        return window(net, resident, budget + float(room[first]), first, last, deadline)
+    def solved(first: int, last: int, time: float, later: float) -> MomentWindow:
+        room = budget + float(carried(problem, net, time, later)[first])
+        return window(net, resident, room, first, last, deadline)
 
-    room = carried(problem, net, least)
-    moments = crowded_moments(levels - room.astype(np.int64), budget, _many(net))
+    def raised(windows: list[tuple[int, int]], low: float) -> float:
+        """By halving: no makespan is below it if windows cost so much."""
+        high = low + min(_again(windows, partial(solved, time=low), once), once)
+        while high - low > CLOSE * once and planning_seconds() < deadline:
+            middle = (low + high) / 2
+            proven = once + _again(windows, partial(solved, time=middle), middle - once)
+            if proven >= middle:
+                low = middle
+            else:
+                low, high = max(low, proven), middle
+        return low
+
+    room = carried(problem, net, least).astype(np.int64)
+    moments = crowded_moments(levels - room, budget, _many(net))
+    if not moments:
+        return least
     ends = [*moments, len(net.cost)]
-    total, found = best_chain(ends, partial(solved, room), deadline)
-    low, high = least, once + total
-    while high - low > CLOSE * once and high < inf and planning_seconds() < deadline:
-        middle = (low + high) / 2
-        room = carried(problem, net, middle)
-        proven = once + sum(solved(room, each.first, each.last).cost for each in found)
-        if proven >= middle:
-            low, high = middle, min(high, proven)
-        else:
-            low, high = max(low, proven), middle
-    return low
+    fullest = max(moments, key=lambda m: int(levels[m] - room[m]))
+    low = raised([(fullest, ends[-1])], least)
+    _, found = best_chain(ends, partial(solved, time=low, later=0.0), deadline)
+    return raised([(each.first, each.last) for each in found], low)
+
+
+class AfterWindow(Protocol):
+    """A window, if so much is computed again when it has begun."""
+
+    def __call__(self, first: int, last: int, *, later: float) -> MomentWindow:
+        """The window from one op to another."""
+
+
+def _again(windows: list[tuple[int, int]], solved: AfterWindow, most: float) -> float:
+    """The least recomputation in windows, from the last one on; above ``most``, any such number.
+
+    Args:
+        windows: first and last op of each, in order.
+    """
+    later = 0.0
+    for first, last in reversed(windows):
+        before, known = later, -1.0
+        for _ in range(ROUNDS):
+            if not known < later < most:
+                break
+            known = later
+            later = max(later, before + solved(first, last, later=known).cost)
+    return later
 
 
 def _many(net: Net) -> int:

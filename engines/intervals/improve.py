@@ -196,6 +196,7 @@ class Improver:
             if self._rows is None and number == 2 and only_this:
                 self.drop_greedily(self.empty())
             before = self._cost
+            seconds = min(seconds, max(0.0, self.deadline - planning_seconds()))  # cooled by then
             if hard:
                 yield from self.hard(seconds)
             else:

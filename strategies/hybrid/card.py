@@ -13,7 +13,7 @@ class Facts(TypedDict, total=False):
 
     plans_tried: Annotated[int, Means("that were simulated")]
     recompute_only_cost: Annotated[
-        float | None, Means("of the best start that copies nothing", "cost_unit")
+        float | None, Means("of recomputation alone, if it was planned", "cost_unit")
     ]
 
 

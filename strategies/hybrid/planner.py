@@ -11,7 +11,7 @@ from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.anytime import Progress
 from rematbench.engines.bridges.bound import makespan_bound, overwrites
-from rematbench.engines.bridges.rooms import Rooms
+from rematbench.engines.bridges.rooms import FIRST, Rooms
 from rematbench.engines.bridges.search import BridgeSearch
 from rematbench.engines.bridges.windows import window_bound
 from rematbench.graphs.builders.synthetic import unit_chain
@@ -21,16 +21,21 @@ from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Solution, Traits, check_share, without_plan
 from rematbench.strategies.registry import make, quick_planners
 
-ALONE, ROOMS, EACH = 0.25, 0.85, 0.05
-"""Of the time: for recomputation alone at the budget; when recomputation with the link's room ends,
-and how long each share of that room takes at most."""
+LARGE = 500
+"""Ops above which recomputation with the link's room comes first, with most of the time."""
+ALONE, ROOMS = 0.2, 0.9
+"""Of the time: for recomputation alone at the budget in smaller graphs; when recomputation with the
+link's room ends."""
+WIDE, WIDER, EACH = 0.5, 0.25, 0.1
+"""Of the time, at most, for a share of that room: in large graphs the first and each other one; in
+smaller ones."""
 END = 0.95
 """Of the time, when it ends."""
 PROOF = 0.1
 """Of the time, at most, for the bound by linear programs."""
 OFFLOADING = ("offload_all", "offload_hidden", "offload_dots")
 """Rules that offload, whose plans the search begins from, too."""
-PLANNERS = (("auto_perf", 0.1), ("pofo", 0.2), ("poet", 0.1))
+PLANNERS = (("auto_perf", 0.05), ("pofo", 0.1), ("poet", 0.05))
 """Planners that do so within a budget, and the most of the time that each may take."""
 
 
@@ -39,9 +44,9 @@ class Hybrid:
     """Keep, recompute or offload, in one plan, with a bound.
 
     It begins from checkpoint-all, from practice's rules, from other planners with a host and from
-    recomputation alone at the budget and at larger ones, and is never worse than these plans. Each
-    of them has a share of the time: with all of it, on a large graph, one may be better
-    (docs/papers/hybrid.md).
+    recomputation alone, at the budget in graphs that are not large and with the link's room in all,
+    and is never worse than these plans. Each of them has a share of the time: with all of it, on a
+    large graph, one may be better (docs/papers/hybrid.md).
 
     Attributes:
         gap: relative gap (cost - bound) / cost at which to stop.
@@ -95,8 +100,8 @@ class Hybrid:
                     break
         if progress.plan is None:
             raise without_plan(problem, None, progress.leanest)
-        least = min(alone, default=None)
-        facts = {"plans_tried": search.tried, "recompute_only_cost": least}
+        least = min(alone, default=inf)
+        facts = {"plans_tried": search.tried, "recompute_only_cost": least if least < inf else None}
         details: dict[str, Any] = {**progress.details(), **facts}
         return Solution(progress.plan, min(progress.bound, progress.cost), "any", details=details)
 
@@ -113,22 +118,34 @@ class Hybrid:
         proven = window_bound(problem, least, planning_seconds() + limit)
         search.progress.raise_bound(proven)
         yield
-        known = _alone(problem, started, ALONE if can_copy else END)
-        if known is not None:
-            alone.append(search.offer(known))
-        if can_copy and known is not None:
-            search.take(known)
-        yield
-        if can_copy:
-            rooms = Rooms(search, search.progress.bound, self.gap)
-            limit = problem.time_limit
-            for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
-                yield
-            for _ in rooms.halved(known, EACH * limit, started + ROOMS * limit):
-                yield
+        rooms = Rooms(search, proven, self.gap)
+        yield from self._recomputed(search, rooms if can_copy else None, started, alone)
         while can_copy:
             search.step()
             yield
+
+    def _recomputed(
+        self, search: BridgeSearch, rooms: Rooms | None, started: float, alone: list[float]
+    ) -> Iterator[None]:
+        """Recomputation alone, and with the link's room where there is a link."""
+        problem, limit = search.problem, search.problem.time_limit
+        large = rooms is not None and len(problem.graph.ops) > LARGE
+        if rooms is not None and large:
+            rooms.at(FIRST, WIDE * limit)
+            yield
+        elif search.progress.cost > makespan_bound(problem.graph, problem.budget, Link()):
+            known = _alone(problem, started, END if rooms is None else ALONE)
+            alone.append(search.offer(known))
+            if rooms is not None and known is not None:
+                search.take(known)
+                rooms.known = (known,)
+            yield
+        if rooms is None:
+            return
+        for _ in rooms.even(EACH * limit) if search.progress.plan is None else ():
+            yield
+        each = WIDER if large else EACH
+        yield from rooms.halved(each * limit, started + ROOMS * limit)
 
 
 def _alone(problem: Problem, started: float, share: float) -> Plan | None:

@@ -15,6 +15,7 @@ from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import Infeasible, NotApplicable
 from rematbench.engines.bridges.bound import makespan_bound
 from rematbench.engines.bridges.gaps import Sequence
+from rematbench.engines.bridges.rooms import again_after
 from rematbench.engines.bridges.search import chosen
 from rematbench.engines.bridges.weave import woven
 from rematbench.engines.bridges.windows import carried, window_bound
@@ -26,7 +27,7 @@ from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Offload, program_order
 from rematbench.graphs.planning import Problem
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.hybrid.planner import _firsts
+from rematbench.strategies.hybrid.planner import LARGE, _firsts
 from rematbench.strategies.registry import make
 
 LINKS = (Link(0.3, 0.3), Link(1.0, 0.5), Link(4.0, 4.0, 0.25), Link(1.0, 1.0, shared=True))
@@ -190,7 +191,8 @@ def test_schedules_keep_to_the_room_of_each_moment() -> None:
 
 
 def test_windows_prove_no_more_than_the_best_plan_takes() -> None:
-    for (sizes, costs), link in itertools.product(CHAINS, LINKS):
+    more = (([3, 1, 2], [2.0, 1.0, 3.0]), ([4, 1], [4.0, 1.0]))
+    for (sizes, costs), link in itertools.product((*CHAINS, *more), LINKS):
         graph = chain(sizes, costs)
         peak = simulate(graph, program_order(graph)).peak_bytes
         for budget in range(graph.floor_bytes() + 1, peak):
@@ -198,6 +200,36 @@ def test_windows_prove_no_more_than_the_best_plan_takes() -> None:
             simple = makespan_bound(graph, budget, link)
             proven = window_bound(problem, simple, math.inf)
             assert not is_there_a_better_plan(graph, budget, link, proven * (1 - 1e-9))
+
+
+def test_waiting_for_copies_and_recomputation_after_them_add_up() -> None:
+    """What the link has until a moment does not grow by what is computed again after it."""
+    graph, link = unit_chain(24), Link(0.2, 0.2)
+    problem = Problem(graph, 9, 1.0, link=link)
+    least = makespan_bound(graph, 9, link)
+    alone = carried(problem, Net.of(graph), least)
+    later = carried(problem, Net.of(graph), least, 2.0)
+    assert (later <= alone).all()
+    assert (later < alone).any()
+    plan = make("anytime").plan(replace(problem, link=Link())).plan
+    assert plan is not None
+    after = again_after(graph, plan)
+    again = simulate(graph, plan).cost - simulate(graph, program_order(graph)).cost
+    assert after[0] == pytest.approx(again)
+    assert (np.diff(after) <= 0).all()
+
+
+def test_large_graphs_begin_with_room_and_keep_to_the_limits() -> None:
+    graph, link = unit_chain(260), Link(0.2, 0.2)
+    budget = 60
+    assert len(graph.ops) > LARGE
+    found = make("hybrid").plan(Problem(graph, budget, 1.0, link=link))
+    assert found.plan is not None
+    assert found.bound is not None
+    trace = simulate(graph, found.plan, link)
+    assert trace.peak_bytes <= budget
+    assert found.bound <= trace.cost + 1e-9
+    assert any(isinstance(s, Offload) for s in found.plan.statements)
 
 
 def test_a_fast_link_closes_the_gap_and_no_link_is_recomputation() -> None:

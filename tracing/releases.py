@@ -23,11 +23,13 @@ class TorchRelease:
         holds_tangents: AOTAutograd's backward function holds its tangents until it returns; later
             ones hand over a list that the backward half empties.
         keeps_layouts: a plan's halves take less memory where Inductor does not choose layouts.
+        sees_sequentials: Dynamo looks into a ``Sequential`` that compiles itself.
     """
 
     torchvision: str
     holds_tangents: bool = False
     keeps_layouts: bool = True
+    sees_sequentials: bool = False
 
 
 RELEASES = {
@@ -35,7 +37,7 @@ RELEASES = {
     "2.12": TorchRelease("0.27", holds_tangents=True),
     "2.13": TorchRelease("0.28"),
     "2.14": TorchRelease("0.29"),
-    "2.15": TorchRelease("0.29"),
+    "2.15": TorchRelease("0.29", sees_sequentials=True),
 }
 
 

@@ -65,7 +65,7 @@ def test_plain_loop() -> None:
 
 
 def test_a_sequential_that_compiles_itself() -> None:
-    """Before 2.15 Dynamo looks into PyTorch's own code only when it is asked, whatever the backend."""
+    """Before 2.15 Dynamo looks into PyTorch's own code only when asked, whatever the backend."""
     body, x = Network().body, torch.randn(512, 16)
     graphs: list[Any] = []
     body.compile(backend=lambda module, inputs: graphs.append(module) or module)

@@ -246,6 +246,7 @@ def _sentences(frame: pd.DataFrame, track: pd.DataFrame) -> list[str]:
         f"has a plan on {len(planned)} of them, at the median {100 * points.median():.1f} points "
         "slower."
     )
+    found.append(_slower(ours, track[track["rate"] == ALONE]))
     theirs = curves(frame[frame["costs"].str.contains("v100")])
     if len(theirs):
         wide = theirs.pivot(index=["network", "budget"], columns="rate", values="overhead")
@@ -256,6 +257,16 @@ def _sentences(frame: pd.DataFrame, track: pd.DataFrame) -> list[str]:
             f"recomputation alone at the median of {len(ratios)} problems."
         )
     return found
+
+
+def _slower(ours: pd.DataFrame, alone: pd.DataFrame) -> str:
+    """Where two memories are slower than one, which a search without an end is not."""
+    both = ours.merge(alone, "inner", ["network", "budget"], suffixes=("", "_alone"))
+    slower = both[(1 + both["overhead"]) > (1 + both["overhead_alone"]) * TIE]
+    pairs = zip(slower["network"], slower["budget"], slower["rate"], strict=True)
+    named = "; ".join(f"`{name}` at {budget:g}, {rate:g} GB/s" for name, budget, rate in pairs)
+    text = f"On {len(slower)} of {len(both)} it is slower than recomputation alone"
+    return f"{text} ({named})." if named else f"{text}."
 
 
 def _link(rate: float) -> str:

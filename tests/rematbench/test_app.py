@@ -258,7 +258,7 @@ def test_a_sweep_compiles_ahead(call, tmp_path: Path, monkeypatch: pytest.Monkey
     """Where no kernel was compiled before."""
     monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path / "kernels")
     (tmp_path / "kernels").mkdir()
-    code, out, _ = call("-m", "model=unit_chain", "strategy=checkpoint_all,ap_sqrt")
+    code, out, _ = call("-m", "model=unit_chain", "strategy=checkpoint_all,ap_sqrt", "cache=null")
     assert code == 0
     assert "2 rows" in out
     assert (tmp_path / "kernels" / "ahead").exists()

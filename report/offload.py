@@ -260,7 +260,7 @@ def _sentences(frame: pd.DataFrame, track: pd.DataFrame) -> list[str]:
 
 
 def _slower(ours: pd.DataFrame, alone: pd.DataFrame) -> str:
-    """Where two memories are slower than one, which a search without an end is not."""
+    """On which problems our plan with a link is slower than recomputation alone."""
     both = ours.merge(alone, "inner", ["network", "budget"], suffixes=("", "_alone"))
     slower = both[(1 + both["overhead"]) > (1 + both["overhead_alone"]) * TIE]
     pairs = zip(slower["network"], slower["budget"], slower["rate"], strict=True)

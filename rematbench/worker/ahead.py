@@ -34,9 +34,14 @@ def compile_ahead(names: Iterable[str], say: Callable[[str], None]) -> None:
 
     say(f"compiles kernels of {len(names)} strategies, once on this machine")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        under_way = [pool.submit(compile_one, name) for name in names]
-        for done, _ in enumerate(as_completed(under_way), 1):
-            say(f"compiles kernels, once on this machine: {done} of {len(names)} strategies")
+        # The last first: searches that begin from others' plans stand there, and compile longest.
+        under_way = [pool.submit(compile_one, name) for name in reversed(names)]
+        try:
+            for done, _ in enumerate(as_completed(under_way), 1):
+                say(f"compiles kernels, once on this machine: {done} of {len(names)} strategies")
+        except KeyboardInterrupt:  # which ends the processes, too
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def main() -> None:

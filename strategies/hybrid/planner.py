@@ -118,8 +118,8 @@ class Hybrid:
         proven = window_bound(problem, least, planning_seconds() + limit)
         search.progress.raise_bound(proven)
         yield
-        rooms = Rooms(search, proven, self.gap)
-        yield from self._recomputed(search, rooms if can_copy else None, started, alone)
+        rooms = Rooms(search, proven, self.gap) if can_copy else None
+        yield from self._recomputed(search, rooms, started, alone)
         while can_copy:
             search.step()
             yield
@@ -129,7 +129,7 @@ class Hybrid:
     ) -> Iterator[None]:
         """Recomputation alone, and with the link's room where there is a link."""
         problem, limit = search.problem, search.problem.time_limit
-        large = rooms is not None and len(problem.graph.ops) > LARGE
+        large = len(problem.graph.ops) > LARGE
         if rooms is not None and large:
             rooms.at(FIRST, WIDE * limit)
             yield

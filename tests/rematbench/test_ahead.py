@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
+from types import SimpleNamespace
 
 import pytest
 
+from rematbench.strategies.dtr.planner import Dtr
 from rematbench.worker import ahead
 
 
@@ -27,7 +30,31 @@ def test_each_strategy_once_and_on_a_new_machine_only(
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize("name", ["kusumoto", "checkpoint_all"])
-def test_a_strategy_is_warmed_up_if_it_can_be(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["ahead", name])
-    ahead.main()
+def test_a_strategy_is_warmed_up_if_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed: list[str] = []
+    monkeypatch.setattr(Dtr, "warm_up", lambda self: warmed.append(self.heuristic))
+    for name in ("checkpoint_all", "dtr"):
+        monkeypatch.setattr(sys, "argv", ["ahead", name])
+        ahead.main()
+    assert warmed == [Dtr().heuristic]
+
+
+def test_an_interrupt_begins_no_further_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run(words: list[str], **_: object) -> None:
+        asked.append(words[-1])
+        sleep(0.05)
+
+    def say(words: str) -> None:
+        if words.endswith("1 of 200 strategies"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(ahead, "os", SimpleNamespace(cpu_count=lambda: 1))
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.compile_ahead(map(str, range(200)), say)
+    assert len(asked) < 200

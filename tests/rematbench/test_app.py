@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import diamond, weights
@@ -255,13 +256,16 @@ def test_unknown_option_of_a_strategy(call) -> None:
 
 
 def test_a_sweep_compiles_ahead(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no kernel was compiled before."""
+    """Once, on a machine where no kernel was compiled, those of all its strategies."""
+    asked: list[str] = []
+    run = SimpleNamespace(run=lambda words, **_: asked.append(words[-1]))
+    monkeypatch.setattr(ahead, "subprocess", run)
     monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path / "kernels")
     (tmp_path / "kernels").mkdir()
     code, out, _ = call("-m", "model=unit_chain", "strategy=checkpoint_all,ap_sqrt", "cache=null")
     assert code == 0
     assert "2 rows" in out
-    assert (tmp_path / "kernels" / "ahead").exists()
+    assert sorted(asked) == ["ap_sqrt", "checkpoint_all"]
 
 
 def test_planning_never_imports_torch() -> None:

@@ -295,7 +295,7 @@ class Region:
         made = self._metered_forward(half, args, call)
         results = made[: len(halves.results)]
         token = eager.token_of(programs, made[len(halves.results) :], call, host)
-        self.loop.waits(call, weak_of(token), eager.beside_values(token))
+        self.loop.waits(call, weak_of(token))
         return (*results, token)
 
     def _tokened(self, args: list[Any]) -> eager.Taken:

@@ -360,16 +360,13 @@ class Loop:
         if call.record is not None and call.record is self._record:
             call.record.made(call.recorded, ends, tensors)
 
-    def waits(self, call: PendingCall, alive: StorageWeakRef | None, beside: int = 0) -> None:
+    def waits(self, call: PendingCall, alive: StorageWeakRef | None) -> None:
         """The forward half of a call has run.
 
         Args:
             alive: dies with what it handed over.
-            beside: bytes of that besides the plan's values.
         """
         call.alive = alive
-        if call.record is not None:
-            call.record.calls[call.recorded].beside = beside
         self._pending.append(call)
 
     def goes_back(self, call: PendingCall) -> None:

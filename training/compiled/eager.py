@@ -70,15 +70,20 @@ def token_of(
     tensors = [each.detach() if isinstance(each, Tensor) else each for each in handed]
     versions = tuple(getattr(each, "_version", 0) for each in tensors)
     token.untyped_storage().handed = Handed(programs, tensors, versions, call, host)
+    if call.record is not None:
+        call.record.calls[call.recorded].beside = _beside_values(programs, tensors)
     return token
 
 
-def beside_values(token: Tensor) -> int:
-    """Bytes of what is handed over besides a plan's values: random states, copies of inputs."""
-    handed = handed_by(token)
-    device = handed.tensors[0].device if handed.tensors else None
-    more = handed.tensors[len(handed.programs.saved) :]
-    return sum(each.untyped_storage().nbytes() for each in more if each.device == device)
+def _beside_values(programs: TwoPrograms, handed: Sequence[Any]) -> int:
+    """Bytes of what is handed over besides a plan's values: copies of inputs, random states.
+
+    An accelerator's random states are on the host.
+    """
+    values = len(programs.saved)
+    device = next((each.device for each in handed if isinstance(each, Tensor)), None)
+    more = (each for each in handed[values:] if each.device == device)
+    return sum(each.untyped_storage().nbytes() for each in more)
 
 
 def handed_by(token: Tensor) -> Handed:

@@ -242,10 +242,13 @@ def _profiled(name: str, options: dict[str, Any]) -> Captured:
 def executed() -> Iterator[Figure]:
     """Plans that copy, executed: gradients, both peaks, and what compute waits."""
     torch.set_num_threads(1)  # the links have threads of their own
-    others, host, peaks, apart = 0, 0, list[float](), list[float]()
+    others, host, peaks, apart, steps = 0, 0, list[float](), list[float](), list[float]()
     for name, options in SMALL.items():
         net = _profiled(name, options)
         graph, validator = net.graph, Validator(net, "cpu", 0)
+        plain = program_order(graph)
+        took = validator.measure(plain, Timing(5, seconds=5.0)).measured_seconds
+        steps.append(100 * abs(simulate(graph, plain).cost / took - 1))
         for rate in EXECUTED_LINKS:
             for plan, link in _copying(net, _link(rate)):
                 trace = simulate(graph, plan, link)
@@ -265,6 +268,8 @@ def executed() -> Iterator[Figure]:
     yield Figure(f"{title}: host peaks that are not the simulated", host, 0, "")
     title = f"{len(apart)} plans in which compute waits"
     yield Figure(f"{title}: measured beside simulated, median", float(np.median(apart)), 10, "%")
+    title = f"{len(steps)} networks, no copies: sum of profiles beside a step"
+    yield Figure(f"{title}, median", float(np.median(steps)), None, "%")
 
 
 def _copying(net: Captured, link: Link) -> Iterator[tuple[Any, Link]]:

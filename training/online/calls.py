@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
@@ -55,9 +54,18 @@ class Schema:
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
-@functools.cache
+_schemas: dict[int, tuple[Schema, Any]] = {}  # by id, with the operator, whose hash is Python's
+
+
 def schema_of(func: Any) -> Schema:
     """What an operator's schema tells."""
+    known = _schemas.get(id(func))
+    if known is None:
+        known = _schemas[id(func)] = _schema_of(func), func
+    return known[0]
+
+
+def _schema_of(func: Any) -> Schema:
     returns = func._schema.returns
     new = [value.alias_info is None and "Tensor" in str(value.type) for value in returns]
     one = new == [True] and str(returns[0].type) == "Tensor" and not may_write(func)
@@ -280,6 +288,7 @@ class FirstCall:
         """What a constant held so far moves to a copy, which ``cell`` keeps."""
         now, buffers = Cell(self.memory, cell.bytes, None), self._buffers()
         self.memory.take_over(cell, now)
+        cell.form = None
         self.memory.hold(cell, now.whole().clone())
         if cell in buffers:
             buffers[cell].cell = now
@@ -309,6 +318,6 @@ class FirstCall:
         cell = Cell(self.memory, size, None if kept else op, op.cost)
         if not kept:
             op.made = [*op.made, (position, weakref.ref(cell))]
+        cell.form = geometry
         self.memory.hold(cell, item)
-        cell.views[geometry] = item
         return session.new_buffer(cell, item.device)

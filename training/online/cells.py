@@ -8,8 +8,11 @@ be needed is referred to, and the rest goes away by itself.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,8 @@ class Cell:
     Attributes:
         bytes: that it takes while resident.
         data: a tensor in the storage, or None while evicted.
-        views: tensors in the storage by geometry, made when first asked for.
+        form: its geometry, also of the one that the op will make again; None: not known.
+        views: other tensors in the storage by geometry, made when first asked for.
         op: what makes it again; None: it is never evicted.
         cost: seconds to make it again, earlier versions of the same storage included.
         locks: ops in progress that need it resident.
@@ -48,6 +52,7 @@ class Cell:
         "cost",
         "data",
         "doomed",
+        "form",
         "locks",
         "memory",
         "op",
@@ -61,7 +66,8 @@ class Cell:
     ) -> None:
         self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
         self.data: Tensor | None = None
-        self.views: dict[Form, Tensor] = {}
+        self.form: Form | None = None
+        self.views: dict[Form, Tensor] | None = None
         self.locks = 0
         self.slot = -1
         self.doomed = False
@@ -80,15 +86,19 @@ class Cell:
 
     def at(self, geometry: Form) -> Tensor:
         """The tensor of this geometry in the storage, which is resident."""
+        assert self.data is not None
+        if geometry is self.form:
+            return self.data
+        if self.views is None:
+            self.views = {}
         found = self.views.get(geometry)
         if found is None:
-            assert self.data is not None
-            size, stride, offset, dtype = geometry
-            if dtype is self.data.dtype:
+            size, stride, offset = geometry.size, geometry.stride, geometry.offset
+            if geometry.dtype is self.data.dtype:
                 found = self.data.as_strided(size, stride, offset)
             else:
                 storage = self.data.untyped_storage()
-                found = torch.empty(0, dtype=dtype, device=self.data.device)
+                found = torch.empty(0, dtype=geometry.dtype, device=self.data.device)
                 found.set_(storage, offset, size, stride)
             self.views[geometry] = found
         return found
@@ -172,6 +182,27 @@ class ExecutedOp:
             cell.users.pop(id(self), None)
 
 
+class PlainOp(ExecutedOp):
+    """One that writes to none of its arguments, draws no random numbers, and has none by name."""
+
+    __slots__ = ()
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    written, becomes, random, random_bytes = (), (), (), 0
+
+    def __init__(
+        self,
+        memory: CellPool,
+        function: Any,
+        args: Any,
+        cells: Iterable[Cell],
+        profile: Profile,
+        cost: float,
+    ) -> None:
+        self.memory, self.function, self.args = memory, function, args
+        self.profile, self.cost = profile, cost
+        self.enrol(cells)
+
+
 class CellPool:
     """Live bytes, and the pool of cells that may be evicted.
 
@@ -196,12 +227,19 @@ class CellPool:
         self.clock = 0.0
         self._owners: list[weakref.ref[Cell] | None] = []
         self._free: list[int] = []
-        self._bytes, self._cost, self._used = np.zeros((3, 256))  # by slot
-        self._shut = np.ones(256, dtype=bool)
+        # By slot, in arrays whose single entries are quicker than numpy's. What is shut, such as a
+        # slot that nobody has, is infinitely dear besides its score, which is a number.
+        self._bytes, self._cost = array("d", [1.0] * 256), array("d", [1.0] * 256)
+        self._used, self._shut = array("d", [-1.0] * 256), array("d", [inf] * 256)
+        self._columns = self._seen()
         self._fallen: set[int] = set()  # slots whose costs are less than noted, maybe
 
+    def _seen(self) -> list[np.ndarray[Any, Any]]:
+        """Bytes, costs, last uses and shut ones as arrays of numpy's, which share their memory."""
+        return [np.frombuffer(a) for a in (self._bytes, self._cost, self._used, self._shut)]
+
     def hold(self, cell: Cell, data: Tensor) -> None:
-        """``cell`` becomes resident in the storage of ``data``."""
+        """``cell`` becomes resident in the storage of ``data``, whose geometry is its form."""
         cell.data = data
         self.live += cell.bytes
         if self.live > self.peak:
@@ -211,16 +249,15 @@ class CellPool:
 
     def drop(self, cell: Cell) -> None:
         """``cell`` is evicted."""
-        cell.data = None
-        cell.views.clear()
+        cell.data = cell.views = None
         self.live -= cell.bytes
         if cell.slot >= 0:
             self._leave(cell)
 
     def take_over(self, old: Cell, new: Cell) -> None:
         """The storage of ``old``, which is evicted by that, becomes that of ``new``."""
-        new.data, new.views = old.data, old.views
-        old.data, old.views = None, {}
+        new.data, new.form, new.views = old.data, old.form, old.views
+        old.data = old.views = None
         if old.slot >= 0:
             self._leave(old)
         self._enter(new)
@@ -235,12 +272,12 @@ class CellPool:
         """Keep a resident cell until it is unlocked as often."""
         cell.locks += 1
         if cell.slot >= 0:
-            self._shut[cell.slot] = True
+            self._shut[cell.slot] = inf
 
     def unlock(self, cell: Cell) -> None:
         cell.locks -= 1
         if cell.locks == 0 and cell.slot >= 0:
-            self._shut[cell.slot] = False
+            self._shut[cell.slot] = 0.0
             self._used[cell.slot] = self.clock
             if cell.doomed:
                 self.drop(cell)
@@ -268,22 +305,21 @@ class CellPool:
 
     def choose(self) -> Cell | None:
         """The cell to evict next, or None when every resident cell is locked or kept."""
-        count = len(self._owners)
-        size, cost, used = self._bytes[:count], self._cost[:count], self._used[:count]
-        if not count:
-            return None
         for slot in self._fallen:
             if self._owners[slot] is not None:
                 self._refresh(slot)
         self._fallen.clear()
-        stale = (self.clock + _INSTANT) - used
-        score = np.where(self._shut[:count], np.inf, self.heuristic.score(cost, size, used, stale))
+        size, cost, used, shut = self._columns
+        now = self.clock + _INSTANT
+        score = self.heuristic.score(cost, size, used, now - used) + shut
         slot = int(score.argmin())
         if self._shut[slot]:
             return None
         while self._by_component and self._refresh(slot):
-            each = (cost, size, used, stale)  # as Python's numbers, which are quicker one by one
-            score[slot] = self.heuristic.score(*[values.item(slot) for values in each])
+            last = self._used[slot]
+            score[slot] = self.heuristic.score(
+                self._cost[slot], self._bytes[slot], last, now - last
+            )
             slot = int(score.argmin())
         return self._owner(slot)
 
@@ -293,7 +329,7 @@ class CellPool:
         They join ever larger sets, so that costs mostly rise: only what looks cheapest is looked
         at again, and what was next to a cell that came back.
         """
-        owner, known = self._owners[slot], self._cost.item(slot)
+        owner, known = self._owners[slot], self._cost[slot]
         cell = None if owner is None else owner()
         assert cell is not None
         cost = cell.cost
@@ -317,17 +353,16 @@ class CellPool:
         slot = self._free.pop() if self._free else len(self._owners)
         if slot == len(self._owners):
             self._owners.append(None)
-            if slot == self._shut.size:
-                self._bytes, self._cost, self._used, self._shut = (
-                    np.concatenate([each, np.zeros_like(each)])
-                    for each in (self._bytes, self._cost, self._used, self._shut)
-                )
+            if slot == len(self._shut):
+                self._bytes, self._cost = self._bytes * 2, self._cost * 2
+                self._used, self._shut = self._used * 2, self._shut + array("d", [inf] * slot)
+                self._columns = self._seen()
         cell.slot = slot
         self._owners[slot] = weakref.ref(cell)
         self._bytes[slot] = cell.bytes
         self._cost[slot] = cell.cost  # which rises when looked at
         self._used[slot] = self.clock
-        self._shut[slot] = cell.locks > 0
+        self._shut[slot] = inf if cell.locks else 0.0
 
     def _leave(self, cell: Cell) -> None:
         self._release_slot(cell)
@@ -337,7 +372,7 @@ class CellPool:
                 own.absorb(root)
 
     def _release_slot(self, cell: Cell) -> None:
-        self._shut[cell.slot] = True
+        self._shut[cell.slot] = inf
         self._owners[cell.slot] = None
         self._free.append(cell.slot)
         cell.slot = -1
@@ -362,7 +397,7 @@ def _components_beside(cell: Cell) -> set[Component]:
     if cell.op is not None:
         for other in cell.op.cells:
             if (evicted := other.component) is not None:
-                found.add(evicted.root())
+                found.add(evicted if evicted.parent is None else evicted.root())
     for known in tuple(cell.users.values()):
         op = known()
         if op is None:
@@ -370,5 +405,5 @@ def _components_beside(cell: Cell) -> set[Component]:
         for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
             after = made()
             if after is not None and (evicted := after.component) is not None:
-                found.add(evicted.root())
+                found.add(evicted if evicted.parent is None else evicted.root())
     return found

@@ -48,13 +48,13 @@ class Constants:
         if known is not None:
             cell = known[0]
             if cell.data is None:  # it was swept: its bytes are still counted
-                cell.data = tensor
+                cell.data, cell.form = tensor, form_of(tensor)
             return cell
         here = tensor.device.type == self.device
         size = rounded(tensor.untyped_storage().nbytes(), self.device) if here else 0
         cell = Cell(self.memory, size, None)
+        cell.form = form_of(tensor)
         self.memory.hold(cell, tensor)
-        cell.views[form_of(tensor)] = tensor
         self._cells[key] = cell, StorageWeakRef(tensor.untyped_storage())
         self.due = len(self._cells) > self._sweep_at
         return cell
@@ -77,8 +77,7 @@ class Constants:
         for key, (cell, weak) in list(self._cells.items()):
             if cell.users or cell.locks or cell in owned:
                 continue
-            cell.data = None
-            cell.views.clear()
+            cell.data = cell.views = None
             if weak.expired():
                 self.memory.live -= cell.bytes
                 del self._cells[key]

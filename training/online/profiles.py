@@ -21,11 +21,14 @@ from rematbench.tracing.nested import tensors_in
 from rematbench.tracing.storages import Geometry, geometry_of, storage_key
 
 
-class Form(tuple[Any, ...]):
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
     """A geometry that is one object wherever it occurs, so that its hash costs nothing."""
 
-    __slots__ = ()
-    __hash__ = object.__hash__
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
 
 
 _forms: dict[Geometry, Form] = {}
@@ -36,7 +39,7 @@ def form_of(tensor: Tensor) -> Form:
     geometry = geometry_of(tensor)
     found = _forms.get(geometry)
     if found is None:
-        found = _forms[geometry] = Form(geometry)
+        found = _forms[geometry] = Form(*geometry)
     return found
 
 
@@ -91,9 +94,9 @@ def new_bytes(result: Any, old: set[int]) -> int:
 
 def stand_in(geometry: Form, storage_bytes: int) -> Tensor:
     """A tensor without memory, in a storage of this size."""
-    size, stride, offset, dtype = geometry
+    dtype = geometry.dtype
     flat = torch.empty(storage_bytes // dtype.itemsize, dtype=dtype, device="meta")
-    return flat.as_strided(size, stride, offset)
+    return flat.as_strided(geometry.size, geometry.stride, geometry.offset)
 
 
 def foretell(call: Callable[[], Any], inputs: list[Tensor], fallback: int) -> Profile:

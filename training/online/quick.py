@@ -17,12 +17,11 @@ from torch import Tensor
 
 from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.calls import Schema, Session, kept_size, ordinary_argument
-from rematbench.training.online.cells import At, Cell, ExecutedOp
+from rematbench.training.online.cells import At, Cell, ExecutedOp, PlainOp
 from rematbench.training.online.engine import PLAIN
 from rematbench.training.online.profiles import Profile
 from rematbench.training.online.tensor import Remat
 
-_NO_NAMES: dict[str, Any] = {}
 _in_backward = torch._C._current_graph_task_id
 
 
@@ -60,7 +59,7 @@ class QuickCalls:
         key: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
-        spec: list[Any] = []
+        spec: list[Any] | None = None if self._keeps and _in_backward() != -1 else []
         if not self._read(args, key, cells, given, spec):
             return self._run_again(func, schema, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
@@ -75,10 +74,8 @@ class QuickCalls:
         seconds = time.perf_counter() - began
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
-        if profile.size > self._small and not (self._keeps and _in_backward() != -1):
-            past = ExecutedOp(memory, func, spec, _NO_NAMES)
-            past.profile, past.cost = profile, cost
-            past.enrol(cells)
+        if spec is not None and profile.size > self._small:
+            past = PlainOp(memory, func, spec, cells, profile, cost)
         return self._wrapped(out, past, profile, cost)
 
     def _run_again(self, func: Any, schema: Schema, args: Sequence[Any]) -> Remat | None:
@@ -95,10 +92,11 @@ class QuickCalls:
         key: list[Any],
         cells: list[Cell],
         given: list[Any],
-        spec: list[Any],
+        spec: list[Any] | None,
     ) -> bool:
         """Sort the arguments: as :class:`FirstCall` describes them (key, cells, and ``spec`` with
-        :class:`At` or a scalar in place of tensors), and as the operator takes them.
+        :class:`At` or a scalar in place of tensors; None: it will not be repeated), and as the
+        operator takes them.
 
         Returns:
             Are all of them there, and of kinds that are known here?
@@ -107,32 +105,37 @@ class QuickCalls:
             kind = item.__class__
             if kind is Remat:
                 cell, geometry = item.buffer.cell, item.geometry
-                tensor = cell.views.get(geometry)
+                tensor = cell.data
                 if tensor is None:
-                    if cell.data is None:
-                        self._evicted = True
-                        return False
+                    self._evicted = True
+                    return False
+                if geometry is not cell.form:
                     tensor = cell.at(geometry)
                 key.append(geometry)
                 cells.append(cell)
                 given.append(tensor)
-                spec.append(At(cell, geometry))
+                if spec is not None:
+                    spec.append(At(cell, geometry))
             elif kind in PLAIN:
                 key += kind, item
                 given.append(item)
-                spec.append(item)
+                if spec is not None:
+                    spec.append(item)
             elif kind is list:
                 key += kind, len(item)
-                inner: tuple[list[Any], list[Any]] = [], []
-                given.append(inner[0])
-                spec.append(inner[1])
-                if not self._read(item, key, cells, *inner):
+                inner: list[Any] = []
+                given.append(inner)
+                described: list[Any] | None = None if spec is None else []
+                if spec is not None:
+                    spec.append(described)
+                if not self._read(item, key, cells, inner, described):
                     return False
             elif isinstance(item, Tensor):
                 at, part = ordinary_argument(self._session.constants, item)
                 key.append(part)
                 given.append(item)
-                spec.append(at)
+                if spec is not None:
+                    spec.append(at)
                 if at.__class__ is At:
                     cells.append(at.cell)
             else:
@@ -155,6 +158,6 @@ class QuickCalls:
         cell = Cell(self._memory, profile.size, past, cost)
         if past is not None:
             past.made = [(0, weakref.ref(cell))]
+        cell.form = geometry
         self._memory.hold(cell, out)
-        cell.views[geometry] = out
         return Remat.wrap(self._new_buffer(cell, self._device or out.device), geometry)

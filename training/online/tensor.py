@@ -50,9 +50,17 @@ class Remat(Tensor):
     @staticmethod
     def wrap(buffer: Buffer, geometry: Form) -> Remat:
         """The tensor of this geometry in ``buffer``."""
-        size, stride, offset, dtype = geometry
         # By position, without a memory format: names take a third of the time.
-        made: Remat = _wrapper(Remat, size, stride, offset, None, dtype, _strided, buffer.device)
+        made: Remat = _wrapper(
+            Remat,
+            geometry.size,
+            geometry.stride,
+            geometry.offset,
+            None,
+            geometry.dtype,
+            _strided,
+            buffer.device,
+        )
         made.buffer, made.geometry = buffer, geometry
         return made
 

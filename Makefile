@@ -125,6 +125,7 @@ check: $(TOOLS) links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/rematbench-instances check
+	$(BIN)/rematbench-instances check library=instances/two-memories
 	cd build/links && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --strict -p rematbench -m hydra_plugins.rematbench_sweeper
 
 # The package as it is installed, in links to the folders: for type checkers and editors.

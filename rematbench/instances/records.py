@@ -11,6 +11,7 @@ from typing import Any
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.instances.table import read_table, write_table
 
 CLOSED = 1e-3
@@ -20,6 +21,10 @@ QUICK = 10.0
 HARD = 0.05
 """The largest gap of a hard problem; above it, or without a bound, it is open."""
 STATUSES = ("easy", "closed", "hard", "open")
+COPY = 10_000
+"""Cost units (nanoseconds) that each copy to or from a host takes beside its bytes."""
+_ROUNDING = 1e-3
+"""Cost units that two programs' sums of copying times may differ by."""
 _SLACK = 1e-6
 """Share of a bound that a solver of linear programs may be off."""
 
@@ -30,8 +35,10 @@ class LibraryProblem:
 
     Attributes:
         instance: its name.
-        graph: path of the graph's file below the library.
+        graph: path of the graph's file, from the library's folder.
         in_100: is it one of REMATLIB-100?
+        link: bytes per cost unit of a link to a host, as fast in both directions; None: there is
+            none, and values are kept or computed again.
     """
 
     instance: str
@@ -44,6 +51,12 @@ class LibraryProblem:
     once_floor_bytes: int
     peak_bytes: int
     in_100: int
+    link: int | None = None
+
+    @property
+    def host_link(self) -> Link:
+        """The link that a plan may use."""
+        return NONE if self.link is None else Link(self.link, self.link, COPY)
 
     @property
     def plan(self) -> str:
@@ -123,6 +136,15 @@ def whole_bound(bound: float) -> int:
     (11, 11, 0)
     """
     return max(0, math.ceil(bound - max(_SLACK, bound * _SLACK)))
+
+
+def whole_cost(cost: float) -> int:
+    """A plan's cost in whole units. That of a plan that copies is rounded up.
+
+    >>> whole_cost(10.0), whole_cost(10.3), whole_cost(10.0000001)
+    (10, 11, 10)
+    """
+    return math.ceil(cost - _ROUNDING)
 
 
 @dataclass(frozen=True)

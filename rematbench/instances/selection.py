@@ -9,7 +9,14 @@ from typing import Any
 
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError
-from rematbench.instances.records import STATUSES, Library, LibraryProblem, graph_name, read_library
+from rematbench.instances.records import (
+    COPY,
+    STATUSES,
+    Library,
+    LibraryProblem,
+    graph_name,
+    read_library,
+)
 
 HUNDRED, ALL = "REMATLIB-100", "ALL"
 FILTERS = ("family", "status", "ops")
@@ -98,9 +105,9 @@ def sweeps(folder: str, selection: str, part: str = "1/1") -> list[dict[str, Any
         ConfigError: the selection or ``part`` is bad.
     """
     library = read_library(folder)
-    budgets: dict[str, list[int]] = {}
+    budgets: dict[tuple[str, int | None], list[int]] = {}
     for each in select(library, str(selection).split()):
-        budgets.setdefault(each.graph, []).append(each.budget_bytes)
+        budgets.setdefault((each.graph, each.link), []).append(each.budget_bytes)
     match = re.fullmatch(r"(\d+)/(\d+)", str(part))
     number, count = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= count:
@@ -111,6 +118,14 @@ def sweeps(folder: str, selection: str, part: str = "1/1") -> list[dict[str, Any
             "model.path": str(library.folder / graph),
             "model.backward": False,  # what has no loss is planned as it is
             "budget": asked,
+            **_link_keys(link),
         }
-        for graph, asked in [*budgets.items()][number - 1 :: count]
+        for (graph, link), asked in [*budgets.items()][number - 1 :: count]
     ]
+
+
+def _link_keys(link: int | None) -> dict[str, Any]:
+    """What a job is told of a link."""
+    if link is None:
+        return {}
+    return {"link": "given", "link.out": link, "link.in": link, "link.latency": COPY}

@@ -17,6 +17,7 @@ from rematbench.base.errors import ConfigError, InvalidPlan, RematbenchError
 from rematbench.base.origin import one_line
 from rematbench.graphs.files import plan_document, read_plan, write_json
 from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.instances.news import RecordStep, add_news
@@ -31,8 +32,11 @@ from rematbench.instances.records import (
     is_without_plan,
     status_of,
     whole_bound,
+    whole_cost,
 )
+from rematbench.report.pages.lanes import link_of
 from rematbench.rows.row import Row, read_row
+from rematbench.strategies.registry import class_of
 
 SPACES = ("any", "9", "F", "C")
 """Of bounds, the widest first."""
@@ -135,7 +139,7 @@ class RecordJudge:
                 f"{offer.where}: graph {offer.graph!r} is not in the library; {hint}plan on one of "
                 "its files (`rematbench-instances list`)"
             )
-        problems = self.library.of_graph(offer.graph)
+        problems = _of_link(offer, self.library.of_graph(offer.graph))
         if offer.budget is not None and offer.budget not in [p.budget_bytes for p in problems]:
             known = ", ".join(str(each.budget_bytes) for each in problems)
             raise ConfigError(
@@ -164,17 +168,13 @@ class RecordJudge:
         return [RecordStep(old, new)]
 
     def _plans(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
-        """A plan is one for every budget that holds its peak."""
+        """A plan is one for every budget that holds its peak, and for every link."""
         assert offer.plan is not None
-        trace = _judged(offer, self._graph(problems[0].graph))
-        if offer.budget is not None and trace.peak_bytes > offer.budget:
-            raise ConfigError(
-                f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
-                f"{offer.budget} allowed"
-            )
-        steps, cost = [], round(trace.cost)
+        graph, steps = self._graph(problems[0].graph), list[RecordStep]()
+        traces = {link: _judged(offer, graph, link) for link in {p.host_link for p in problems}}
         for problem in problems:
-            old = self.records[problem.instance]
+            old, trace = self.records[problem.instance], traces[problem.host_link]
+            cost = whole_cost(trace.cost)
             if problem.budget_bytes < trace.peak_bytes or _is_no_dearer(old, cost):
                 continue
             if is_without_plan(old) or (old.bound is not None and cost < old.bound):
@@ -186,9 +186,11 @@ class RecordJudge:
     def _bounds(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
         """A bound holds for every smaller budget, too."""
         row = offer.row
-        if row is not None and row["status"] == "infeasible":
+        if row is None or not _proves(row):
+            return []
+        if row["status"] == "infeasible":
             return self._proofs(offer, row, problems)
-        if row is None or row["bound"] is None or row["bound_of"] not in SPACES:
+        if row["bound"] is None or row["bound_of"] not in SPACES:
             return []
         bound, space, budget = whole_bound(row["bound"]), str(row["bound_of"]), row["budget_bytes"]
         steps = []
@@ -245,6 +247,26 @@ class RecordJudge:
         self.library.write(self.records)
 
 
+def _proves(row: Row) -> bool:
+    """Is what it proves true of plans that copy, too, where a plan may?"""
+    return link_of(row) is None or class_of(str(row["strategy"])).traits.offloads
+
+
+def _of_link(offer: Submission, problems: Sequence[LibraryProblem]) -> list[LibraryProblem]:
+    """Of a run those with its link; of a plan alone all."""
+    if offer.row is None:
+        return [*problems]
+    link = link_of(offer.row) or NONE
+    found = [each for each in problems if each.host_link == link]
+    if not found:
+        links = {each.host_link for each in problems}
+        raise ConfigError(
+            f"{offer.where}: planned with {link}, the library's problems of {offer.graph} have "
+            f"{', '.join(sorted(map(str, links)))}; plan with one of them, or submit the plan alone"
+        )
+    return found
+
+
 def _better(bound: int, space: str, old: BestKnown) -> bool:
     if old.bound is None or old.bound_of is None:
         return True
@@ -289,16 +311,19 @@ def _check_hashes(offer: Submission, graph: Graph) -> None:
         )
 
 
-def _judged(offer: Submission, graph: Graph) -> Trace:
+def _judged(offer: Submission, graph: Graph, link: Link) -> Trace:
     """What the simulator says of an offer's plan."""
     assert offer.plan is not None
     try:
-        trace = simulate(graph, offer.plan)
+        trace = simulate(graph, offer.plan, link)
         check_draws(graph, offer.plan)
     except InvalidPlan as error:
         raise ConfigError(f"{offer.where}: the plan is not valid: {one_line(error)}") from None
-    if trace.copies is not None:
-        raise ConfigError(f"{offer.where}: the plan copies to a host; the library's have none")
+    if offer.budget is not None and trace.peak_bytes > offer.budget:
+        raise ConfigError(
+            f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
+            f"{offer.budget} allowed"
+        )
     if not in_program_order(graph, offer.plan):
         raise ConfigError(
             f"{offer.where}: first computes are not in program order, for which bounds are proven; "

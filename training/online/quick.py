@@ -59,8 +59,7 @@ class QuickCalls:
         key: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
-        spec: list[Any] | None = None if self._keeps and _in_backward() != -1 else []
-        if not self._read(args, key, cells, given, spec):
+        if not self._read(args, key, cells, given):
             return self._run_again(func, schema, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
         if profile is None or profile.geometry is None:
@@ -74,8 +73,8 @@ class QuickCalls:
         seconds = time.perf_counter() - began
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
-        if spec is not None and profile.size > self._small:
-            past = PlainOp(memory, func, spec, cells, profile, cost)
+        if profile.size > self._small and not (self._keeps and _in_backward() != -1):
+            past = PlainOp(memory, func, self._described(args), cells, profile, cost)
         return self._wrapped(out, past, profile, cost)
 
     def _run_again(self, func: Any, schema: Schema, args: Sequence[Any]) -> Remat | None:
@@ -87,16 +86,9 @@ class QuickCalls:
         return self.run(func, schema, args)
 
     def _read(
-        self,
-        args: Sequence[Any],
-        key: list[Any],
-        cells: list[Cell],
-        given: list[Any],
-        spec: list[Any] | None,
+        self, args: Sequence[Any], key: list[Any], cells: list[Cell], given: list[Any]
     ) -> bool:
-        """Sort the arguments: as :class:`FirstCall` describes them (key, cells, and ``spec`` with
-        :class:`At` or a scalar in place of tensors; None: it will not be repeated), and as the
-        operator takes them.
+        """Sort the arguments: key and cells, and as the operator takes them.
 
         Returns:
             Are all of them there, and of kinds that are known here?
@@ -114,33 +106,40 @@ class QuickCalls:
                 key.append(geometry)
                 cells.append(cell)
                 given.append(tensor)
-                if spec is not None:
-                    spec.append(At(cell, geometry))
             elif kind in PLAIN:
                 key += kind, item
                 given.append(item)
-                if spec is not None:
-                    spec.append(item)
             elif kind is list:
                 key += kind, len(item)
                 inner: list[Any] = []
                 given.append(inner)
-                described: list[Any] | None = None if spec is None else []
-                if spec is not None:
-                    spec.append(described)
-                if not self._read(item, key, cells, inner, described):
+                if not self._read(item, key, cells, inner):
                     return False
             elif isinstance(item, Tensor):
                 at, part = ordinary_argument(self._session.constants, item)
                 key.append(part)
                 given.append(item)
-                if spec is not None:
-                    spec.append(at)
                 if at.__class__ is At:
                     cells.append(at.cell)
             else:
                 return False
         return True
+
+    def _described(self, args: Sequence[Any]) -> list[Any]:
+        """Arguments that are known here as :class:`FirstCall` describes them: with :class:`At` or a
+        scalar in place of tensors."""
+        spec: list[Any] = []
+        for item in args:
+            kind = item.__class__
+            if kind is Remat:
+                spec.append(At(item.buffer.cell, item.geometry))
+            elif kind in PLAIN:
+                spec.append(item)
+            elif kind is list:
+                spec.append(self._described(item))
+            else:
+                spec.append(ordinary_argument(self._session.constants, item)[0])
+        return spec
 
     def _make_room(self, cells: Sequence[Cell], need: int, func: Any) -> None:
         engine = self._session.engine

@@ -1,0 +1,115 @@
+"""The library of two memories: its verifier says what the simulator says; problems, records."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_memories import random_case
+from verifying import LIBRARY, mutated, verifier
+
+from rematbench.base.errors import ConfigError, InvalidPlan
+from rematbench.graphs.files import graph_document, plan_document, read_plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import Link
+from rematbench.graphs.plan import Compute, Drop, Fetch, Free, Offload, Plan
+from rematbench.graphs.simulate import check_draws, simulate
+from rematbench.instances.linked import FOLDER, linked
+from rematbench.instances.records import COPY, read_library, whole_cost
+from rematbench.instances.selection import select, sweeps
+from rematbench.instances.submit import RecordJudge, offers
+from rematbench.instances.verify import faults
+
+TWO = LIBRARY / FOLDER
+
+
+@pytest.fixture(scope="module")
+def copies() -> Any:
+    """``instances/verify_copies.py``."""
+    verifier()
+    return verifier("verify_copies")
+
+
+def simulated(graph: Graph, statements: Sequence[list[str]], link: Link) -> list[Any]:
+    """Peak, host's peak, cost and recomputations; of a refused plan the statement alone."""
+    kinds = {"compute": Compute, "free": Free, "offload": Offload, "fetch": Fetch, "drop": Drop}
+    plan = Plan(kinds[word](*names) for word, *names in statements)
+    try:
+        trace = simulate(graph, plan, link)
+        check_draws(graph, plan)
+    except InvalidPlan as error:
+        return [error.index]
+    cost = pytest.approx(trace.cost, rel=1e-12)
+    return [trace.peak_bytes, trace.host_peak_bytes, cost, trace.recomputations]
+
+
+def test_the_verifier_says_what_the_simulator_says(copies: Any) -> None:
+    """Of 2,000 plans that copy, most of them mutated."""
+    dice, valid, refused = random.Random(37), 0, 0
+    for number in range(400):
+        graph, plan, given = random_case(dice)
+        rate = given.out or 2.0
+        link = Link(rate, rate, number % 2)
+        net = copies.verify.net_of(graph_document(graph))
+        sound = plan_document(plan)["statements"]
+        for statements in (sound, *(mutated(graph, sound, dice) for _ in range(4))):
+            try:
+                found = copies.judge(net, statements, link.out, link.latency)
+                said = [found.peak, found.host_peak, found.makespan, found.recomputations]
+            except copies.verify.Refused as error:
+                said = [error.statement]
+            assert said == simulated(graph, statements, link)
+            valid, refused = valid + (len(said) == 4), refused + (len(said) == 1)
+    assert valid > 500
+    assert refused > 500
+
+
+def test_the_problems_are_those_of_the_track() -> None:
+    library = read_library(TWO)
+    assert [*library.instances.values()] == [*linked(LIBRARY)]
+    assert len(library.instances) == 120
+    made = sweeps(str(TWO), "gpt2_b8@*-25")
+    (keys,) = made
+    assert (keys["link"], keys["link.out"], keys["link.in"]) == ("given", 25, 25)
+    assert keys["link.latency"] == COPY
+    assert len(keys["budget"]) == 3
+
+
+def test_every_record_is_sound() -> None:
+    library = read_library(TWO)
+    assert [*faults(library, select(library, ["ALL"]))] == []
+    assert all(library.record(name).value is not None for name in library.instances)
+
+
+@pytest.mark.parametrize("name", ["resnet50_b128@2-25", "gpt2_b8@1-450"])
+def test_the_command_says_what_the_record_says(name: str, copies: Any, capsys: Any) -> None:
+    library = read_library(TWO)
+    record, problem = library.record(name), library.instances[name]
+    words = [str(TWO / problem.graph), str(TWO / str(record.plan)), str(problem.link)]
+    assert copies.main(words) == 0
+    said = capsys.readouterr().out
+    assert f" cost={record.value} " in said
+    assert copies.main([*words, "1000"]) == 1
+    assert "over its budget of 1000" in capsys.readouterr().err
+    assert copies.main(words[:2]) == 2
+
+
+def test_a_plan_that_copies_is_judged_with_each_link(tmp_path: Path) -> None:
+    """And refused by the library without links, which names the remedy."""
+    library, name = read_library(TWO), "resnet50_b128@2-25"
+    path = TWO / str(library.record(name).plan)
+    (offer,) = offers(path, "me", "2026-01-01")
+    judge = RecordJudge(library)
+    judge.records[name] = replace(judge.records[name], value=10**12, bound=None, bound_of=None)
+    (step,) = judge.take(offer)
+    graph = library.graph(library.instances[name].graph)
+    trace = simulate(graph, read_plan(path), library.instances[name].host_link)
+    assert (step.new.instance, step.new.value) == (name, whole_cost(trace.cost))
+    one = read_library(LIBRARY)
+    budget = replace(offer, plan=offer.plan.labelled("me", None))
+    with pytest.raises(ConfigError, match="no link to the host"):
+        RecordJudge(one).take(budget)

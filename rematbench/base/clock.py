@@ -63,10 +63,11 @@ def stopped_after(limit: float) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        caller = _kernel_caller(frame)
+        caller = _numba_caller(frame)
         if caller is None:
             raise OutOfTime
-        _raise_in(caller)
+        if caller.f_trace is None:
+            _raise_in(caller)
 
     timer = signal.ITIMER_PROF if available_threads() == 1 else signal.ITIMER_REAL
     before = {each: signal.signal(each, stop) for each in ALARMS}
@@ -79,12 +80,14 @@ def stopped_after(limit: float) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _kernel_caller(frame: FrameType | None) -> FrameType | None:
-    """Who called a kernel, if numba is making the named tuple that it returns."""
+def _numba_caller(frame: FrameType | None) -> FrameType | None:
+    """Who called a kernel, if numba compiles it, or makes the named tuple that it returns.
+
+    Its garbage is numba's work, too: LLVM's memory is given back in calls of Python's.
+    """
     caller = None
     while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module == "numba.core.serialize" or module.startswith("namedtuple_"):
+        if str(frame.f_globals.get("__name__")).startswith(("numba.", "llvmlite.", "namedtuple_")):
             caller = frame.f_back
         frame = frame.f_back
     return caller
@@ -93,7 +96,7 @@ def _kernel_caller(frame: FrameType | None) -> FrameType | None:
 def _raise_in(caller: FrameType) -> None:
     """Raise :class:`OutOfTime` as soon as this frame goes on.
 
-    Where numba makes a tuple, it would go on with what an exception has prevented, and crash.
+    Numba would go on with what an exception has prevented, and crash, or keep half a kernel.
     """
     before = sys.gettrace()
 

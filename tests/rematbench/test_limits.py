@@ -8,8 +8,9 @@ import threading
 from functools import cache
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from rematbench.base.clock import (
@@ -206,6 +207,29 @@ def test_a_kernel_that_overran_hands_over_its_result() -> None:
     with pytest.raises(OutOfTime), stopped_after(0.0):
         call_for_seconds()
     assert len(ended) < 100
+    assert sys.gettrace() is None
+
+
+def test_a_kernel_that_is_being_compiled_is_compiled_first() -> None:
+    """Numba would be left with half of one: "no compiled object yet", in all calls that follow."""
+    numba = pytest.importorskip("numba", reason="kernels are plain Python without it")
+
+    @numba.njit
+    def total(numbers: Any) -> float:
+        found = 0.0
+        for number in np.sort(numbers):
+            found += number
+        return found
+
+    def call_for_long() -> None:
+        total(np.ones(3))  # compiles, which takes more than the limit
+        while True:
+            total(np.ones(3))
+
+    with pytest.raises(OutOfTime), stopped_after(0.0):
+        call_for_long()
+    assert len(total.signatures) == 1
+    assert total(np.ones(3)) == 3.0
     assert sys.gettrace() is None
 
 

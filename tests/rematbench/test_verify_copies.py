@@ -13,16 +13,20 @@ from two_memories import random_case
 from verifying import LIBRARY, mutated, verifier
 
 from rematbench.base.errors import ConfigError, InvalidPlan
-from rematbench.graphs.files import graph_document, plan_document, read_plan
+from rematbench.engines.plans.stages import plan_with_checkpoints
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.files import graph_document, plan_document, read_plan, write_graph
+from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import Link
-from rematbench.graphs.plan import Compute, Drop, Fetch, Free, Offload, Plan
+from rematbench.graphs.plan import Compute, Drop, Fetch, Free, Offload, Plan, program_order
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.instances.linked import FOLDER, linked
-from rematbench.instances.records import COPY, read_library, whole_cost
+from rematbench.instances.records import COPY, Library, LibraryProblem, read_library, whole_cost
 from rematbench.instances.selection import select, sweeps
-from rematbench.instances.submit import RecordJudge, offers
+from rematbench.instances.submit import RecordJudge, Submission, offers
 from rematbench.instances.verify import faults
+from rematbench.rows.row import make_row
 
 TWO = LIBRARY / FOLDER
 
@@ -113,3 +117,50 @@ def test_a_plan_that_copies_is_judged_with_each_link(tmp_path: Path) -> None:
     budget = replace(offer, plan=offer.plan.labelled("me", None))
     with pytest.raises(ConfigError, match="no link to the host"):
         RecordJudge(one).take(budget)
+
+
+@pytest.fixture
+def linked_chain(tmp_path: Path) -> Library:
+    """A library of a chain, one budget and two links."""
+    graph = unit_chain(8)
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    problem = LibraryProblem(
+        *("chain@1-3", f"{graph.name}.graph.json.gz", 7, "chains", len(graph.ops)),
+        *(len(graph.values), graph.floor_bytes(), once_floor(graph)[0], peak, 0, 3),
+    )
+    other = replace(problem, instance="chain@1-5", link=5)
+    write_graph(tmp_path / problem.graph, graph)
+    return Library(tmp_path, {each.instance: each for each in (problem, other)}, {})
+
+
+def offer_of(strategy: str, library: Library, rate: float) -> Submission:
+    """A run's, with a plan that copies nothing, and a bound."""
+    graph = library.graph(library.instances["chain@1-3"].graph)
+    plan = plan_with_checkpoints(graph, [1, 3, 5]).labelled(strategy, 7)
+    link = {"out": rate, "in": rate, "latency": float(COPY), "shared": False}
+    trace = simulate(graph, plan)
+    row = make_row(
+        **{"model": graph.name, "strategy": strategy, "graph_hash": graph.hash, "status": "ok"},
+        **{"budget_bytes": 7, "cost": trace.cost, "peak_bytes": trace.peak_bytes, "gap": 0.1},
+        **{"checkpoint_all_cost": 17.0, "overhead": trace.cost / 17 - 1},
+        **{"bound": 18.0, "bound_of": "any", "extra": {"link": link, "plan_cpu_seconds": 1.0}},
+    )
+    return Submission(Path("row.json"), plan, row, "me", "2026-01-01", graph.name)
+
+
+@pytest.mark.parametrize(("strategy", "bound"), [("anytime", None), ("hybrid", 18)])
+def test_a_bound_is_of_plans_that_copy(
+    strategy: str, bound: int | None, linked_chain: Library
+) -> None:
+    """What a strategy without copies proves is nothing here; its plan counts for the run's link."""
+    judge = RecordJudge(linked_chain)
+    steps = judge.take(offer_of(strategy, linked_chain, 3.0))
+    assert {step.new.instance for step in steps} == {"chain@1-3"}
+    assert judge.records["chain@1-3"].bound == bound
+    assert judge.records["chain@1-3"].value is not None
+    assert judge.records["chain@1-5"].value is None
+
+
+def test_a_run_with_another_link_is_refused(linked_chain: Library) -> None:
+    with pytest.raises(ConfigError, match=r"planned with Link\(out=4.0.*submit the plan alone"):
+        RecordJudge(linked_chain).take(offer_of("hybrid", linked_chain, 4.0))

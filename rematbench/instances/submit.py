@@ -141,7 +141,7 @@ class RecordJudge:
             )
         problems = _of_link(offer, self.library.of_graph(offer.graph))
         if offer.budget is not None and offer.budget not in [p.budget_bytes for p in problems]:
-            known = ", ".join(str(each.budget_bytes) for each in problems)
+            known = ", ".join(map(str, sorted({each.budget_bytes for each in problems})))
             raise ConfigError(
                 f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
                 f"{known}"

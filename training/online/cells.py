@@ -199,8 +199,8 @@ class PlainOp(ExecutedOp):
         cost: float,
     ) -> None:
         self.memory, self.function, self.args = memory, function, args
-        self.profile, self.cost = profile, cost
-        self.enrol(cells)
+        self.profile, self.cost, self.made = profile, cost, ()
+        self.enrol(cells)  # from here on, cells that go away ask what it has made
 
 
 class CellPool:

@@ -21,6 +21,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from operator import mul
 from typing import Any, NamedTuple
 
 import verify
@@ -99,7 +100,7 @@ def judge(
     """Replay a plan; ``verify.Refused`` where it is not valid, at which statement and why."""
     steps = [_step(net, number, statement) for number, statement in enumerate(statements)]
     live, hosted = net.resident.copy(), [False] * len(net.size)
-    least = memory = sum(size for size, held in zip(net.size, net.resident, strict=True) if held)
+    residents = memory = sum(map(mul, net.size, net.resident))
     host, host_peak, during = 0, 0, list[int]()
     engines = Engines(len(net.size), link, latency)
     for number, step in enumerate(steps):
@@ -114,35 +115,29 @@ def judge(
             live[step.value] = live[step.value] or step.kind == "fetch"
             running = memory
         else:
-            before = live.copy()
-            running, memory = verify._run(net, number, step, live, memory)
             if isinstance(step, verify.Way):
-                engines.run(step, before)
+                engines.run(step, live)
             else:
                 engines.free(step)
+            running, memory = verify._run(net, number, step, live, memory)
         during.append(running)
-    return _facts(net, steps, live, engines, [least, *during], host_peak)
-
-
-def _facts(
-    net: verify.Numbered,
-    steps: Sequence[verify.Way | Move | int],
-    live: Sequence[bool],
-    engines: Engines,
-    during: list[int],
-    host_peak: int,
-) -> CopyFacts:
     if gone := [net.value_names[value] for value in net.outputs if not live[value]]:
         raise verify.Refused(len(steps), f"output {gone[0]!r} is not live at the end")
-    least, *during = during
-    known = [step if isinstance(step, verify.Way) else -1 for step in steps]
-    if net.state:
-        verify._add_states(net, known, during)
-    ops = [getattr(step, "op", -1) for step in known]
-    verify._check_draws(net, ops)
+    again = _add_states(net, steps, during)
     makespan = max([engines.compute, *(engines.ready[value] for value in net.outputs)])
-    again = len(ops) - ops.count(-1) - len({*ops} - {-1})
-    return CopyFacts(max([least, *during]), host_peak, makespan, again)
+    return CopyFacts(max(during, default=residents), host_peak, makespan, again)
+
+
+def _add_states(
+    net: verify.Numbered, steps: Sequence[verify.Way | Move | int], during: list[int]
+) -> int:
+    """Add what repeated draws need, check their order; returns the number of recomputations."""
+    ways = [step if isinstance(step, verify.Way) else -1 for step in steps]
+    if net.state:
+        verify._add_states(net, ways, during)
+    ops = [getattr(way, "op", -1) for way in ways]
+    verify._check_draws(net, ops)
+    return len(ops) - ops.count(-1) - len({*ops} - {-1})
 
 
 def _step(net: verify.Numbered, number: int, statement: Any) -> verify.Way | Move | int:

@@ -11,7 +11,7 @@ from typing import Any
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.files import read_graph
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.link import NONE, Link
+from rematbench.graphs.link import LATENCY, NONE, Link
 from rematbench.instances.table import read_table, write_table
 
 CLOSED = 1e-3
@@ -21,7 +21,7 @@ QUICK = 10.0
 HARD = 0.05
 """The largest gap of a hard problem; above it, or without a bound, it is open."""
 STATUSES = ("easy", "closed", "hard", "open")
-COPY = 10_000
+COPY = round(1e9 * LATENCY)
 """Cost units (nanoseconds) that each copy to or from a host takes beside its bytes."""
 _ROUNDING = 1e-3
 """Cost units that two programs' sums of copying times may differ by."""

@@ -259,12 +259,19 @@ def _of_link(offer: Submission, problems: Sequence[LibraryProblem]) -> list[Libr
     link = link_of(offer.row) or NONE
     found = [each for each in problems if each.host_link == link]
     if not found:
-        links = {each.host_link for each in problems}
+        links = sorted({_told(each.host_link) for each in problems})
         raise ConfigError(
-            f"{offer.where}: planned with {link}, the library's problems of {offer.graph} have "
-            f"{', '.join(sorted(map(str, links)))}; plan with one of them, or submit the plan alone"
+            f"{offer.where}: planned with {_told(link)}, the library's problems of {offer.graph} "
+            f"have {', '.join(links)}; plan with one of them, or submit the plan alone"
         )
     return found
+
+
+def _told(link: Link) -> str:
+    """A link in words."""
+    if link == NONE:
+        return "no link"
+    return f"a link of {link.out:g} out, {link.into:g} in and latency {link.latency:g}"
 
 
 def _better(bound: int, space: str, old: BestKnown) -> bool:

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from rematbench import costmodel
 from rematbench.base.errors import ConfigError
-from rematbench.costmodel import profiled
+from rematbench.costmodel import device as meter, profiled
 from rematbench.costmodel.device import peak_of, require, seconds_of, spread
 from rematbench.costmodel.machines import MACHINES
 from rematbench.graphs.builders.synthetic import unit_chain
@@ -55,6 +56,35 @@ def test_flops_of_a_grouped_convolution() -> None:
     once = 2 * 2 * 8 * 16 * 16 * 3 * 3
     for op in ("convolution", "convolution_backward_input", "convolution_backward_weight"):
         assert cost_of(depthwise, "flops", op) == once
+
+
+def test_an_op_does_not_find_its_inputs_in_the_caches(
+    conv: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other data is used before each timed run, on a CPU alone."""
+    used: list[str] = []
+    timed: list[int] = []
+    seconds_of = profiled.seconds_of
+
+    def count(run: Callable[[], object], device: str) -> float:
+        timed.append(len(used))
+        return seconds_of(run, device)
+
+    monkeypatch.setattr(profiled, "use_other_data", used.append)
+    monkeypatch.setattr(profiled, "seconds_of", count)
+    costmodel.apply("profiled", conv.graph, conv)
+    assert len(timed) >= profiled.FEWEST_RUNS
+    assert timed == [*range(1, len(timed) + 1)]
+    assert {*used} == {"cpu"}
+
+
+def test_other_data_is_half_of_the_last_cache() -> None:
+    before = int(meter._other_data()[0])
+    meter.use_other_data("cpu")
+    assert int(meter._other_data()[-1]) == before + 1
+    assert meter._other_data().nbytes == meter._last_cache_bytes() // 2 > 2**16
+    meter.use_other_data("cuda")  # nothing
+    assert int(meter._other_data()[0]) == before + 1
 
 
 def test_roofline_is_the_slower_of_two_limits(conv: Captured) -> None:

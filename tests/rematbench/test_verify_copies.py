@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from two_memories import random_case
 from verifying import LIBRARY, mutated, verifier
 
@@ -21,7 +22,7 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Compute, Drop, Fetch, Free, Offload, Plan, program_order
 from rematbench.graphs.simulate import check_draws, simulate
-from rematbench.instances.linked import FOLDER, linked
+from rematbench.instances.linked import FOLDER, NETWORKS, RATES, SHARES, linked
 from rematbench.instances.records import COPY, Library, LibraryProblem, read_library, whole_cost
 from rematbench.instances.selection import select, sweeps
 from rematbench.instances.submit import RecordJudge, Submission, offers
@@ -35,7 +36,9 @@ TWO = LIBRARY / FOLDER
 def copies() -> Any:
     """``instances/verify_copies.py``."""
     verifier()
-    return verifier("verify_copies")
+    found = verifier("verify_copies")
+    assert found.COPY == COPY == 10_000
+    return found
 
 
 def simulated(graph: Graph, statements: Sequence[list[str]], link: Link) -> list[Any]:
@@ -76,6 +79,10 @@ def test_the_problems_are_those_of_the_track() -> None:
     library = read_library(TWO)
     assert [*library.instances.values()] == [*linked(LIBRARY)]
     assert len(library.instances) == 120
+    track = OmegaConf.load(LIBRARY.parent / "conf/experiment/leaderboard_offload.yaml")
+    assert [f"{job.model}_b{job.batch_size}" for job in track.problems] == [*NETWORKS]
+    assert sorted(track.budgets) == [*SHARES]
+    assert [f"{rate}GB/s" for rate in RATES] == [*track.links]
     made = sweeps(str(TWO), "gpt2_b8@*-25")
     (keys,) = made
     assert (keys["link"], keys["link.out"], keys["link.in"]) == ("given", 25, 25)
@@ -162,5 +169,5 @@ def test_a_bound_is_of_plans_that_copy(
 
 
 def test_a_run_with_another_link_is_refused(linked_chain: Library) -> None:
-    with pytest.raises(ConfigError, match=r"planned with Link\(out=4.0.*submit the plan alone"):
+    with pytest.raises(ConfigError, match=r"a link of 4 out.*have a link of 3 out"):
         RecordJudge(linked_chain).take(offer_of("hybrid", linked_chain, 4.0))

@@ -79,6 +79,10 @@ class Engines:
         """Its memory is given back when no copy uses it any longer."""
         self.compute = max(self.compute, self.ready[value], self.sent[value])
 
+    def end(self, outputs: Sequence[int]) -> float:
+        """When compute is done and has the outputs."""
+        return max([self.compute, *(self.ready[value] for value in outputs)])
+
     def move(self, kind: str, value: int, size: int) -> None:
         """An offload, a fetch or a drop."""
         time = self.latency + size / self.link
@@ -124,8 +128,8 @@ def judge(
     if gone := [net.value_names[value] for value in net.outputs if not live[value]]:
         raise verify.Refused(len(steps), f"output {gone[0]!r} is not live at the end")
     again = _add_states(net, steps, during)
-    makespan = max([engines.compute, *(engines.ready[value] for value in net.outputs)])
-    return CopyFacts(max(during, default=residents), host_peak, makespan, again)
+    peak, makespan = max(during, default=residents), engines.end(net.outputs)
+    return CopyFacts(peak, host_peak, makespan, again)
 
 
 def _add_states(

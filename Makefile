@@ -109,7 +109,9 @@ leaderboard-page: $(READY)
 benchmark-%: $(TOOLS)
 	$(BIN)/python -m benchmarks --again $*
 
+# With the site's, where mkdocs can be had.
 test: $(TOOLS)
+	-$(MAKE) -s $(DOCS)
 	$(BIN)/python -m pytest -q -n 2
 
 # Tests of tracing, validator and training on the oldest PyTorch, the pinned one and the newest.

@@ -32,7 +32,7 @@ ALL = {
     "zoo62": "Checkmate's Table 2 on PyTorch's graphs at all budgets: heuristics beside `anytime`",
     "monet_sizes": "MONeT's programs of two networks with the products of its published code",
     "gist_cpu": "what Gist's encodings cost where they run",
-    "log_costs": "DTR on a log as it was recorded, and with each operator's median",
+    "log_costs": "DTR on DenseNet-BC's logs: three costs of its operators, two forms of the model",
     "torch_planners": "PyTorch's planners beside ours",
     "checkmate": "`anytime`: seconds, gaps and memory",
     "proven": "`anytime` beside its earlier self, where that proved its plan in seconds",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -141,6 +143,7 @@ def densenet_bc(
     depth: int = 100,
     growth: int = 12,
     compression: float = 0.5,
+    blocks: Sequence[int] | None = None,
 ) -> Workload:
     """The CIFAR DenseNet-BC of Huang et al., "Densely Connected Convolutional Networks"
     (CVPR 2017): three dense blocks of bottleneck layers, compressed by theta between them.
@@ -150,13 +153,18 @@ def densenet_bc(
         depth: L, layers in all: 4 and a multiple of 6.
         growth: k.
         compression: theta.
+        blocks: bottleneck layers of each dense block, in place of what depth says:
+            6, 12, 24, 16 are those of the paper's DenseNet-121 for ImageNet.
     """
     count, rest = divmod(depth - 4, 6)
-    if count < 1 or rest:
+    if blocks is None and (count < 1 or rest):
         raise ConfigError(f"densenet_bc: depth={depth}: give 4 and a multiple of 6, such as 100")
+    blocks = [count] * 3 if blocks is None else list(blocks)
+    if not blocks or min(blocks) < 1:
+        raise ConfigError(f"densenet_bc: blocks={blocks}: give each block 1 layer or more")
     channels = 2 * growth
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1, bias=False)]
-    for block in range(3):
+    for block, count in enumerate(blocks):
         if block:
             kept = int(channels * compression)
             layers += [_bn_relu_conv(channels, kept, 1), nn.AvgPool2d(2)]

@@ -124,6 +124,7 @@ def test_biggan_attends_at_every_resolution(name: str, resolution: int) -> None:
         ("tree_lstm", {"depth": 0}, "give 1 or more"),
         ("unet3d", {"depth": 0}, "depth=0: give 1 or more"),
         ("densenet_bc", {"depth": 99}, "a multiple of 6"),
+        ("densenet_bc", {"blocks": [6, 0]}, "1 layer or more"),
         ("darts", {"resolution": 30}, "give multiples of 4"),
         ("nasnet", {"cells": 2}, "give 3 or more cells"),
         ("resnet32", {"blocks": 0}, "give 1 or more"),

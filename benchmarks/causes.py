@@ -116,7 +116,7 @@ def chain_times() -> Iterator[Figure]:
         path = Path(folder) / "chain.mps"
         highs = highspy.Highs()
         highs.setOptionValue("output_flag", False)
-        highs.passModel(program.lp(integral=True))
+        program.pass_to(highs, integral=True)
         highs.writeModel(str(path))
         taken = [seconds_of_gurobi(path) for _ in range(SOLVES)]
     if known := [each for each in taken if each is not None]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
+from numpy.typing import NDArray
 
 from rematbench.engines.plans.stages import FloatArray
 from rematbench.graphs.ir import IntArray
@@ -14,6 +15,8 @@ from rematbench.graphs.ir import IntArray
 Column = int | np.int64
 Term = tuple[Column, float]
 """(column, coefficient)."""
+Triples = tuple[IntArray, IntArray, FloatArray]
+"""Rows, columns and coefficients."""
 
 
 class SparseRows(NamedTuple):
@@ -22,15 +25,18 @@ class SparseRows(NamedTuple):
     lower: FloatArray
     upper: FloatArray
     start: IntArray
-    column: IntArray
+    column: NDArray[np.int32]
     value: FloatArray
 
     def followed_by(self, more: SparseRows) -> SparseRows:
         """These rows, then others."""
-        both = (np.concatenate(pair) for pair in zip(self, more, strict=True))
-        lower, upper, _, column, value = both
-        start = np.append(self.start, self.start[-1] + more.start[1:])
-        return SparseRows(lower, upper, start, column, value)
+        return SparseRows(
+            np.append(self.lower, more.lower),
+            np.append(self.upper, more.upper),
+            np.append(self.start, self.start[-1] + more.start[1:]),
+            np.append(self.column, more.column),
+            np.append(self.value, more.value),
+        )
 
     def until(self, row: int) -> SparseRows:
         """The rows before number ``row``."""
@@ -53,9 +59,10 @@ class LinearProgram:
         self._columns: list[tuple[float, float, float, bool]] = []
         self._lower: list[float] = []
         self._upper: list[float] = []
-        self._row: list[int] = []
+        self._counts: list[int] = []  # of what is not zero, by row
         self._column: list[int] = []
         self._value: list[float] = []
+        self._entries: list[tuple[NDArray[np.int32], FloatArray]] = []  # before those two lists
 
     def column(
         self, cost: float = 0.0, integral: bool = False, lower: float = 0.0, upper: float = 1.0
@@ -73,13 +80,12 @@ class LinearProgram:
         for column, value in terms:
             if column >= 0:
                 total[int(column)] = total.get(int(column), 0.0) + value
-        number = len(self._upper)
-        self._row += [number] * len(total)
+        self._counts.append(len(total))
         self._column += total.keys()
         self._value += total.values()
         self._lower.append(-highspy.kHighsInf)
         self._upper.append(upper)
-        return number
+        return len(self._upper) - 1
 
     def at_most(
         self, left: Iterable[Column], right: Iterable[Column], constant: float = 0.0
@@ -102,11 +108,17 @@ class LinearProgram:
         self, lower: FloatArray, upper: FloatArray, row: IntArray, column: IntArray, value: Any
     ) -> None:
         """New rows, numbered from 0 on, by the coordinates of what is not zero in them."""
-        self._row += (row + len(self._upper)).tolist()
-        self._column += column.tolist()
-        self._value += value.tolist()
+        self._gather()
+        order = np.argsort(row, kind="stable")
+        self._entries.append((column[order].astype(np.int32), value[order]))
+        self._counts += np.bincount(row, minlength=len(upper)).tolist()
         self._lower += lower.tolist()
         self._upper += upper.tolist()
+
+    def _gather(self) -> None:
+        column, value = np.array(self._column, dtype=np.int32), np.array(self._value, dtype=float)
+        self._entries.append((column, value))
+        self._column, self._value = [], []
 
     def raise_rows(self, rows: IntArray, by: float) -> FloatArray:
         """Add to the upper limits of rows; what they are then."""
@@ -134,37 +146,41 @@ class LinearProgram:
     @property
     def size(self) -> dict[str, int]:
         """Rows, columns and non-zeros."""
-        counts = len(self._upper), len(self._columns), len(self._value)
+        counts = len(self._upper), len(self._columns), sum(self._counts)
         return dict(zip(("rows", "columns", "nonzeros"), counts, strict=True))
 
     @property
     def matrix(self) -> SparseRows:
         """All rows."""
-        row = np.array(self._row, dtype=np.int64)
-        order = np.argsort(row, kind="stable")
-        lower, upper = np.array(self._lower), self.upper
-        start = np.searchsorted(row[order], np.arange(len(upper) + 1))
-        column = np.array(self._column, dtype=np.int64)[order]
-        return SparseRows(lower, upper, start, column, np.array(self._value)[order])
+        self._gather()
+        column, value = map(np.concatenate, zip(*self._entries, strict=True))
+        self._entries = [(column, value)]
+        start = np.append(0, np.cumsum(self._counts, dtype=np.int64))
+        return SparseRows(np.array(self._lower), self.upper, start, column, value)
 
-    def lp(self, integral: bool, rows: SparseRows | None = None) -> highspy.HighsLp:
-        """What HiGHS takes; without integrality, its linear relaxation.
+    def pass_to(self, highs: highspy.Highs, integral: bool, rows: SparseRows | None = None) -> None:
+        """Make it HiGHS's model; without integrality, its linear relaxation.
 
         Args:
             rows: :attr:`matrix`, where the caller has it.
         """
-        lp, rows = highspy.HighsLp(), self.matrix if rows is None else rows
+        rows = self.matrix if rows is None else rows
         cost, lower, upper = self.columns
-        lp.num_col_, lp.num_row_ = len(cost), len(rows.upper)
-        lp.offset_, lp.col_cost_ = self.offset, cost
-        lp.col_lower_, lp.col_upper_ = lower, upper
-        lp.row_lower_, lp.row_upper_ = rows.lower, rows.upper
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = lp.num_row_, lp.num_col_
-        lp.a_matrix_.start_ = rows.start.astype(np.int32)
-        lp.a_matrix_.index_ = rows.column.astype(np.int32)
-        lp.a_matrix_.value_ = rows.value
-        if integral:
-            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            lp.integrality_ = [kinds[is_integral] for *_, is_integral in self._columns]
-        return lp
+        kinds = [integral and is_integral for *_, is_integral in self._columns]
+        highs.passModel(
+            len(self._columns),
+            len(rows.upper),
+            len(rows.value),
+            int(highspy.MatrixFormat.kRowwise),
+            int(highspy.ObjSense.kMinimize),
+            self.offset,
+            cost,
+            lower,
+            upper,
+            rows.lower,
+            rows.upper,
+            rows.start[:-1].astype(np.int32),
+            rows.column,
+            rows.value,
+            np.array(kinds, dtype=np.int32),
+        )

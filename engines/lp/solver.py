@@ -103,7 +103,7 @@ class Solver:
         self._highs.cbMipImprovingSolution.subscribe(self._record)
         self._highs.cbMipInterrupt.subscribe(self._check)
         self._offset, self._rows = program.offset, program.matrix
-        self._highs.passModel(program.lp(integral, self._rows))
+        program.pass_to(self._highs, integral, self._rows)
         self._cost, self._least, self._most = program.columns
 
     def stop_when(self, gap: float, enough: Callable[[float], bool] = lambda bound: False) -> None:
@@ -288,7 +288,7 @@ def presolved(program: LinearProgram, seconds: float = 2.0) -> tuple[Status, dic
     """
     highs = _silent(1, 0)
     highs.setOptionValue("time_limit", seconds)
-    highs.passModel(program.lp(integral=True))
+    program.pass_to(highs, integral=True)
     ended = highs.presolve() == highspy.HighsStatus.kOk
     if highs.getModelPresolveStatus() == highspy.HighsPresolveStatus.kInfeasible:
         return "infeasible", dict.fromkeys(program.size, 0)

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from math import inf
 from typing import Literal
 
 import numpy as np
 
 from rematbench.base.errors import NotApplicable
-from rematbench.engines.lp.program import LinearProgram, Term
+from rematbench.engines.lp.program import LinearProgram, Term, Triples
 from rematbench.engines.lp.solver import presolved
 from rematbench.engines.plans.stages import BoolArray, FloatArray, missing
 from rematbench.graphs.ir import Graph, IntArray
@@ -62,6 +63,12 @@ def forward_ops(graph: Graph) -> list[int]:
         return any(graph.ops[w].operator == "addmm" for w in writers.tolist() if w >= 0)
 
     return [op for op in needed if counts(op)]
+
+
+def _alike(rows: IntArray, term: Term) -> Triples:
+    """The same term in several rows."""
+    column, value = term
+    return rows, np.full(len(rows), column), np.full(len(rows), value)
 
 
 @dataclass(frozen=True)
@@ -306,13 +313,25 @@ class Published:
         found: FloatArray = np.where(live, self.size, 0.0).sum(axis=1)
         return found
 
-    def _locals(self, node: int, k: int) -> BoolArray:
-        """Earlier nodes that an op from ``node`` on reads; up to the stage's, if tight."""
-        until = len(self.size) if self.bound == "loose" else self.backward[k].node
-        found = np.zeros(len(self.size), dtype=bool)
-        for reader in range(node, min(until + 1, len(self.size))):
-            found[[p for p in self.parents[reader] if p < node]] = True
-        return found
+    @cached_property
+    def _next_reader(self) -> IntArray:
+        """By node and value: the first node from there on that reads it, or their number."""
+        count = len(self.size)
+        found = np.full((count + 1, count), count, dtype=np.int64)
+        for node in reversed(range(count)):
+            found[node] = found[node + 1]
+            found[node, self.parents[node]] = node
+        return found[:-1]
+
+    def _locals(self, k: int) -> BoolArray:
+        """By node: earlier nodes that an op from it on reads; up to the stage's, if tight."""
+        until = len(self.size) - 1 if self.bound == "loose" else self.backward[k].node
+        return (self._next_reader <= until) & self._before
+
+    @cached_property
+    def _before(self) -> BoolArray:
+        """By node: which come before it."""
+        return np.tri(len(self.size), k=-1, dtype=bool)
 
     def _needs(self, k: int) -> tuple[BoolArray, list[Term]]:
         """What backward op k certainly reads; terms for what only some implementations read."""
@@ -338,21 +357,42 @@ class Published:
         return column
 
     def _memory(self, k: int) -> None:
-        """Eqs. 5, 12 and 13."""
+        """Eqs. 5, 12 and 13: two rows for each node, while it runs and when it has run."""
         known, chosen = self._needs(k)
-        size, nodes = self.size, np.arange(len(self.size))
+        size, before, local = self.size, self._before, self._locals(k)
+        ready = before | np.eye(len(size), dtype=bool)
         free_bytes = self.free_bytes - self._gradients[k] - self.graph.resident_bytes
         self.program.row([*self._stored(k + 1, ~known), *chosen], free_bytes - size[known].sum())
-        for node in nodes.tolist():
-            before, ready, local = nodes < node, nodes <= node, self._locals(node, k)
-            waiting = self._stored(k, ~ready)
-            own = float(size[node] + size[local & ~known].sum())
-            terms = [(self.r[k, node], own), *waiting, *chosen]
-            terms += self._workspace(k, node)
-            terms += self._stored(k + 1, before & ~local & ~known)
-            self.program.row(terms, free_bytes - size[known & before].sum())
-            terms = [*self._stored(k + 1, ready & ~known), *waiting, *chosen]
-            self.program.row(terms, free_bytes - size[known & ready].sum())
+        runs = 2 * np.arange(len(size))
+        own = size + np.where(local & ~known, size, 0.0).sum(axis=1)
+        row, *waiting = self._stored_by_node(k, ~ready)
+        parts = [
+            (runs, self.r[k], own),
+            self._stored_by_node(k + 1, ready & ~known, 1),
+            (row, *waiting),
+            (row + 1, *waiting),
+            *(_alike(np.append(runs, runs + 1), term) for term in chosen),
+            *(
+                _alike(runs[[node]], term)
+                for node in self.a[k]
+                for term in self._workspace(k, node)
+            ),
+            self._stored_by_node(k + 1, before & ~local & ~known),
+        ]
+        row, column, value = map(np.concatenate, zip(*parts, strict=True))
+        there = column >= 0
+        upper = free_bytes - np.where([before & known, ready & known], size, 0.0).sum(axis=2)
+        none = np.full(upper.size, -inf)
+        self.program.triples(none, upper.T.ravel(), row[there], column[there], value[there])
+
+    def _stored_by_node(self, k: int, which: BoolArray, shift: int = 0) -> Triples:
+        """Bytes of what is stored before backward op k, in every second row from ``shift`` on.
+
+        Args:
+            which: by node and what is stored.
+        """
+        node, stored = np.nonzero(which)
+        return 2 * node + shift, self.s[k, stored], self.size[stored]
 
     def _stored(self, k: int, which: BoolArray) -> list[Term]:
         """Bytes of what is stored before backward op k, or after the last, where it is nothing."""

@@ -63,6 +63,10 @@ def test_the_rule_gives_the_committed_selection() -> None:
     assert found == PROBLEMS
 
 
+def test_each_candidate_has_features_or_a_reason() -> None:
+    assert all(bool(row["ops"]) != bool(row["reason"]) for row in ROWS)
+
+
 def test_fixed_families_are_in_the_table() -> None:
     known = {row["name"]: row for row in ROWS}
     for source in fixed():

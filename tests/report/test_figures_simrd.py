@@ -125,6 +125,8 @@ def test_the_distance_from_the_optimum() -> None:
 
 def test_the_page_s_distances_are_those_of_the_rows() -> None:
     rows = collect([HOUSE / "runs/reference/simrd-distance.csv"]).rows
+    assert len({row["commit"] for row in rows}) == 1
+    assert "dirty" not in rows[0]["commit"]
     page, found = (HOUSE / "docs/papers/simrd.md").read_text(), distances(rows)
     names = {"densenet_bc": "DenseNet-BC", "lstm_lm": "LSTM", "resnet32": "ResNet-32"}
     names |= {"tree_lstm": "TreeLSTM", "unet": "U-Net"}

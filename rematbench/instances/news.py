@@ -33,10 +33,10 @@ def add_news(path: Path, steps: Sequence[RecordStep], today: str) -> None:
     better = [step for step in steps if step.old.value is not None or step.old.bound is not None]
     lines = [f"- {today}: {tell(step)}." for step in better]
     if len(better) > MOST_NEWS:
-        lines = [f"- {today}: {_counted(better)}."]
+        lines = [f"- {today}: {counted(better)}"]
     fresh = [step for step in steps if step not in better]
     if fresh:
-        lines.append(f"- {today}: {_counted(fresh, 'first records of ')}.")
+        lines.append(f"- {today}: {counted(fresh, 'first records of ')}")
     write_bytes(path, (head + "\n".join(lines) + "\n" + old).encode())
 
 
@@ -47,21 +47,35 @@ def tell(step: RecordStep) -> str:
     if new.value != old.value:
         was = "" if old.value is None else f", was {old.value} by {old.by}"
         parts.append(f"value {new.value} by {new.by}{was}")
-    if (new.bound, new.bound_of) != (old.bound, old.bound_of) and new.bound is not None:
+    if _has_new_bound(step) and new.bound is not None:
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
-    if is_without_plan(new) and not is_without_plan(old):
+    if _is_new_proof(step):
         parts.append(f"no plan ({new.bound_of}) by {new.bound_by}")
     gap = "no gap known" if new.gap is None else f"gap {new.gap:.3%}"
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 
 
-def _counted(steps: Sequence[RecordStep], what: str = "") -> str:
-    values = sum(step.new.value != step.old.value for step in steps)
-    bounds = sum(step.new.bound != step.old.bound for step in steps)
+def _has_new_bound(step: RecordStep) -> bool:
+    return (step.new.bound, step.new.bound_of) != (step.old.bound, step.old.bound_of)
+
+
+def _is_new_proof(step: RecordStep) -> bool:
+    return is_without_plan(step.new) and not is_without_plan(step.old)
+
+
+def counted(steps: Sequence[RecordStep], what: str = "") -> str:
+    """Many steps in a line, with those alone who made what changed; the problems, folded."""
+    values = [step.new for step in steps if step.new.value != step.old.value]
+    bounds = [s.new for s in steps if _has_new_bound(s) and s.new.bound is not None]
+    proofs = [step.new for step in steps if _is_new_proof(step)]
     closed = sum(is_closed(step.new) and not is_closed(step.old) for step in steps)
-    names = {name for step in steps for name in (step.new.by, step.new.bound_by) if name}
+    by = {each.by for each in values} | {each.bound_by for each in (*bounds, *proofs)}
+    without = f", {len(proofs)} without a plan" if proofs else ""
+    credited = f", by {', '.join(sorted(filter(None, by)))}" if by else ""
+    names = ", ".join(step.new.instance for step in steps)
     return (
-        f"{what}{len(steps)} problems: {values} values, {bounds} bounds, {closed} of them now "
-        f"closed, by {', '.join(sorted(names))}"
+        f"{what}{len(steps)} problems: {len(values)} values, {len(bounds)} bounds{without}, "
+        f"{closed} of them now closed{credited}."
+        f"\n  <details><summary>which</summary>{names}</details>"
     )

@@ -1,6 +1,6 @@
 """How many problems are closed, and among which plans: of all, or of a narrower space alone.
 
-``python -m rematbench.instances.tally`` writes it into ``docs/instances.md``; a test holds it there.
+``python -m rematbench.instances.tally`` writes it into ``docs/instances.md``; a test holds it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from omegaconf import OmegaConf
 from rematbench.base.errors import ConfigError
 from rematbench.base.json_files import read_json
 from rematbench.graphs.ir import Graph
-from rematbench.instances.records import whole_bound
+from rematbench.instances.records import BestKnown, whole_bound
 from rematbench.rows.row import Row, cells, make_row
 
 FORMAT = "rematbench-bound"
@@ -105,6 +106,11 @@ def read_bound(path: Path) -> tuple[Row, Evidence]:
         extra={"no_plan_in": [space]} if bound is None else {},
     )
     return row, told
+
+
+def proven(old: BestKnown, bound: int | None, space: str, by: str | None, date: str) -> BestKnown:
+    """A record with a new bound; with None, with a proof that the space has no plan."""
+    return replace(old, bound=bound, bound_of=space, bound_by=by, bound_date=date)
 
 
 def is_bound_file(path: Path) -> bool:

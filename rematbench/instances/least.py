@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rematbench.cli.arguments import Arguments
-from rematbench.instances.evidence import NEEDED, needed_once
+from rematbench.instances.evidence import NEEDED, needed_once, proven
 from rematbench.instances.news import RecordStep, add_news, tell
 from rematbench.instances.records import Library, read_library, settled
 from rematbench.rows.provenance import now
@@ -28,8 +27,7 @@ def add_least(library: Library, today: str) -> list[RecordStep]:
         old = library.record(name)
         if old.bound_of is None and problem.link is None:
             bound = needed_once(library.graph(problem.graph))
-            told = {"bound": bound, "bound_of": "any", "bound_by": NEEDED, "bound_date": today}
-            records[name] = settled(replace(old, **told))
+            records[name] = settled(proven(old, bound, "any", NEEDED, today))
             steps.append(RecordStep(old, records[name]))
     library.write(records)
     if steps:

@@ -28,6 +28,7 @@ from rematbench.instances.evidence import (
     is_bound_file,
     of_run,
     options_of,
+    proven,
     read_bound,
 )
 from rematbench.instances.news import RecordStep, add_news
@@ -225,7 +226,7 @@ class RecordJudge:
                 continue
             old = replace(old, status="easy") if quick and budget == offer.budget else old
             self.evidence[problem.instance] = offer.evidence
-            steps += self._keep(_proven(old, offer, None, spaces[0]), None)
+            steps += self._keep(proven(old, None, spaces[0], offer.by, offer.date), None)
         return steps
 
     def _bound(
@@ -244,7 +245,7 @@ class RecordJudge:
         assert offer.row is not None
         new = replace(old, status="easy") if own and _quick(offer.row) else old
         if _better(bound, space, old):
-            new = _proven(new, offer, bound, space)
+            new = proven(new, bound, space, offer.by, offer.date)
             self.evidence[problem.instance] = offer.evidence
         return self._keep(new, None)
 
@@ -311,12 +312,6 @@ def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
             f"{old.instance}, which holds for any plan: one of the two is wrong"
         )
     return replace(old, bound=None, bound_of=None, bound_by=None, bound_date=None)
-
-
-def _proven(old: BestKnown, offer: Submission, bound: int | None, space: str) -> BestKnown:
-    """A record with an offer's bound, or its proof that there is no plan."""
-    told = {"bound": bound, "bound_of": space, "bound_by": offer.by, "bound_date": offer.date}
-    return replace(old, **told)
 
 
 def _quick(row: Row) -> bool:

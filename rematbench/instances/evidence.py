@@ -35,7 +35,7 @@ _OF_ROW = (
     *("strategy", "variant", "status", "graph_hash", "budget_bytes", "bound", "bound_of", "seed"),
     *("threads", "solver", "versions", "commit", "utc"),
 )
-_OF_EXTRA = ("time_limit", "plan_cpu_seconds", "no_plan_in", "bound_by", "machine")
+_OF_EXTRA = ("time_limit", "plan_cpu_seconds", "no_plan_in", "bound_by", "computes", "machine")
 _DECIDED = ("model", "budget", "strategy", "time_limit", "link", "force", "cache", "hydra")
 _VERSION = re.compile(r"rematbench [^;\s]+")
 Evidence = Mapping[str, Any]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,3 +212,35 @@ def test_how_much_is_closed() -> None:
 def test_the_committed_library_is_small() -> None:
     files = [path for path in (HOUSE / "instances").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 60_000_000
+
+
+_COMMIT = re.compile(r" [0-9a-f]{7,12}(-dirty)?\)")
+
+
+def test_the_transcript_in_docs(place: Path, command: Command) -> None:
+    """A record made worse on purpose, and improved: what the page says is what comes."""
+    page = (HOUSE / "docs/instances.md").read_text()
+    text = page.partition("made worse on purpose")[2].partition("```\n")[2].partition("```")[0]
+    shutil.rmtree(place)
+    for part in ("chains", "plans/chains"):
+        shutil.copytree(HOUSE / "instances" / part, place / part)
+    for part in ("problems.csv", "records.csv", "NEWS.md"):
+        shutil.copy(HOUSE / "instances" / part, place / part)
+    steps = [step.partition("\n") for step in text.removeprefix("$ ").split("\n$ ")]
+    assert len(steps) == 7
+    for line, _, said in steps:
+        program, *words = shlex.split(line)
+        if program != "rematbench-instances":
+            subprocess.run([program, *words], check=True)
+            continue
+        found = command(*words)[1]
+        assert said == "..." or _COMMIT.sub(")", said.strip()) == _COMMIT.sub(")", found.strip())
+
+
+def test_the_bound_file_in_docs(place: Path, command: Command) -> None:
+    page = (HOUSE / "docs/instances.md").read_text()
+    text = page.partition("```json\n")[2].partition("```")[0]
+    known = json.loads(text) | {"graph": CHAIN.name}
+    Path("theirs.bound.json").write_text(json.dumps(known))
+    code, said = command("submit", "theirs.bound.json")
+    assert (code, "unit_chain8@1: bound 51 (any) by A. Person" in said) == (0, True), said

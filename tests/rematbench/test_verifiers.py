@@ -192,6 +192,7 @@ def test_python_agrees_with_a_thousand_records() -> None:
     module, judged = verifier(), 0
     for path, of in records().items():
         net, said = module.net_of(module.read(LIBRARY / path, "graph")), []
+        assert net.state == 0  # RULES.md knows no states of generators
         for record in of:
             verdict = module.judge(net, module.read(LIBRARY / record.plan, "plan")["statements"])
             said.append([verdict.cost, verdict.peak, verdict.in_order])

@@ -36,7 +36,10 @@ _OF_ROW = (
     *("threads", "solver", "versions", "commit", "utc"),
 )
 _OF_EXTRA = ("time_limit", "plan_cpu_seconds", "no_plan_in", "bound_by", "computes", "machine")
-_DECIDED = ("model", "budget", "strategy", "time_limit", "link", "force", "cache", "hydra")
+_DECIDED = (
+    *("model", "budget", "strategy", "time_limit", "link"),  # told elsewhere
+    *("launch", "force", "cache", "hydra"),  # of no consequence
+)
 _VERSION = re.compile(r"rematbench [^;\s]+")
 Evidence = Mapping[str, Any]
 
@@ -67,7 +70,6 @@ def options_of(path: Path, row: Row) -> tuple[str, ...]:
 
 
 def _is_decided(key: str) -> bool:
-    """Is it told elsewhere, or of no consequence?"""
     return key.partition(".")[0] in _DECIDED and not key.startswith("strategy.")
 
 

@@ -296,10 +296,12 @@ def test_list_and_words(place: Path, command: Command) -> None:
 
 
 def test_solving_goes_on_and_is_submitted(place: Path, command: Command) -> None:
-    """Through the same sweeps as ``rematbench -m``: finished jobs are recalled."""
-    words = ("solve", "unit_chain8", "strategy=chen_sqrt", "hydra.sweep.dir=runs/mine")
+    """Through the sweeps and launchers of ``rematbench -m``: finished jobs are recalled."""
+    words = ["solve", "unit_chain8", "strategy=chen_sqrt", "hydra.sweep.dir=runs/mine"]
+    words += ["launch=joblib", "hydra.launcher.n_jobs=1"]
     code, said = command(*words)
     assert code == 0, said
+    assert "JoblibLauncher" in Path("runs/mine/multirun.yaml").read_text()
     assert len([*Path("runs/mine").rglob("row.json")]) == 3
     assert command(*words)[1].count("(cached)") == 3
     assert command("submit", "runs/mine")[0] == 0

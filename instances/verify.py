@@ -193,7 +193,7 @@ def judge(net: Numbered, statements: Sequence[Any]) -> PlanFacts:
         _add_states(net, steps, during)
     ops = [getattr(step, "op", -1) for step in steps]
     _check_draws(net, ops)
-    first = [*dict.fromkeys(op for op in ops if op >= 0)]
+    first = [*dict.fromkeys([-1, *ops])][1:]
     again = len(ops) - ops.count(-1) - len(first)
     cost = sum(getattr(step, "cost", 0) for step in steps)
     return PlanFacts(max([highest, *during]), cost, again, during, ops, first == sorted(first))
@@ -288,7 +288,7 @@ def main(words: Sequence[str]) -> int:
         print(f"verify.py: {words[1]}: {error}", file=sys.stderr)
         return 1
     said = f"cost={verdict.cost} recomputations={verdict.recomputations}"
-    print(f"peak_bytes={verdict.peak} {said} program_order={'yes' if verdict.in_order else 'no'}")
+    print(f"peak_bytes={verdict.peak} {said} program_order={('no', 'yes')[verdict.in_order]}")
     if budget is not None and verdict.peak > budget:
         over = f"the plan peaks at {verdict.peak} bytes, over its budget of {budget}"
         print(f"verify.py: {words[1]}: {over}", file=sys.stderr)

@@ -88,6 +88,15 @@ def read_bound(path: Path) -> tuple[Row, Evidence]:
         ConfigError: it says too little, or something else.
     """
     told = read_json(path, ConfigError)
+    _check_bound_file(path, told)
+    space, bound = told["bound_of"], told["bound"]
+    known: dict[str, Any] = {"status": "time_limit", "bound": bound, "bound_of": space}
+    if bound is None:
+        known = {"status": "infeasible", "extra": {"no_plan_in": [space]}}
+    return make_row(model=told["graph"], budget_bytes=told["budget_bytes"], **known), told
+
+
+def _check_bound_file(path: Path, told: Any) -> None:
     if not isinstance(told, dict) or (told.get("format"), told.get("version")) != (FORMAT, 1):
         raise ConfigError(f'{path}: no bound; its "format" must be "{FORMAT}", its "version" 1')
     needed = {"graph": str, "budget_bytes": int, "by": str, "proof": str, "bound_of": str}
@@ -97,17 +106,8 @@ def read_bound(path: Path) -> tuple[Row, Evidence]:
     space, bound = told["bound_of"], told.get("bound", "")
     if space not in SPACES:
         raise ConfigError(f"{path}: bound_of={space!r}: give one of {', '.join(SPACES)}")
-    if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
+    if type(bound) not in (int, float, type(None)):
         raise ConfigError(f"{path}: bound={bound!r}: give a number, or null where no plan is")
-    row = make_row(
-        model=told["graph"],
-        budget_bytes=told["budget_bytes"],
-        status="infeasible" if bound is None else "time_limit",
-        bound=bound,
-        bound_of=None if bound is None else space,
-        extra={"no_plan_in": [space]} if bound is None else {},
-    )
-    return row, told
 
 
 def proven(old: BestKnown, bound: int | None, space: str, by: str | None, date: str) -> BestKnown:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,9 @@ def _table(found: pd.DataFrame, *, several: bool) -> str:
         if line["solved"]:
             numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]
         lines.append([name, *map(str, counts), *numbers])
-    left = [name for name in sorted(cards()) if name not in {*shown["strategy"]}]
-    never = [name for names in _NOT_APPLICABLE.values() for name in names if name in left]
-    lines += [[label(name, "`"), "0", *["–"] * (len(_COLUMNS))] for name in sorted(never)]
+    left = sorted({*cards()} - {*shown["strategy"]})
+    never = sorted({*left} & {*chain.from_iterable(_NOT_APPLICABLE.values())})
+    lines += [[label(name, "`"), "0", *["–"] * (len(_COLUMNS))] for name in never]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"{text}\n\n{_missing(left, never)}"
 

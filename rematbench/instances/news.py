@@ -44,10 +44,10 @@ def tell(step: RecordStep) -> str:
     """A step in words."""
     old, new = step.old, step.new
     parts = []
-    if new.value != old.value:
+    if _has_new_value(step):
         was = "" if old.value is None else f", was {old.value} by {old.by}"
         parts.append(f"value {new.value} by {new.by}{was}")
-    if _has_new_bound(step) and new.bound is not None:
+    if _has_new_bound(step):
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
     if _is_new_proof(step):
@@ -56,26 +56,39 @@ def tell(step: RecordStep) -> str:
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 
 
+def _has_new_value(step: RecordStep) -> bool:
+    return step.new.value != step.old.value
+
+
 def _has_new_bound(step: RecordStep) -> bool:
-    return (step.new.bound, step.new.bound_of) != (step.old.bound, step.old.bound_of)
+    of = (step.new.bound, step.new.bound_of)
+    return step.new.bound is not None and of != (step.old.bound, step.old.bound_of)
 
 
 def _is_new_proof(step: RecordStep) -> bool:
     return is_without_plan(step.new) and not is_without_plan(step.old)
 
 
+def _is_now_closed(step: RecordStep) -> bool:
+    return is_closed(step.new) and not is_closed(step.old)
+
+
+def _credited(step: RecordStep) -> set[str | None]:
+    """Who made what is new, and nobody else."""
+    by = {step.new.by} if _has_new_value(step) else set()
+    return by | ({step.new.bound_by} if _has_new_bound(step) or _is_new_proof(step) else set())
+
+
 def counted(steps: Sequence[RecordStep], what: str = "") -> str:
     """Many steps in a line, with those alone who made what changed; the problems, folded."""
-    values = [step.new for step in steps if step.new.value != step.old.value]
-    bounds = [s.new for s in steps if _has_new_bound(s) and s.new.bound is not None]
-    proofs = [step.new for step in steps if _is_new_proof(step)]
-    closed = sum(is_closed(step.new) and not is_closed(step.old) for step in steps)
-    by = {each.by for each in values} | {each.bound_by for each in (*bounds, *proofs)}
-    without = f", {len(proofs)} without a plan" if proofs else ""
-    credited = f", by {', '.join(sorted(filter(None, by)))}" if by else ""
+    kinds = (_has_new_value, _has_new_bound, _is_new_proof, _is_now_closed)
+    values, bounds, proofs, closed = (sum(map(kind, steps)) for kind in kinds)
+    without = f", {proofs} without a plan" if proofs else ""
+    by = sorted(filter(None, set().union(*map(_credited, steps))))
+    credited = f", by {', '.join(by)}" if by else ""
     names = ", ".join(step.new.instance for step in steps)
     return (
-        f"{what}{len(steps)} problems: {len(values)} values, {len(bounds)} bounds{without}, "
+        f"{what}{len(steps)} problems: {values} values, {bounds} bounds{without}, "
         f"{closed} of them now closed{credited}."
         f"\n  <details><summary>which</summary>{names}</details>"
     )

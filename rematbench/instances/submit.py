@@ -88,18 +88,21 @@ def offers(place: Path, by: str | None, today: str) -> Iterator[Submission]:
         ConfigError: there is nothing, or a bound file is bad.
         PlanError: a plan file is bad.
     """
-    if place.is_file() and is_bound_file(place):
-        row, told = read_bound(place)
-        yield Submission(place, None, row, by or told["by"], today, told["graph"], told, False)
-        return
     if place.is_file() and place.name != "row.json":
-        plan = read_plan(place)
-        yield Submission(place, plan, None, by or plan.strategy or "unknown", today, plan.graph)
+        yield _of_file(place, by, today)
         return
     rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
     if not rows:
         raise ConfigError(f"{place}: no plan file, nor a folder of runs; give *.plan.json or a run")
     yield from (_of_run(path, by) for path in rows)
+
+
+def _of_file(path: Path, by: str | None, today: str) -> Submission:
+    if is_bound_file(path):
+        row, told = read_bound(path)
+        return Submission(path, None, row, by or told["by"], today, told["graph"], told, False)
+    plan = read_plan(path)
+    return Submission(path, plan, None, by or plan.strategy or "unknown", today, plan.graph)
 
 
 def _of_run(path: Path, by: str | None) -> Submission:

@@ -31,26 +31,20 @@ def by_space(records: Iterable[BestKnown]) -> str:
     'none in any space'
     """
     closed = [each for each in records if is_closed(each)]
-    plans = Counter(each.bound_of for each in closed if not is_without_plan(each))
-    proofs = Counter(each.bound_of for each in closed if is_without_plan(each))
-    said = [f"{plans[space]} in space {space}" for space in SPACES if plans[space]]
-    said += [f"{proofs[space]} without a plan in {space}" for space in SPACES if proofs[space]]
+    found = Counter((is_without_plan(each), each.bound_of) for each in closed)
+    said = [
+        f"{found[without, space]} {words} {space}"
+        for without, words in ((False, "in space"), (True, "without a plan in"))
+        for space in SPACES
+        if found[without, space]
+    ]
     return ", ".join(said) or "none in any space"
 
 
 def text_of(records: Sequence[BestKnown]) -> str:
     """The same in a table, with the names of those that have no plan."""
-    spaces: list[str | None] = [*SPACES, None]
-    head = [
-        "",
-        *(f"space `{space}`" for space in spaces if space is not None),
-        "no bound",
-        "in all",
-    ]
-    lines = [head, ["---"] * len(head)]
-    for name, holds in _KINDS:
-        found = Counter(each.bound_of for each in records if holds(each))
-        lines.append([name, *(str(found[space]) for space in spaces), str(found.total())])
+    head = ["", *(f"space `{space}`" for space in SPACES), "no bound", "in all"]
+    lines = [head, ["---"] * len(head), *(_counts(records, *kind) for kind in _KINDS)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     closed = sum(map(is_closed, records))
     lacking = [each for each in records if is_without_plan(each)]
@@ -60,6 +54,13 @@ def text_of(records: Sequence[BestKnown]) -> str:
         f"among the plans of a space: {by_space(records)}.\n\n{table}\n\n"
         f"Provably without a plan (of the space in brackets): {listed or 'none'}.\n"
     )
+
+
+def _counts(
+    records: Sequence[BestKnown], name: str, holds: Callable[[BestKnown], bool]
+) -> list[str]:
+    found = Counter(each.bound_of for each in filter(holds, records))
+    return [name, *(str(found[space]) for space in (*SPACES, None)), str(found.total())]
 
 
 def put(page: str, records: Sequence[BestKnown]) -> str:

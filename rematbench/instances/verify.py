@@ -66,12 +66,11 @@ def _of_graph(
     where = library.folder / path
     if graph.name != graph_name(path):
         yield f"{where}: the graph is called {graph.name!r}; a file is named after its graph"
-    costs = (i.cost for op in graph.ops for i in op.implementations)
-    if not all(cost == int(cost) for cost in costs):
+    if (graph.tables.cost % 1).any():
         yield f"{where}: a cost is no whole number"
-    stated_hash = hashes.get(graph_name(path))
-    if stated_hash is not None and stated_hash != graph.hash:
-        yield f"{where}: its hash is {graph.hash}, in features.csv {stated_hash}; another graph"
+    listed = hashes.get(graph_name(path), graph.hash)
+    if listed != graph.hash:
+        yield f"{where}: its hash is {graph.hash}, in features.csv {listed}; another graph"
     peak = simulate(graph, program_order(graph)).peak_bytes
     found = (len(graph.ops), len(graph.values), graph.floor_bytes(), once_floor(graph)[0], peak)
     for each in library.instances.values():

@@ -140,8 +140,9 @@ function checkDraws(net, ops) {
   });
 }
 
-// Replays a plan: its peak (bytes), cost, recomputations, bytes during each statement, and per
-// statement the op that it computes or -1. Throws Refused where it is not valid.
+// Replays a plan: its peak (bytes), cost, recomputations, bytes during each statement, per statement
+// the op that it computes or -1, and whether ops first run in program order (as those of records do).
+// Throws Refused where it is not valid.
 function judge(net, statements) {
   const steps = statements.map((statement, number) => stepOf(net, number, statement));
   const live = [...net.resident];
@@ -170,7 +171,9 @@ function judge(net, statements) {
   checkDraws(net, ops);
   for (const bytes of during) if (bytes > peak) peak = bytes;
   const computed = ops.filter((op) => op >= 0);
-  return { peak, cost, recomputations: computed.length - new Set(computed).size, during, ops };
+  const first = [...new Set(computed)];
+  const inOrder = first.every((op, k) => k === 0 || first[k - 1] < op);
+  return { peak, cost, recomputations: computed.length - first.length, during, ops, inOrder };
 }
 
 // A plan as an SVG: its computes (program order upwards, the plan from left to right; those that

@@ -1,23 +1,22 @@
 """Judge a plan of the library: ``python verify.py GRAPH PLAN [BUDGET]``.
 
 One file, standard library alone, so that nobody has to install or to trust the program that made
-the records. RULES.md says what a plan may do; this says the same in code, and nothing else:
+the records. RULES.md says what a plan may do; this says the same in code:
 
 - residents are live from start to end; every other value is live from a compute of the op that
   writes it to its free;
 - a compute needs what it reads to be live. While it runs, memory holds what is live, what it writes
   (also where an old copy is still live, which the new one then replaces) and its workspace. An
   implementation that overwrites values gives their storages to writes of the same bytes, in order;
-- a free needs a live value that is no resident. It costs nothing;
-- at the end every output is live;
-- random ops first run in program order. What draws the same numbers again needs a saved state of
-  the generator (the graph's ``random_state_bytes``, if it has any), from the first draw to the end,
-  and room for the present state while it runs.
+- a free needs a live value that is no resident, and costs nothing; at the end outputs are live;
+- random ops first run in program order. (Graphs outside of the library may have
+  ``random_state_bytes``: what draws the same numbers again, the op or what ``replays`` it, then
+  needs a saved state of the generator to the end, and room for the present one while it runs.)
 
 Peak: the largest number of bytes at any statement. Cost: the sum over the computes.
 GRAPH and PLAN are JSON, plain or gzip; BUDGET is in bytes, the plan's own where it is left out.
-Prints peak, cost and the number of recomputations. Exits 0 if the plan is valid and within the
-budget, 1 if not, 2 if a file cannot be read; each with one line.
+Prints these, recomputations, and whether ops first run in program order (if not, the plan is valid,
+but no record). Exits 0 if it is valid and within the budget, 1 if not, 2 if a file is bad.
 """
 
 from __future__ import annotations
@@ -95,6 +94,7 @@ class PlanFacts(NamedTuple):
         recomputations: computes beyond the first of each op.
         during: bytes while each statement runs.
         ops: per statement, the op that it computes, or -1.
+        in_order: do ops first run in program order?
     """
 
     peak: int
@@ -102,6 +102,7 @@ class PlanFacts(NamedTuple):
     recomputations: int
     during: list[int]
     ops: list[int]
+    in_order: bool
 
 
 def read(path: str, kind: str) -> dict[str, Any]:
@@ -192,9 +193,10 @@ def judge(net: Numbered, statements: Sequence[Any]) -> PlanFacts:
         _add_states(net, steps, during)
     ops = [getattr(step, "op", -1) for step in steps]
     _check_draws(net, ops)
-    again = len(ops) - ops.count(-1) - len({*ops} - {-1})
+    first = [*dict.fromkeys([-1, *ops])][1:]
+    again = len(ops) - ops.count(-1) - len(first)
     cost = sum(getattr(step, "cost", 0) for step in steps)
-    return PlanFacts(max([highest, *during]), cost, again, during, ops)
+    return PlanFacts(max([highest, *during]), cost, again, during, ops, first == sorted(first))
 
 
 def _step(net: Numbered, number: int, statement: Any) -> Way | int:
@@ -285,7 +287,8 @@ def main(words: Sequence[str]) -> int:
     except Refused as error:
         print(f"verify.py: {words[1]}: {error}", file=sys.stderr)
         return 1
-    print(f"peak_bytes={verdict.peak} cost={verdict.cost} recomputations={verdict.recomputations}")
+    said = f"cost={verdict.cost} recomputations={verdict.recomputations}"
+    print(f"peak_bytes={verdict.peak} {said} program_order={('no', 'yes')[verdict.in_order]}")
     if budget is not None and verdict.peak > budget:
         over = f"the plan peaks at {verdict.peak} bytes, over its budget of {budget}"
         print(f"verify.py: {words[1]}: {over}", file=sys.stderr)

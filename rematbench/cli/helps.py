@@ -138,7 +138,7 @@ HELPS = {
         (
             "list|check [SELECTION]",
             "solve SELECTION strategy=NAME KEY=VALUE ...   (as rematbench -m)",
-            "submit PLAN|RUN|SWEEP ... [by=NAME]",
+            "submit PLAN|BOUND|RUN|SWEEP ... [by=NAME]",
             "compare A B [SELECTION]",
         ),
         (
@@ -153,9 +153,10 @@ HELPS = {
             ("strategy=NAME", "and any other key of rematbench but model and budget"),
             ("part=k/n", "of solve: every n-th graph from the k-th on"),
             ("PLAN", "*.plan.json or *.plan.json.gz for a graph of the library"),
+            ("BOUND", "*.bound.json: what another program proved (docs/instances.md)"),
             ("RUN, SWEEP", "folders with row.json, plan.json: of these, bounds count, too"),
             ("by=NAME", "who sends it"),
-            ("A, B", "rows: a sweep's folder or a leaderboard.csv, FOLDER:NAME; or records"),
+            ("A, B", "records; or rows of the library: solve's folder, or FOLDER:STRATEGY of it"),
             ("library=DIR", "the library (instances)"),
         ),
     ),

@@ -15,6 +15,7 @@ from rematbench.base.sizes import size
 from rematbench.instances.news import tell
 from rematbench.instances.records import STATUSES, Library, is_closed, read_library
 from rematbench.instances.selection import ALL, FILTERS, select
+from rematbench.instances.tally import by_space
 from rematbench.rows.provenance import now
 
 NAME = "rematbench-instances"
@@ -40,7 +41,8 @@ def list_instances(words: Words, options: Mapping[str, str]) -> None:
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES)
     graphs = len({each.graph for each in chosen})
     print(
-        f"{len(chosen)} instances of {graphs} graphs: {told}; {closed:.1%} closed (easy ones too)"
+        f"{len(chosen)} instances of {graphs} graphs: {told}; {closed:.1%} closed (easy ones too): "
+        f"{by_space(records)}"
     )
 
 
@@ -56,7 +58,7 @@ def submit_files(words: Words, options: Mapping[str, str]) -> None:
     from rematbench.instances.submit import submit
 
     if not words:
-        raise ConfigError("submit: give a *.plan.json, a run's folder or a sweep's")
+        raise ConfigError("submit: give a *.plan.json, a *.bound.json, a run's folder or a sweep's")
     steps, refused = submit(
         _library(options), [Path(word) for word in words], options.get("by"), now()[:10]
     )

@@ -56,8 +56,8 @@ def costs_of(side: str, library: Library) -> Costs:
     """What a side costs on each instance that it was asked for.
 
     Args:
-        side: ``records``; or rows: a run, a sweep or a leaderboard, of one strategy, which may be
-            named behind a colon where there are several (``runs/all:dtr``).
+        side: ``records``; or rows of the library's problems: a run, a sweep or its table, of one
+            strategy, which may be named behind a colon where there are several (``runs/all:dtr``).
 
     Raises:
         ConfigError: there are no such rows, or they are of several strategies.
@@ -75,7 +75,8 @@ def costs_of(side: str, library: Library) -> Costs:
             found[problem.instance] = cost if cost < np.inf else None
     if not found:
         raise ConfigError(
-            f"{side}: no row is of the library; `rematbench-instances solve` makes some"
+            f"{side}: no row is of the library's graphs and budgets; `rematbench-instances solve` "
+            "makes some"
         )
     return found
 

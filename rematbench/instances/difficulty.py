@@ -15,9 +15,13 @@ from rematbench.instances.records import Library, LibraryProblem, graph_name, is
 from rematbench.instances.table import features_of, read_table
 from rematbench.strategies.anytime.planner import LARGE
 
-TIGHT = 0.1
+NEAR = 0.1
 """Share of the way from floor to peak below which a budget is near the floor."""
-ALIKE = 0.03
+TIGHT = 0.3
+"""And below which it is tight."""
+MANY = 2 * LARGE
+"""Ops of a large problem: twice as many as our searches take into one linear program."""
+ALIKE = 0.01
 """Different pairs of cost and bytes per op, below which the ops are alike."""
 LONG = 0.85
 """Share of the forward ops from a value's compute to its last forward read that is long."""
@@ -47,12 +51,15 @@ REASONS = (
     ),
     Reason(
         "near the floor",
-        f"less than {TIGHT:.0%} of the way from floor to peak: little besides one op fits, and "
+        f"less than {NEAR:.0%} of the way from floor to peak: little besides one op fits, and "
         "plans recompute much",
-        lambda problem, _: (
-            problem.budget_bytes - problem.floor_bytes
-            < TIGHT * (problem.peak_bytes - problem.floor_bytes)
-        ),
+        lambda problem, _: _room(problem) < NEAR,
+    ),
+    Reason(
+        "tight",
+        f"{NEAR:.0%} to {TIGHT:.0%} of the way from floor to peak: much is recomputed from what is "
+        "recomputed, and bounds count little of that",
+        lambda problem, _: NEAR <= _room(problem) < TIGHT,
     ),
     Reason(
         "out of a heuristic's reach",
@@ -66,9 +73,9 @@ REASONS = (
     ),
     Reason(
         "large",
-        f"more than {LARGE:,} ops: no linear program over all stages is solved in time, and bounds "
+        f"more than {MANY:,} ops: no linear program over all stages is solved in time, and bounds "
         "are of coarser ones",
-        lambda problem, _: problem.ops > LARGE,
+        lambda problem, _: problem.ops > MANY,
     ),
     Reason(
         "ops alike",
@@ -82,12 +89,13 @@ REASONS = (
         "graph is narrow",
         lambda _, found: found.longest_skip >= LONG,
     ),
-    Reason(
-        "several implementations",
-        "ops have more than one: bounds of problem 9 are of the default ones alone",
-        lambda _, found: found.choices > 0,
-    ),
 )
+
+
+def _room(problem: LibraryProblem) -> float:
+    """The budget's place on the way from floor to peak, which is 1."""
+    above = problem.peak_bytes - problem.floor_bytes
+    return (problem.budget_bytes - problem.floor_bytes) / above if above else 1.0
 
 
 def reasons(problem: LibraryProblem, found: Features) -> tuple[str, ...]:

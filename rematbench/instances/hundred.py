@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ strategy makes of them: {rows} rows, {limits}. **Modelled** costs; nothing here 
   to few has few (performance profiles of Dolan and Moré, 2002).
 - *Cost*: over the cheapest one's, the geometric mean over what a strategy solved: to be read beside
   how much that is.
-- *Seconds*: of the processor, to plan, the median over what it solved.
+- *Seconds*: of the processor, to plan, the median over what it solved.{late}
 
 {table}
 
@@ -54,8 +56,20 @@ rematbench-instances solve REMATLIB-100 strategy=yours time_limit=1 hydra.sweep.
 rematbench-instances compare runs/yours {place}:dtr
 ```
 """
-_NEED_A_NETWORK = ("torch_budget", "torch_knapsack", "torch_selective")
-_NEED_A_LINK = ("auto_perf", "offload_all", "offload_dots", "offload_hidden", "poet", "pofo")
+_NOT_APPLICABLE = {
+    "they move values to a host, and no problem here has a link to one "
+    "([others](instances.md#two-memories) have)": (
+        *("auto_perf", "offload_all", "offload_dots", "offload_hidden", "poet", "pofo"),
+    ),
+    "they ask PyTorch's own compiler, or run its network, and a graph's file is none": (
+        *("torch_budget", "torch_knapsack", "torch_selective"),
+    ),
+}
+"""Why a strategy applies to no problem of a graph's file alone."""
+LATE = 1.05
+"""Of its limit, beyond which a run is late."""
+VERY_LATE = 1.0
+"""Seconds beyond the limit, after which a run is named."""
 _COLUMNS = ("strategy", "applies to", "solved", "best", "within 1 %", "within 5 %", "within 20 %")
 
 
@@ -66,7 +80,7 @@ def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
         ``strategy``, ``limit`` (seconds), ``problem``, ``applies``, ``moved`` (is its plan out of
         program order?), ``failed`` (did the run?), ``cost`` (infinite where there is no plan in
         program order), ``ratio`` (to the problem's cheapest; NaN where none has a plan),
-        ``seconds`` of planning.
+        ``seconds`` of planning, ``processor`` seconds (NaN where the row has none).
 
     Raises:
         ConfigError: no row is of these problems.
@@ -96,6 +110,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
         "failed": row["status"] == "failed",
         "cost": row["cost"] if solved and not moved else np.inf,
         "seconds": took(row),
+        "processor": row["extra"].get("plan_cpu_seconds", np.nan),
     }
 
 
@@ -136,6 +151,7 @@ def document(rows: Sequence[Row], library: Library, place: str) -> str:
         failed=f" {failed} runs failed." if (failed := int(field["failed"].sum())) else "",
         moved=f" {moved} plans put ops off, and are left out." if moved else "",
         problems=len(left),
+        late=_late(field),
         table=_table(summary(field), several=len(limits) > 1),
         unsolved=(
             f"On {len(unsolved)} none has a plan: {', '.join(f'`{name}`' for name in unsolved)}."
@@ -157,25 +173,50 @@ def _table(found: pd.DataFrame, *, several: bool) -> str:
         if line["solved"]:
             numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]
         lines.append([name, *map(str, counts), *numbers])
+    left = sorted({*cards()} - {*shown["strategy"]})
+    never = sorted({*left} & {*chain.from_iterable(_NOT_APPLICABLE.values())})
+    lines += [[label(name, "`"), "0", *["–"] * (len(_COLUMNS))] for name in never]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"{text}\n\n{_missing({*shown['strategy']})}"
+    return f"{text}\n\n{_missing(left, never)}"
 
 
-def _missing(shown: set[str]) -> str:
+def _missing(left: Sequence[str], never: Sequence[str]) -> str:
     """Who has no rows, and why."""
-    left = [name for name in sorted(cards()) if name not in shown]
-    elsewhere = _NEED_A_NETWORK + _NEED_A_LINK
-    listed = {
-        "No rows are here of those that need PyTorch's own network": _NEED_A_NETWORK,
-        "that need a link to a host": _NEED_A_LINK,
-        "that were not run yet": [name for name in left if name not in elsewhere],
-    }
     said = [
-        f"{why}: {', '.join(f'`{name}`' for name in names if name in left)}"
-        for why, names in listed.items()
-        if {*names} & {*left}
+        f"Not applicable to any of the hundred, because {why}: {_quoted(names)}."
+        for why, names in _NOT_APPLICABLE.items()
+        if {*names} & {*never}
     ]
-    return "; ".join(said) + "."
+    if others := [name for name in left if name not in never]:
+        said.append(f"Not run yet: {_quoted(others)}.")
+    return "\n\n".join(said)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _late(field: pd.DataFrame) -> str:
+    """How many runs took longer than they were given, and which much longer."""
+    late = field[field["processor"] > LATE * field["limit"]]
+    very = field[field["processor"] > field["limit"] + VERY_LATE]
+    if not len(late):
+        return ""
+    counts = Counter(sorted(late["strategy"])).most_common()
+    whose = ", ".join(f"`{name}` {count}" for name, count in counts)
+    said = (
+        f"\n- *Late*: a planner ends between two of its steps. {len(late)} runs took more than "
+        f"{100 * (LATE - 1):.0f} % longer than\n  they were given, in seconds of the processor: "
+        f"{whose}."
+    )
+    if len(very):
+        ordered = very.sort_values("processor", ascending=False, kind="stable")
+        named = (
+            f"`{each['strategy']}` on `{each['problem']}` ({each['processor']:.3f} s)"
+            for each in ordered.to_dict("records")
+        )
+        said += f" {len(very)} took a second longer: {', '.join(named)}."
+    return said
 
 
 def main(arguments: Sequence[str]) -> None:

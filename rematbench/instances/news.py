@@ -33,10 +33,10 @@ def add_news(path: Path, steps: Sequence[RecordStep], today: str) -> None:
     better = [step for step in steps if step.old.value is not None or step.old.bound is not None]
     lines = [f"- {today}: {tell(step)}." for step in better]
     if len(better) > MOST_NEWS:
-        lines = [f"- {today}: {_counted(better)}."]
+        lines = [f"- {today}: {counted(better)}"]
     fresh = [step for step in steps if step not in better]
     if fresh:
-        lines.append(f"- {today}: {_counted(fresh, 'first records of ')}.")
+        lines.append(f"- {today}: {counted(fresh, 'first records of ')}")
     write_bytes(path, (head + "\n".join(lines) + "\n" + old).encode())
 
 
@@ -44,24 +44,51 @@ def tell(step: RecordStep) -> str:
     """A step in words."""
     old, new = step.old, step.new
     parts = []
-    if new.value != old.value:
+    if _has_new_value(step):
         was = "" if old.value is None else f", was {old.value} by {old.by}"
         parts.append(f"value {new.value} by {new.by}{was}")
-    if (new.bound, new.bound_of) != (old.bound, old.bound_of) and new.bound is not None:
+    if _has_new_bound(step):
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
-    if is_without_plan(new) and not is_without_plan(old):
+    if _is_new_proof(step):
         parts.append(f"no plan ({new.bound_of}) by {new.bound_by}")
     gap = "no gap known" if new.gap is None else f"gap {new.gap:.3%}"
     return f"{new.instance}: {'; '.join(parts) or 'closed by one quick run'}; {gap}, {new.status}"
 
 
-def _counted(steps: Sequence[RecordStep], what: str = "") -> str:
-    values = sum(step.new.value != step.old.value for step in steps)
-    bounds = sum(step.new.bound != step.old.bound for step in steps)
-    closed = sum(is_closed(step.new) and not is_closed(step.old) for step in steps)
-    names = {name for step in steps for name in (step.new.by, step.new.bound_by) if name}
+def _has_new_value(step: RecordStep) -> bool:
+    return step.new.value != step.old.value
+
+
+def _has_new_bound(step: RecordStep) -> bool:
+    of = (step.new.bound, step.new.bound_of)
+    return step.new.bound is not None and of != (step.old.bound, step.old.bound_of)
+
+
+def _is_new_proof(step: RecordStep) -> bool:
+    return is_without_plan(step.new) and not is_without_plan(step.old)
+
+
+def _is_now_closed(step: RecordStep) -> bool:
+    return is_closed(step.new) and not is_closed(step.old)
+
+
+def _credited(step: RecordStep) -> set[str | None]:
+    """Who made what is new, and nobody else."""
+    by = {step.new.by} if _has_new_value(step) else set()
+    return by | ({step.new.bound_by} if _has_new_bound(step) or _is_new_proof(step) else set())
+
+
+def counted(steps: Sequence[RecordStep], what: str = "") -> str:
+    """Many steps in a line, with those alone who made what changed; the problems, folded."""
+    kinds = (_has_new_value, _has_new_bound, _is_new_proof, _is_now_closed)
+    values, bounds, proofs, closed = (sum(map(kind, steps)) for kind in kinds)
+    without = f", {proofs} without a plan" if proofs else ""
+    by = sorted(filter(None, set().union(*map(_credited, steps))))
+    credited = f", by {', '.join(by)}" if by else ""
+    names = ", ".join(step.new.instance for step in steps)
     return (
-        f"{what}{len(steps)} problems: {values} values, {bounds} bounds, {closed} of them now "
-        f"closed, by {', '.join(sorted(names))}"
+        f"{what}{len(steps)} problems: {values} values, {bounds} bounds{without}, "
+        f"{closed} of them now closed{credited}."
+        f"\n  <details><summary>which</summary>{names}</details>"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,11 @@ class LibraryProblem:
         """Where the plan of its record lies below the library."""
         return f"plans/{self.family}/{self.instance}.plan.json.gz"
 
+    @property
+    def evidence(self) -> str:
+        """Where the evidence of its record's bound lies below the library."""
+        return f"evidence/{self.family}/{self.instance}.json"
+
 
 @dataclass(frozen=True, slots=True)
 class BestKnown:
@@ -77,6 +82,9 @@ class BestKnown:
         bound_by: who proved it.
         gap: (value - bound) / value.
         status: see :func:`status_of`.
+        ops, values: counts, of its graph.
+        bound_date: when it was proven, or that there is no plan; None for bounds of before the day
+            from which evidence is kept (:mod:`rematbench.instances.evidence`).
     """
 
     instance: str
@@ -94,6 +102,9 @@ class BestKnown:
     floor_bytes: int
     once_floor_bytes: int
     family: str
+    ops: int = 0
+    values: int = 0
+    bound_date: str | None = None
 
 
 def unsolved(instance: LibraryProblem) -> BestKnown:
@@ -101,6 +112,13 @@ def unsolved(instance: LibraryProblem) -> BestKnown:
     known = asdict(instance)
     named: dict[str, Any] = {field.name: known.get(field.name) for field in fields(BestKnown)}
     return BestKnown(**{**named, "status": "open"})
+
+
+def settled(record: BestKnown) -> BestKnown:
+    """A record with the gap and the status that its value and bound make."""
+    gap = gap_of(record.value, record.bound)
+    status = status_of(gap, record.status == "easy", is_without_plan(record))
+    return replace(record, gap=gap, status=status)
 
 
 def gap_of(value: int | None, bound: int | None) -> float | None:
@@ -207,10 +225,18 @@ def read_library(folder: str | Path = "instances") -> Library:
     instances = _read(place / "problems.csv", LibraryProblem)
     path = place / "records.csv"
     records = _read(path, BestKnown) if path.is_file() else ()
-    known = {each.instance: each for each in records}
-    for name in known.keys() - {each.instance for each in instances}:
-        raise ConfigError(f"{path}: instance {name!r} is not in problems.csv; remove the row")
-    return Library(place, {each.instance: each for each in instances}, known)
+    named = {each.instance: each for each in instances}
+    for record in records:
+        if record.instance not in named:
+            name = record.instance
+            raise ConfigError(f"{path}: instance {name!r} is not in problems.csv; remove the row")
+    return Library(place, named, {each.instance: _counted(each, named) for each in records})
+
+
+def _counted(record: BestKnown, named: Mapping[str, LibraryProblem]) -> BestKnown:
+    """With the counts that tables of before did not have."""
+    problem = named[record.instance]
+    return record if record.ops else replace(record, ops=problem.ops, values=problem.values)
 
 
 def _read(path: Path, kind: Any) -> list[Any]:

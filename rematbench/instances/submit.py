@@ -1,25 +1,36 @@
 """``rematbench-instances submit``: a better plan or a better bound becomes the record.
 
 A plan is judged by the simulator, whatever its sender says of it. A bound is taken from a run's
-row, which says by which program, options and version it was proven, so that it can be proven again.
+row or from a bound file; what it rests on is kept (:mod:`rematbench.instances.evidence`), so that
+it can be proven again.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, InvalidPlan, RematbenchError
+from rematbench.base.json_files import write_json as write_document
 from rematbench.base.origin import one_line
 from rematbench.graphs.files import plan_document, read_plan, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
+from rematbench.instances.evidence import (
+    SPACES,
+    Evidence,
+    credit,
+    is_bound_file,
+    of_run,
+    options_of,
+    proven,
+    read_bound,
+)
 from rematbench.instances.news import RecordStep, add_news
 from rematbench.instances.records import (
     CLOSED,
@@ -27,20 +38,15 @@ from rematbench.instances.records import (
     BestKnown,
     Library,
     LibraryProblem,
-    gap_of,
     graph_name,
     is_without_plan,
-    status_of,
+    settled,
     whole_bound,
     whole_cost,
 )
 from rematbench.report.pages.lanes import link_of
 from rematbench.rows.row import Row, read_row
 from rematbench.strategies.registry import class_of
-
-SPACES = ("any", "9", "F", "C")
-"""Of bounds, the widest first."""
-_VERSION = re.compile(r"rematbench [^;\s]+")
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,12 @@ class Submission:
     Attributes:
         where: the file that is named in messages.
         plan: of the file, or of the run; None where it found none.
-        row: of the run; None for a plan alone.
+        row: of the run, or of a bound file, which is of no run; None for a plan alone.
         by: who sends it.
         date: of the run, or today.
         graph: the name of its graph.
+        evidence: what is kept with its bound.
+        is_run: has a run of ours made it?
     """
 
     where: Path
@@ -62,6 +70,8 @@ class Submission:
     by: str
     date: str
     graph: str
+    evidence: Evidence = field(default_factory=dict)
+    is_run: bool = True
 
     @property
     def budget(self) -> int | None:
@@ -72,15 +82,14 @@ class Submission:
 
 
 def offers(place: Path, by: str | None, today: str) -> Iterator[Submission]:
-    """A plan file, or every run under a folder (of a sweep, say) that has a row and a plan.
+    """A plan or bound file, or every run under a folder (of a sweep, say) that has a row.
 
     Raises:
-        ConfigError: there is nothing.
+        ConfigError: there is nothing, or a bound file is bad.
         PlanError: a plan file is bad.
     """
     if place.is_file() and place.name != "row.json":
-        plan = read_plan(place)
-        yield Submission(place, plan, None, by or plan.strategy or "unknown", today, plan.graph)
+        yield _of_file(place, by, today)
         return
     rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
     if not rows:
@@ -88,14 +97,21 @@ def offers(place: Path, by: str | None, today: str) -> Iterator[Submission]:
     yield from (_of_run(path, by) for path in rows)
 
 
+def _of_file(path: Path, by: str | None, today: str) -> Submission:
+    if is_bound_file(path):
+        row, told = read_bound(path)
+        return Submission(path, None, row, by or told["by"], today, told["graph"], told, False)
+    plan = read_plan(path)
+    return Submission(path, plan, None, by or plan.strategy or "unknown", today, plan.graph)
+
+
 def _of_run(path: Path, by: str | None) -> Submission:
     row, file = read_row(path), path.with_name("plan.json")
-    made = _VERSION.search(str(row["versions"]))
-    version = made[0] if made else "rematbench"
-    run = f"{row['strategy']} ({row['extra'].get('time_limit', 0):g} s, {version})"
+    options = options_of(path, row)
+    run = credit(row, options)
     plan = read_plan(file) if file.is_file() and row["status"] == "ok" else None
     name, day = (f"{by}, {run}" if by else run), str(row["utc"])[:10]
-    return Submission(path, plan, row, name, day, str(row["model"]))
+    return Submission(path, plan, row, name, day, str(row["model"]), of_run(row, options))
 
 
 class RecordJudge:
@@ -107,6 +123,7 @@ class RecordJudge:
     Attributes:
         records: as they are after the offers so far.
         plans: the new values' plans, by instance.
+        evidence: of the new bounds, by instance.
         first: records as they were, of the instances that changed.
     """
 
@@ -114,6 +131,7 @@ class RecordJudge:
         self.library = library
         self.records = {name: library.record(name) for name in library.instances}
         self.plans: dict[str, Plan] = {}
+        self.evidence: dict[str, Evidence] = {}
         self.first: dict[str, BestKnown] = {}
         self._graph = cache(library.graph)
         self._names = {graph_name(each.graph) for each in library.instances.values()}
@@ -125,11 +143,13 @@ class RecordJudge:
             RematbenchError: it is not valid, or improves nothing; one line that says why. Then
                 nothing is kept.
         """
-        before = self.records.copy(), self.plans.copy(), self.first.copy()
+        before = self.records, self.plans, self.evidence, self.first
+        self.records, self.plans = self.records.copy(), self.plans.copy()
+        self.evidence, self.first = self.evidence.copy(), self.first.copy()
         try:
             return self._taken(offer)
         except RematbenchError:
-            self.records, self.plans, self.first = before
+            self.records, self.plans, self.evidence, self.first = before
             raise
 
     def _taken(self, offer: Submission) -> list[RecordStep]:
@@ -146,7 +166,7 @@ class RecordJudge:
                 f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
                 f"{known}"
             )
-        if offer.row is not None:
+        if offer.row is not None and offer.is_run:
             _check_hashes(offer, self._graph(problems[0].graph))
         steps = self._plans(offer, problems) if offer.plan is not None else []
         steps += self._bounds(offer, problems)
@@ -156,9 +176,7 @@ class RecordJudge:
 
     def _keep(self, new: BestKnown, plan: Plan | None) -> list[RecordStep]:
         """The step to ``new``, with its gap and status; none where that is what there was."""
-        old, gap = self.records[new.instance], gap_of(new.value, new.bound)
-        status = status_of(gap, new.status == "easy", is_without_plan(new))
-        new = replace(new, gap=gap, status=status)
+        old, new = self.records[new.instance], settled(new)
         if new == old:
             return []
         self.first.setdefault(old.instance, old)
@@ -210,8 +228,8 @@ class RecordJudge:
             if not spaces or _is_settled(old) or budget > (offer.budget or 0):
                 continue
             old = replace(old, status="easy") if quick and budget == offer.budget else old
-            proven = replace(old, bound=None, bound_of=spaces[0], bound_by=offer.by)
-            steps += self._keep(proven, None)
+            self.evidence[problem.instance] = offer.evidence
+            steps += self._keep(proven(old, None, spaces[0], offer.by, offer.date), None)
         return steps
 
     def _bound(
@@ -230,7 +248,8 @@ class RecordJudge:
         assert offer.row is not None
         new = replace(old, status="easy") if own and _quick(offer.row) else old
         if _better(bound, space, old):
-            new = replace(new, bound=bound, bound_of=space, bound_by=offer.by)
+            new = proven(new, bound, space, offer.by, offer.date)
+            self.evidence[problem.instance] = offer.evidence
         return self._keep(new, None)
 
     def _best(self, offer: Submission, problems: Sequence[LibraryProblem]) -> str:
@@ -239,11 +258,17 @@ class RecordJudge:
         return "; ".join(f"{r.instance} has {r.value} by {r.by}, bound {r.bound}" for r in best)
 
     def write(self) -> None:
-        """Plan files, then ``records.csv``."""
+        """Plan files and evidence, then ``records.csv``."""
         for name, plan in self.plans.items():
             problem = self.library.instances[name]
             kept = plan.labelled(plan.strategy, problem.budget_bytes)
             write_json(self.library.folder / problem.plan, plan_document(kept))
+        for name in self.first:
+            place = self.library.folder / self.library.instances[name].evidence
+            if self.records[name].bound_of is None:  # a better plan has outlived its bound
+                place.unlink(missing_ok=True)
+            elif name in self.evidence:
+                write_document(place, self.evidence[name], indent=1)
         self.library.write(self.records)
 
 
@@ -289,7 +314,7 @@ def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
             f"{offer.where}: costs {cost}, {said} by {old.bound_by} for "
             f"{old.instance}, which holds for any plan: one of the two is wrong"
         )
-    return replace(old, bound=None, bound_of=None, bound_by=None)
+    return replace(old, bound=None, bound_of=None, bound_by=None, bound_date=None)
 
 
 def _quick(row: Row) -> bool:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from rematbench.base.errors import RematbenchError
+from rematbench.base.errors import ConfigError, RematbenchError
+from rematbench.base.json_files import read_json
 from rematbench.base.origin import one_line
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.floors import once_floor
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import Link
-from rematbench.graphs.plan import in_program_order
+from rematbench.graphs.plan import in_program_order, program_order
 from rematbench.graphs.simulate import check_draws, simulate
+from rematbench.instances.evidence import NEEDED, fault_of, needed_once
 from rematbench.instances.records import (
     BestKnown,
     Library,
     LibraryProblem,
-    gap_of,
     graph_name,
-    is_without_plan,
-    status_of,
+    settled,
     whole_cost,
 )
+from rematbench.instances.table import read_table
 
+_SHARED = (
+    *("graph", "budget_bytes", "family", "floor_bytes", "once_floor_bytes", "ops", "values"),
+)
 MOST_PLAN_BYTES = 25 * 2**20
 """All plan files together, compressed."""
 
@@ -35,31 +39,45 @@ def faults(library: Library, chosen: Sequence[LibraryProblem]) -> Iterator[str]:
     Args:
         chosen: instances to check.
     """
+    hashes = _hashes(library)
     for path, group in groupby(chosen, attrgetter("graph")):
         try:
             graph = library.graph(path)
         except RematbenchError as error:
             yield one_line(error)
             continue
-        yield from _of_graph(library, path, graph)
+        yield from _of_graph(library, path, graph, hashes)
         for problem in group:
             yield from _of_record(library, problem, graph)
     yield from _of_folder(library)
 
 
-def _of_graph(library: Library, path: str, graph: Graph) -> Iterator[str]:
-    """Whole numbers, the file's name, and what ``problems.csv`` says of it."""
+def _hashes(library: Library) -> Mapping[str, str]:
+    """Of graphs by name, as ``features.csv`` has them, where there is such a table."""
+    table = library.folder / "features.csv"
+    rows = read_table(table) if table.is_file() else []
+    return {row["name"]: row["hash"] for row in rows if row["hash"]}
+
+
+def _of_graph(
+    library: Library, path: str, graph: Graph, hashes: Mapping[str, str]
+) -> Iterator[str]:
+    """Its hash, whole numbers, the file's name, and what ``problems.csv`` says of it."""
     where = library.folder / path
     if graph.name != graph_name(path):
         yield f"{where}: the graph is called {graph.name!r}; a file is named after its graph"
-    costs = (i.cost for op in graph.ops for i in op.implementations)
-    if not all(cost == int(cost) for cost in costs):
+    if (graph.tables.cost % 1).any():
         yield f"{where}: a cost is no whole number"
-    found = (len(graph.ops), len(graph.values), graph.floor_bytes(), once_floor(graph)[0])
+    listed = hashes.get(graph_name(path), graph.hash)
+    if listed != graph.hash:
+        yield f"{where}: its hash is {graph.hash}, in features.csv {listed}; another graph"
+    peak = simulate(graph, program_order(graph)).peak_bytes
+    found = (len(graph.ops), len(graph.values), graph.floor_bytes(), once_floor(graph)[0], peak)
     for each in library.instances.values():
-        stated = (each.ops, each.values, each.floor_bytes, each.once_floor_bytes)
+        floors = (each.floor_bytes, each.once_floor_bytes)
+        stated = (each.ops, each.values, *floors, each.peak_bytes)
         if each.graph == path and stated != found:
-            yield f"{where}: ops, values, floors are {found}, in problems.csv {stated}"
+            yield f"{where}: ops, values, floors, peak are {found}, in problems.csv {stated}"
             return
 
 
@@ -69,11 +87,12 @@ def _of_record(library: Library, problem: LibraryProblem, graph: Graph) -> Itera
         yield f"{table}: {problem.instance} has no row; `rematbench-instances submit` adds it"
         return
     said = f"{table}: {problem.instance}"
-    for name in ("graph", "budget_bytes", "family", "floor_bytes", "once_floor_bytes"):
+    for name in _SHARED:
         ours, theirs = getattr(record, name), getattr(problem, name)
         if ours != theirs:
             yield f"{said}: {name} is {ours}, in problems.csv {theirs}"
     yield from _of_numbers(said, record)
+    yield from _of_evidence(library, problem, record, graph)
     if record.plan is not None:
         yield from _of_plan(library, record, graph, problem.host_link)
     elif record.value is not None:
@@ -84,10 +103,31 @@ def _of_numbers(said: str, record: BestKnown) -> Iterator[str]:
     value, bound = record.value, record.bound
     if value is not None and bound is not None and bound > value:
         yield f"{said}: the bound {bound} is above the value {value}"
-    gap = gap_of(value, bound)
-    status = status_of(gap, record.status == "easy", is_without_plan(record))
-    if (record.gap, record.status) != (gap, status):
-        yield f"{said}: gap and status are {record.gap} {record.status}, must be {gap} {status}"
+    right = settled(record)
+    if right != record:
+        must = f"must be {right.gap} {right.status}"
+        yield f"{said}: gap and status are {record.gap} {record.status}, {must}"
+
+
+def _of_evidence(
+    library: Library, problem: LibraryProblem, record: BestKnown, graph: Graph
+) -> Iterator[str]:
+    """What a bound rests on; of the least bound that is the graph. Old ones have no date."""
+    where = library.folder / problem.evidence
+    if record.bound_date is None:
+        return
+    if record.bound_by == NEEDED:
+        if record.bound != needed_once(graph):
+            yield f"{where}: {NEEDED} costs {needed_once(graph)}, the record says {record.bound}"
+        return
+    try:
+        told = read_json(where, ConfigError)
+    except RematbenchError as error:
+        yield one_line(error)
+        return
+    fault = fault_of(told, record.bound, record.bound_of, record.budget_bytes)
+    if fault is not None:
+        yield f"{where}: {fault}"
 
 
 def _of_plan(library: Library, record: BestKnown, graph: Graph, link: Link) -> Iterator[str]:
@@ -110,11 +150,18 @@ def _of_plan(library: Library, record: BestKnown, graph: Graph, link: Link) -> I
 
 
 def _of_folder(library: Library) -> Iterator[str]:
-    """Plans of no record, and too many bytes."""
+    """Plans and evidence of no record, and too many bytes."""
     named = {library.folder / str(record.plan) for record in library.records.values()}
     files = [*(library.folder / "plans").rglob("*.json.gz")]
     for path in sorted({*files} - named):
         yield f"{path}: the plan of no record; remove it"
+    rested = {
+        library.folder / library.instances[name].evidence
+        for name, record in library.records.items()
+        if record.bound_date is not None and record.bound_by != NEEDED
+    }
+    for path in sorted({*(library.folder / "evidence").rglob("*.json")} - rested):
+        yield f"{path}: the evidence of no bound; remove it"
     total = sum(path.stat().st_size for path in files)
     if total > MOST_PLAN_BYTES:
         yield f"{library.folder / 'plans'}: {total} bytes, of {MOST_PLAN_BYTES} allowed"

@@ -72,6 +72,19 @@ def test_the_table_by_hand() -> None:
     assert "1 plans put ops off" in text
     assert "On 1 none has a plan: `c@1`." in text
     assert "| `dtr` | 3 | 2 | 1 | 1 | 2 | 2 | 1.015 | 0.5 |" in text
+    assert "| `poet` | 0 | – |" in text
+    assert "no problem here has a link to one ([others](instances.md#two-memories) have)" in text
+    assert "Not run yet: `anytime_joint`, " in text
+
+
+def test_late_runs_are_told() -> None:
+    """By the processor's seconds: more than 5 % over the limit; more than a second, by name."""
+    on_time = row("dtr", "c", 100.0, plan_cpu_seconds=1.05)
+    assert "*Late*" not in hundred.document([on_time], SMALL, "rows")
+    two = [row("dtr", "a", 9.0, plan_cpu_seconds=1.06), row("dtr", "b", 9.0, plan_cpu_seconds=2.5)]
+    text = hundred.document([on_time, *two], SMALL, "rows")
+    assert "2 runs took more than 5 % longer" in text
+    assert "in seconds of the processor: `dtr` 2. 1 took a second longer: `dtr` on `b@1`" in text
 
 
 def test_rows_of_other_problems_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import random
@@ -21,8 +22,9 @@ from rematbench.base.errors import InvalidPlan, RematbenchError
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.files import graph_document, plan_document, read_graph, write_json
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.plan import Compute, Free, Plan, program_order
+from rematbench.graphs.plan import Compute, Free, Plan, in_program_order, program_order
 from rematbench.graphs.simulate import check_draws, simulate
+from rematbench.instances.records import BestKnown, read_library
 
 NODE = shutil.which("node")
 JUDGE_ALL = """
@@ -33,16 +35,52 @@ process.stdin.on("data", (part) => (text += part)).on("end", () => {
     const net = netOf(graph);
     return plans.map((statements) => {
       try {
-        const { peak, cost, recomputations } = judge(net, statements);
-        return [peak, cost, recomputations];
+        const { peak, cost, recomputations, inOrder } = judge(net, statements);
+        return [peak, cost, recomputations, inOrder];
       } catch (error) { return [error.statement]; }
     });
   });
   console.log(JSON.stringify(said));
 });
 """
+JUDGE_RECORDS = """
+async (graph, plans) => {
+  const net = netOf(await documentOf(graph, "graph", "graph"));
+  const said = [];
+  for (const bytes of plans) {
+    const plan = await documentOf(bytes, "plan", "plan");
+    const { peak, cost, inOrder } = judge(net, plan.statements);
+    said.push([cost, peak, inOrder]);
+  }
+  return said;
+}
+"""
+IN_NODE = f"""
+const {{ documentOf, judge, netOf }} = require(process.argv[1]);
+const {{ readFileSync }} = require("fs");
+const judged = {JUDGE_RECORDS};
+(async () => {{
+  const said = [];
+  for (const [graph, plans] of JSON.parse(readFileSync(0, "utf8")))
+    said.push(await judged(readFileSync(graph), plans.map((path) => readFileSync(path))));
+  console.log(JSON.stringify(said));
+}})();
+"""
+ON_THE_PAGE = f"""
+var verdicts = null;
+const judged = {JUDGE_RECORDS};
+function bytesOf(text) {{
+  const [found, bytes] = [atob(text), new Uint8Array(text.length / 4 * 3)];
+  for (let k = 0; k < found.length; k++) bytes[k] = found.charCodeAt(k);
+  return bytes.subarray(0, found.length);
+}}
+function judgeFiles([graph, ...plans]) {{
+  verdicts = null;
+  judged(bytesOf(graph), plans.map(bytesOf)).then((found) => (verdicts = found));
+}}
+"""
 Judged = list[Any]
-"""Peak, cost and recomputations; or, of a plan that is refused, the statement alone."""
+"""Peak, cost, recomputations, whether in program order; of a refused plan the statement alone."""
 
 
 def recomputing(graph: Graph, dice: random.Random) -> Plan:
@@ -88,7 +126,8 @@ def by_simulator(graph: Graph, statements: Sequence[list[str]]) -> Judged:
         check_draws(graph, plan)
     except InvalidPlan as error:
         return [error.index]
-    return [trace.peak_bytes, trace.cost, trace.recomputations]
+    order = in_program_order(graph, plan)
+    return [trace.peak_bytes, trace.cost, trace.recomputations, order]
 
 
 def by_python(graph: Graph, plans: Sequence[list[list[str]]]) -> list[Judged]:
@@ -97,7 +136,8 @@ def by_python(graph: Graph, plans: Sequence[list[list[str]]]) -> list[Judged]:
     for statements in plans:
         try:
             verdict = module.judge(net, statements)
-            said.append([verdict.peak, verdict.cost, verdict.recomputations])
+            facts = [verdict.peak, verdict.cost, verdict.recomputations, verdict.in_order]
+            said.append(facts)
         except module.Refused as error:
             said.append([error.statement])
     return said
@@ -116,7 +156,8 @@ def test_python_says_what_the_simulator_says() -> None:
     expected = [[by_simulator(graph, plan) for plan in plans] for graph, plans in cases()]
     flat = [said for each in expected for said in each]
     assert len(flat) == 2200
-    assert 400 < sum(len(said) == 3 for said in flat) < 1500  # there are many of either kind
+    assert 400 < sum(len(said) == 4 for said in flat) < 1500  # there are many of either kind
+    assert {said[3] for said in flat if len(said) == 4} == {True, False}
     assert [by_python(graph, plans) for graph, plans in cases()] == expected
 
 
@@ -125,6 +166,76 @@ def test_javascript_says_what_the_simulator_says() -> None:
     expected = [[by_simulator(graph, plan) for plan in plans] for graph, plans in cases()]
     documents = [{"graph": graph_document(graph), "plans": plans} for graph, plans in cases()]
     assert by_javascript(documents) == expected
+
+
+@cache
+def records() -> dict[str, list[BestKnown]]:
+    """Every record that has a plan, by its graph's file; the smallest graphs first."""
+    library, found = read_library(LIBRARY), dict[str, list[BestKnown]]()
+    for problem in sorted(library.instances.values(), key=lambda each: each.ops):
+        record = library.record(problem.instance)
+        if record.plan is not None:
+            found.setdefault(record.graph, []).append(record)
+    assert sum(map(len, found.values())) > 1200
+    return found
+
+
+def expected_of(of: Sequence[BestKnown], said: Sequence[Sequence[Any]]) -> None:
+    """A verifier's cost is the record's value, in the budget and in program order."""
+    for record, (cost, peak, in_order) in zip(of, said, strict=True):
+        assert (cost, in_order) == (record.value, True), record.instance
+        assert peak <= record.budget_bytes, record.instance
+
+
+def test_python_agrees_with_a_thousand_records() -> None:
+    """Those of the smallest graphs, which take seconds."""
+    module, judged = verifier(), 0
+    for path, of in records().items():
+        net, said = module.net_of(module.read(LIBRARY / path, "graph")), []
+        assert net.state == 0  # RULES.md knows no states of generators
+        for record in of:
+            verdict = module.judge(net, module.read(LIBRARY / record.plan, "plan")["statements"])
+            said.append([verdict.cost, verdict.peak, verdict.in_order])
+        expected_of(of, said)
+        judged += len(of)
+        if judged >= 1000:
+            return
+    raise AssertionError(f"{judged} records in all")
+
+
+@pytest.mark.skipif(NODE is CHROMIUM is None, reason="no node, no chromium: install Debian's")
+def test_javascript_agrees_with_all_records(tmp_path: Path) -> None:
+    """In node; where there is none, in the page."""
+    in_browser = NODE is None
+    said = records_on_the_page(tmp_path) if in_browser else records_in_node()
+    for of, verdicts in zip(records().values(), said, strict=True):
+        expected_of(of, verdicts)
+
+
+def records_in_node() -> list[list[Judged]]:
+    files = [
+        [str(LIBRARY / path), [str(LIBRARY / str(record.plan)) for record in of]]
+        for path, of in records().items()
+    ]
+    command = [str(NODE), "-e", IN_NODE, str(LIBRARY / "verify.js")]
+    done = subprocess.run(command, input=json.dumps(files), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said: list[list[Judged]] = json.loads(done.stdout)
+    return said
+
+
+def records_on_the_page(profile: Path) -> list[list[Judged]]:
+    said = []
+    with Browser(profile / "profile") as page:
+        page.open(LIBRARY / "verify.html")
+        page.run(ON_THE_PAGE)
+        for path, of in records().items():
+            files = [LIBRARY / path, *(LIBRARY / str(record.plan) for record in of)]
+            texts = [base64.b64encode(file.read_bytes()).decode() for file in files]
+            page.run(f"judgeFiles({json.dumps(texts)})")
+            page.wait_for("verdicts !== null")
+            said.append(page.run("verdicts"))
+    return said
 
 
 def test_verify_needs_the_standard_library_alone() -> None:
@@ -156,7 +267,7 @@ def run(*words: object) -> tuple[int, str]:
 
 def test_the_command(files: tuple[Path, Path], tmp_path: Path) -> None:
     graph, plan = files
-    assert run(graph, plan) == (0, "peak_bytes=6 cost=9 recomputations=0\n")
+    assert run(graph, plan) == (0, "peak_bytes=6 cost=9 recomputations=0 program_order=yes\n")
     damaged = tmp_path / "d.graph.json.gz"
     damaged.write_bytes(graph.read_bytes()[:40])
     assert run(damaged, plan)[0] == 2
@@ -205,8 +316,6 @@ def test_the_page_judges_what_is_dropped_on_it(files: tuple[Path, Path], tmp_pat
 
 
 def _as_file(path: Path) -> str:
-    import base64
-
     return json.dumps([path.name, base64.b64encode(path.read_bytes()).decode()])
 
 

@@ -1,0 +1,84 @@
+"""How many problems are closed, and among which plans: of all, or of a narrower space alone.
+
+``python -m rematbench.instances.tally`` writes it into ``docs/instances.md``; a test holds it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rematbench.base.json_files import write_bytes
+from rematbench.cli.arguments import Arguments
+from rematbench.instances.evidence import SPACES
+from rematbench.instances.records import BestKnown, is_closed, is_without_plan, read_library
+
+BEGIN, END = "<!-- tally -->", "<!-- tally ends -->"
+_KINDS: tuple[tuple[str, Callable[[BestKnown], bool]], ...] = (
+    ("closed, with a plan", lambda each: is_closed(each) and each.value is not None),
+    ("closed: there is no plan", lambda each: is_closed(each) and each.value is None),
+    ("hard", lambda each: each.status == "hard"),
+    ("open", lambda each: each.status == "open"),
+)
+
+
+def by_space(records: Iterable[BestKnown]) -> str:
+    """What the closed ones are closed in, in a line.
+
+    >>> by_space([])
+    'none in any space'
+    """
+    closed = [each for each in records if is_closed(each)]
+    found = Counter((is_without_plan(each), each.bound_of) for each in closed)
+    said = [
+        f"{found[without, space]} {words} {space}"
+        for without, words in ((False, "in space"), (True, "without a plan in"))
+        for space in SPACES
+        if found[without, space]
+    ]
+    return ", ".join(said) or "none in any space"
+
+
+def text_of(records: Sequence[BestKnown]) -> str:
+    """The same in a table, with the names of those that have no plan."""
+    head = ["", *(f"space `{space}`" for space in SPACES), "no bound", "in all"]
+    lines = [head, ["---"] * len(head), *(_counts(records, *kind) for kind in _KINDS)]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    closed = sum(map(is_closed, records))
+    lacking = [each for each in records if is_without_plan(each)]
+    listed = ", ".join(f"`{each.instance}` ({each.bound_of})" for each in lacking)
+    return (
+        f"{closed:,} of {len(records):,} problems ({closed / len(records):.1%}) are closed, each "
+        f"among the plans of a space: {by_space(records)}.\n\n{table}\n\n"
+        f"Provably without a plan (of the space in brackets): {listed or 'none'}.\n"
+    )
+
+
+def _counts(
+    records: Sequence[BestKnown], name: str, holds: Callable[[BestKnown], bool]
+) -> list[str]:
+    found = Counter(each.bound_of for each in filter(holds, records))
+    return [name, *(str(found[space]) for space in (*SPACES, None)), str(found.total())]
+
+
+def put(page: str, records: Sequence[BestKnown]) -> str:
+    """A page with the text in its place."""
+    before, _, rest = page.partition(f"{BEGIN}\n")
+    return f"{before}{BEGIN}\n{text_of(records)}{END}{rest.partition(END)[2]}"
+
+
+def main(words: Sequence[str]) -> None:
+    """The command."""
+    parser = Arguments(prog="rematbench.instances.tally", description=__doc__)
+    parser.add_argument("--library", default="instances", help="its folder")
+    parser.add_argument("--page", type=Path, default=Path("docs/instances.md"))
+    given = parser.parse_args(words)
+    library = read_library(given.library)
+    records = [library.record(name) for name in library.instances]
+    write_bytes(given.page, put(given.page.read_text(encoding="utf-8"), records).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

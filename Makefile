@@ -99,9 +99,13 @@ leaderboard: $(TOOLS)
 
 # Of the rows that are there: both pages of docs/, their pictures, and README's table. The rows of the
 # full profile are older than what a row must say, and are asked for (--lacking): see the page's head.
+# Plans that ran, on a CPU and on each accelerator that the suite was run on (make gpu): those whose
+# environment tells of memory of its own.
+REFERENCE := runs/reference
+SUITES = $(patsubst %/environment.json,%/leaderboard.csv,$(shell grep -ls '"memory_bytes"' $(REFERENCE)/*/environment.json))
 QUOTE = $(BIN)/python -m rematbench.report.leaderboard.quote
 leaderboard-page: $(READY)
-	$(QUOTE) '$(BOARD)/full-*.csv.gz' --lacking --executed $(BOARD)/measured.csv.gz --pictures \
+	$(QUOTE) '$(BOARD)/full-*.csv.gz' --lacking --executed $(BOARD)/measured.csv.gz $(SUITES) --pictures \
 	  --readme README.md --out docs/leaderboard.md
 	$(QUOTE) $(BOARD)/quick.csv.gz --title "The leaderboard's quick profile" --pictures \
 	  --out docs/leaderboard-quick.md

@@ -6,6 +6,7 @@ from rematbench.validator.check import (
     Measurement,
     Validator,
     measure,
+    set_aside,
     validator_of,
 )
 from rematbench.validator.codegen import Program, generate
@@ -26,5 +27,6 @@ __all__ = [
     "densities",
     "generate",
     "measure",
+    "set_aside",
     "validator_of",
 ]

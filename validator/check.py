@@ -373,6 +373,14 @@ def measure(
     return validator.measure(plan, Timing(repeats, within, seconds), link)
 
 
+def set_aside(captured: Captured) -> None:
+    """Take a model off its device, until there is a validator of it again."""
+    module = captured.workload.module
+    if _latest and _latest[0][0] is module:
+        _latest.clear()
+    module.to("cpu")
+
+
 def validator_of(captured: Captured, device: str, seed: int) -> Validator:
     """The latest model's validator is kept, since a sweep runs many plans of one model.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -30,20 +30,22 @@ from rematbench.cli.hydra_task import CommandTask, Config
 from rematbench.costmodel.device import device_name, require, use_numerics
 from rematbench.graphs.budget import parse_budget
 from rematbench.graphs.files import write_json
-from rematbench.jobs.settings import settings_from
+from rematbench.jobs.settings import Settings, settings_from
 from rematbench.rows.row import Row, find_rows, write_leaderboard
 from rematbench.rows.shown import console
 from rematbench.strategies import registry
 from rematbench.strategies.cards import Turn
 from rematbench.suite.environment import environment, warnings
 from rematbench.suite.measure import measure_together
-from rematbench.suite.plan import PlannedRow, Planners, Prepared, SuiteModel, prepare
+from rematbench.suite.plan import Aside, PlannedRow, Planners, Prepared, SuiteModel, prepare
 from rematbench.suite.summary import headlines, summarise, table
 
 EXPERIMENT = "suite"
 """What its rows say that made them; their group is the chosen ``cases=``."""
 AHEAD = {"cpu": 1}
 """Models that have their planners at work, 2 elsewhere: on a CPU none while another is timed."""
+ROUND = 4
+"""Strategies of a later round: of fewer, eager training would be timed again for each."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Suite:
 
     Attributes:
         models: each with its rows to be.
-        later: the same models with the rows that ``cases.first`` leaves for the time that is left.
+        later: the same models with the rows that ``cases.first`` leaves for the time that is left:
+            rounds of :data:`ROUND` strategies, in its order.
         folder: of the rows.
         device: cpu or an accelerator's name.
         seconds: after which nothing new begins.
@@ -61,7 +64,7 @@ class Suite:
     """
 
     models: tuple[SuiteModel, ...]
-    later: tuple[SuiteModel, ...]
+    later: tuple[tuple[SuiteModel, ...], ...]
     folder: Path
     device: str
     seconds: float
@@ -91,9 +94,12 @@ def suite_from(config: Mapping[str, Any]) -> Suite:
     slug = "-".join(re.findall(r"[\w.]+", name))
     folder = Path(config["out"] or Path("runs", "reference", slug.lower()))
     planners = config["planners"]
+    bases = [_base(config, list(given), folder) for given in cases["models"]]
+    order = list(cases.get("first") or {})
+    rounds = [order[begin : begin + ROUND] for begin in range(0, len(order), ROUND)]
     return Suite(
-        models=_models(config, cases, folder, late=False),
-        later=_models(config, cases, folder, late=True),
+        models=tuple(_model(cases, *base, None) for base in bases),
+        later=tuple(_asked(_model(cases, *base, each) for base in bases) for each in rounds),
         folder=folder,
         device=device,
         seconds=float(config["seconds"]),
@@ -108,20 +114,13 @@ def _by_their_cards(*turns: Turn) -> list[str]:
     return [name for turn in turns for name in ours if registry.cards()[name].turn == turn]
 
 
-def _models(
-    config: Mapping[str, Any], cases: Mapping[str, Any], folder: Path, late: bool
-) -> tuple[SuiteModel, ...]:
-    return tuple(_model(config, cases, list(given), folder, late) for given in cases["models"])
+def _asked(models: Iterator[SuiteModel]) -> tuple[SuiteModel, ...]:
+    """Those of which a round has rows."""
+    return tuple(model for model in models if model.entries or model.alone)
 
 
-def _model(
-    config: Mapping[str, Any], cases: Mapping[str, Any], given: list[str], folder: Path, late: bool
-) -> SuiteModel:
-    """A model of the suite, with its rows to be: strategies x budgets, checkpoint-all first.
-
-    Args:
-        late: of the strategies that ``cases.first`` does not name the model for.
-    """
+def _base(config: Mapping[str, Any], given: list[str], folder: Path) -> tuple[Settings, Path]:
+    """Checkpoint-all's job of a model, and the folder of the model's rows."""
     own = [f"{key}={config[key]}" for key in ("seed", "time_limit")]
     own += ["costmodel=profiled", f"cache={'null' if config['cache'] is None else config['cache']}"]
     own += [f"device={config['device']['name']}", f"device.repeats={config['device']['repeats']}"]
@@ -132,13 +131,24 @@ def _model(
     base = with_strategy(settings_from(plain, ""), "checkpoint_all")
     sizes = [base.model.get(key) for key in ("batch_size", "resolution")]
     parts = [base.label.replace(":", "."), *(str(size) for size in sizes if size is not None)]
-    place = folder / "-".join([*parts, *(key for key, on in base.numerics.items() if on)])
+    return base, folder / "-".join([*parts, *(key for key, on in base.numerics.items() if on)])
 
+
+def _model(
+    cases: Mapping[str, Any], base: Settings, place: Path, late: Sequence[str] | None
+) -> SuiteModel:
+    """A model of the suite, with its rows to be: strategies x budgets.
+
+    Args:
+        late: of these strategies, where ``cases.first`` does not name the model for them; None: of
+            those that come at first, checkpoint-all before all others.
+    """
     only, sooner = cases.get("only") or {}, cases.get("first") or {}
 
     def asked(strategy: str) -> bool:
         soon = place.name in sooner.get(strategy, [place.name])
-        return place.name in only.get(strategy, [place.name]) and soon is not late
+        now = soon if late is None else strategy in late and not soon
+        return now and place.name in only.get(strategy, [place.name])
 
     def entries(strategies: list[str], budgets: list[float]) -> Iterator[PlannedRow]:
         for strategy in filter(asked, strategies):
@@ -147,9 +157,9 @@ def _model(
                 yield PlannedRow(job, place / f"{strategy}-{budget:g}")
 
     first = PlannedRow(base, place / base.strategy)
-    together = (first, *entries(cases["strategies"], cases["budgets"]))
+    together = (() if late else (first,)) + tuple(entries(cases["strategies"], cases["budgets"]))
     alone = cases.get("alone_budgets") or cases["budgets"]
-    return SuiteModel(base, place, together, tuple(entries(cases["alone"], alone)))
+    return SuiteModel(base, place, first, together, tuple(entries(cases["alone"], alone)))
 
 
 def run(suite: Suite) -> list[Row]:
@@ -163,33 +173,44 @@ def run(suite: Suite) -> list[Row]:
     for words in warnings(report):
         console().print(f"[yellow]{words}[/]")
     write_json(suite.folder / "environment.json", report, indent=1)
+    aside = Aside()
     with Planners(suite.planners) as planners:
-        for models in (suite.models, suite.later):
-            _run(suite, models, planners, deadline)
+        for models in (suite.models, *suite.later):
+            _run(suite, models, planners, deadline, aside)
     return publish(suite)
 
 
-def _run(suite: Suite, models: tuple[SuiteModel, ...], planners: Planners, deadline: float) -> None:
+def _run(
+    suite: Suite,
+    models: tuple[SuiteModel, ...],
+    planners: Planners,
+    deadline: float,
+    aside: Aside,
+) -> None:
     """Plan and measure what models lack."""
     coming = deque(_unfinished(models))
     waiting: deque[Prepared] = deque()
     while coming or waiting:
         if coming and len(waiting) < AHEAD.get(suite.device, 2) and monotonic() < deadline:
-            prepared = _prepared(coming.popleft(), planners, deadline)
+            prepared = _prepared(coming.popleft(), planners, deadline, aside)
             waiting.extend([] if prepared is None else [prepared])
         elif waiting:
             # An equal share of what is left, for models to come as for this one.
             now = monotonic()
             share = now + (deadline - now) / (len(waiting) + len(coming))
-            _measure(suite, waiting.popleft(), share)
+            _measure(suite, waiting[0], share)
+            aside.put(waiting.popleft())
         else:
             break
 
 
-def _prepared(model: SuiteModel, planners: Planners, deadline: float) -> Prepared | None:
-    console().print(f"{model.folder.name}: capture and profile")
+def _prepared(
+    model: SuiteModel, planners: Planners, deadline: float, aside: Aside
+) -> Prepared | None:
+    if model.folder not in aside:
+        console().print(f"{model.folder.name}: capture and profile")
     _use_numerics(model)
-    return prepare(model, planners, deadline)
+    return prepare(model, planners, deadline, aside)
 
 
 def _use_numerics(model: SuiteModel) -> None:
@@ -205,14 +226,12 @@ def _measure(suite: Suite, prepared: Prepared, deadline: float) -> None:
 
 
 def _unfinished(models: tuple[SuiteModel, ...]) -> Iterator[SuiteModel]:
-    """Models with the rows that they still lack; checkpoint-all is always measured again."""
+    """Models with the rows that they still lack."""
     for model in models:
-        entries = [entry for entry in model.entries if not entry.finished]
-        alone = [entry for entry in model.alone if not entry.finished]
+        entries = tuple(entry for entry in model.entries if not entry.finished)
+        alone = tuple(entry for entry in model.alone if not entry.finished)
         if entries or alone:
-            first = model.entries[0]
-            rest = tuple(entry for entry in entries if entry is not first)
-            yield replace(model, entries=(first, *rest), alone=tuple(alone))
+            yield replace(model, entries=entries, alone=alone)
 
 
 def publish(suite: Suite) -> list[Row]:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 LAYERED = ("length", "width", "variability", "density", "skips", "seed")
 """Options of random layered graphs."""
-_memo: dict[str, Any] = {}
+Memo = dict[str, Any]
+_memo: Memo = {}
 _log_user = logging.getLogger(FOR_THE_USER)
 
 
@@ -108,6 +109,17 @@ def _attach(
         say("measure sparsity")
         density = densities(captured, settings.device, settings.seed)
     return with_alternatives(captured, chooser.kinds, density)
+
+
+def remembered() -> Memo:
+    """The latest model, its graphs and costs, to go on with them later by :func:`recall`."""
+    return dict(_memo)
+
+
+def recall(known: Memo) -> None:
+    """Go on with a model that was the latest before, in the place of the latest one."""
+    _memo.clear()
+    _memo.update(known)
 
 
 def _remember(slot: str, key: Any, make: Any) -> Any:

@@ -11,7 +11,7 @@ from rematbench.graphs.simulate import simulate
 from rematbench.jobs.columns import failure, of_measurement
 from rematbench.jobs.task import Task
 from rematbench.rows.memory_parts import memory_parts
-from rematbench.rows.row import Columns, Outcome, Row, joined
+from rematbench.rows.row import Columns, Outcome, Row, joined, known
 from rematbench.rows.shown import announce
 from rematbench.suite.plan import PlannedRow, Prepared
 from rematbench.validator import Judgement, Program, generate
@@ -58,7 +58,7 @@ def measure_together(prepared: Prepared, deadline: float, cuda_graphs: bool = Fa
         cuda_graphs: replay each program as a CUDA graph, too.
     """
     found: dict[tuple[int, bytes], Distinct] = {}
-    first, began = prepared.model.entries[0], monotonic()
+    first, began = prepared.model.first, monotonic()
     enough = began + JUDGING * (deadline - began)
     ready_first = sorted(prepared.planned.items(), key=lambda item: not item[1].done())
     for entry, planned in ready_first:
@@ -140,26 +140,47 @@ def _in_turns(prepared: Prepared, found: list[Distinct], deadline: float) -> Out
         programs = [each.program for each in found]
         timing = Timing(settings.repeats, settings.within, settings.timing_seconds * len(found))
         seconds, eager = validator.times(programs, timing, deadline)
-        base = seconds[0] if prepared.model.entries[0] in found[0].rows else None
+        first = prepared.model.first
+        beside = [times for each, times in zip(found, seconds, strict=True) if first in each.rows]
+        whole = None if beside else first.measured
         for each, times in zip(found, seconds, strict=True):
             measured = validator.measurement(each.program, each.judged, times, eager)
             for entry in each.rows:
                 task, peak = prepared.tasks[entry], each.program.peak_bytes
                 columns = of_measurement(measured, task.settings, peak, task.budget)
-                each.keep(entry, columns, in_turns, _against(times, base))
+                against = _against_earlier(times, eager, whole) if whole else {}
+                against = _against(times, beside[0]) if beside else against
+                each.keep(entry, columns, in_turns, against)
     except Exception as error:
         return failure(error)
     return None
 
 
-def _against(mine: list[float], base: list[float] | None) -> Columns:
+def _against(mine: list[float], base: list[float]) -> Columns:
     """Times beside checkpoint-all's, in the same turns."""
-    if base is None:
-        return {}
     ratio = Ratio.of(mine, base)
     extra = {
         "checkpoint_all_seconds": spread(base)[0],
         "overhead_against_checkpoint_all": ratio.median - 1,
         "overhead_against_checkpoint_all_interval": list(ratio.overhead),
+    }
+    return {"extra": extra}
+
+
+def _against_earlier(mine: list[float], eager: list[float], whole: Row) -> Columns:
+    """Times beside checkpoint-all's of earlier turns, by the eager steps beside both.
+
+    Args:
+        whole: checkpoint-all's row.
+    """
+    ratio, over = Ratio.of(mine, eager), 1 + known(whole["measured_overhead"])
+    low, high = known(whole["extra"]["measured_overhead_interval"])
+    extra = {
+        "checkpoint_all_seconds": whole["measured_seconds"],
+        "overhead_against_checkpoint_all": ratio.median / over - 1,
+        "overhead_against_checkpoint_all_interval": [
+            ratio.low / (1 + high) - 1,
+            ratio.high / (1 + low) - 1,
+        ],
     }
     return {"extra": extra}

@@ -21,12 +21,12 @@ from rematbench.jobs.columns import failure
 from rematbench.jobs.first_row import first_row
 from rematbench.jobs.job import run
 from rematbench.jobs.settings import Settings
-from rematbench.jobs.sources import load
+from rematbench.jobs.sources import Memo, load, recall, remembered
 from rematbench.jobs.task import Task
-from rematbench.rows.row import Columns, Row, joined, read_row, write_row
+from rematbench.rows.row import Columns, Outcome, Row, joined, read_row, write_row
 from rematbench.rows.shown import announce
 from rematbench.tracing.captured import Captured
-from rematbench.validator import Validator, generate, validator_of
+from rematbench.validator import Validator, generate, set_aside, validator_of
 from rematbench.worker.manifest import house_hash
 from rematbench.worker.worker import Worker
 
@@ -76,6 +76,12 @@ class PlannedRow:
         # Another run may find a wanting device less busy, but no other verdict of a planner.
         return row["device"] is None and row["status"] not in ("failed", "time_limit")
 
+    @property
+    def measured(self) -> Row | None:
+        """The row, with its times; None: there is none that a second run would not make."""
+        row = read_row(self.folder / "row.json") if self.finished else None
+        return row if row is None or row["measured_seconds"] is not None else None
+
 
 @dataclass(frozen=True)
 class SuiteModel:
@@ -84,12 +90,14 @@ class SuiteModel:
     Attributes:
         base: checkpoint-all's job.
         folder: of its rows.
-        entries: measured in turns; checkpoint-all first.
+        first: checkpoint-all's row: the budgets of all others are fractions of its peak.
+        entries: measured in turns; checkpoint-all first, where it is one of them.
         alone: planned with the model in hand, and measured one by one.
     """
 
     base: Settings
     folder: Path
+    first: PlannedRow
     entries: tuple[PlannedRow, ...]
     alone: tuple[PlannedRow, ...]
 
@@ -104,6 +112,7 @@ class Prepared:
         planned: by entry: the row to come.
         peak_bytes: what fractions of the budget are of: checkpoint-all's, measured; None where it
             ran out of memory: then the simulated one.
+        known: its code, graph and costs, as captured and profiled.
     """
 
     model: SuiteModel
@@ -111,6 +120,7 @@ class Prepared:
     tasks: dict[PlannedRow, Task]
     planned: dict[PlannedRow, Future[Row]]
     peak_bytes: int | None
+    known: Memo
 
     def settings(self, entry: PlannedRow) -> Settings:
         """An entry's job, with what its budget is of."""
@@ -162,21 +172,53 @@ class Planners:
             self._idle.put(worker)
 
 
-def prepare(model: SuiteModel, planners: Planners, deadline: float) -> Prepared | None:
+class Aside:
+    """Models that a run has had on its device, and may want again.
+
+    Attributes:
+        failed: why a model cannot be had, by its folder.
+    """
+
+    def __init__(self) -> None:
+        self.failed: dict[Path, Outcome] = {}
+        self._known: dict[Path, Memo] = {}
+
+    def __contains__(self, folder: Path) -> bool:
+        return folder in self._known or folder in self.failed
+
+    def put(self, prepared: Prepared) -> None:
+        """Take a model off the device, and keep its code, graph and costs."""
+        self._known[prepared.model.folder] = prepared.known
+        set_aside(prepared.validator.bench.captured)
+
+    def recall(self, folder: Path) -> None:
+        """Go on with what is known of a model, if it was put aside."""
+        if folder in self._known:
+            recall(self._known[folder])
+
+
+def prepare(
+    model: SuiteModel, planners: Planners, deadline: float, aside: Aside
+) -> Prepared | None:
     """Capture and profile a model, set its planners to work, run what plans alone.
+
+    Args:
+        aside: a model of it is not captured and profiled again.
 
     Returns:
         None where the model cannot be had on the device: then its rows say why.
     """
-    try:
-        prepared = _on_device(model)
-    except Exception as error:
-        failed = failure(error)
-        prepared = None
+    prepared = None
+    if model.folder not in aside.failed:
+        try:
+            prepared = _on_device(model, aside)
+        except Exception as error:
+            aside.failed[model.folder] = failure(error)
     if prepared is None:
         for entry in (*model.entries, *model.alone):
             device = {"device": device_name(model.base.device)}
-            announce(entry.keep(joined(first_row(entry.settings), failed, device)))
+            row = joined(first_row(entry.settings), aside.failed[model.folder], device)
+            announce(entry.keep(row))
         release(model.base.device)
         return None
     for entry in model.entries:
@@ -187,11 +229,14 @@ def prepare(model: SuiteModel, planners: Planners, deadline: float) -> Prepared 
     return prepared
 
 
-def _on_device(model: SuiteModel) -> Prepared:
+def _on_device(model: SuiteModel, aside: Aside) -> Prepared:
+    aside.recall(model.folder)
     captured = load(model.base).captured
     assert captured is not None
     validator = validator_of(captured, model.base.device, model.base.seed)
-    return Prepared(model, validator, {}, {}, _peak(validator, captured))
+    whole = model.first.measured
+    peak = _peak(validator, captured) if whole is None else whole["measured_peak_bytes"]
+    return Prepared(model, validator, {}, {}, peak, remembered())
 
 
 def _peak(validator: Validator, captured: Captured) -> int | None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rematbench.report.leaderboard.board import Board
 from rematbench.report.leaderboard.held import HELD
-from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.measured import standings, survival
 from rematbench.report.leaderboard.names import WITH_OURS, label
 from rematbench.report.leaderboard.paired import paired
 from rematbench.report.leaderboard.shares import FEW, CountOf, few
@@ -150,6 +150,22 @@ def survival_table(executed: Sequence[Row]) -> str:
     ]
     head = ["problem", "plans", "rank correlation", "within 5 points", "cheapest by the model"]
     head += ["measured overhead", "of the quickest plan", "points, 95 %", "peak error"]
+    return _table([*head, "measured above the budget"], lines)
+
+
+def standings_table(executed: Sequence[Row]) -> str:
+    """Strategies by what was measured on one device."""
+    lines = [
+        [
+            label(row["strategy"], "`"),
+            row["plans"],
+            row["close"],
+            f"{100 * row['behind']:.1f}",
+            row["over_budget"],
+        ]
+        for row in standings(executed).to_dict("records")
+    ]
+    head = ["strategy", "plans", "within a point of the quickest", "points behind it, median"]
     return _table([*head, "measured above the budget"], lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import nan
 
 import pandas as pd
@@ -18,6 +18,23 @@ _COLUMNS = (
     *("problem", "plan", "strategy", "modelled", "measured"),
     *("half_width", "planned", "executed", "over"),
 )
+
+
+CLOSE = 0.01
+"""Measured overheads so close to the quickest plan's are as good: intervals are about as wide."""
+
+
+def by_device(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
+    """Rows of plans that ran, by the device: times and peaks of two are never set side by side.
+
+    Returns:
+        By its name, in the order of the first rows.
+    """
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["measured_overhead"] is not None:
+            found.setdefault(row["device"] or "an unnamed device", []).append(row)
+    return found
 
 
 def executed(rows: Iterable[Row]) -> pd.DataFrame:
@@ -96,6 +113,41 @@ def survival(rows: Iterable[Row]) -> pd.DataFrame:
         *("modelled_best_overhead", "best_overhead", "half_width", "peak_error", "over_budget"),
     ]
     return pd.DataFrame(lines, columns=columns)
+
+
+def standings(rows: Iterable[Row]) -> pd.DataFrame:
+    """How strategies do by measured times, on problems where two of them have plans that ran.
+
+    Args:
+        rows: of one device.
+
+    Returns:
+        A line per strategy, those with most ``close`` plans first: ``plans`` (with eager training's
+        gradients, one per problem), ``close`` (those within :data:`CLOSE` of the quickest of their
+        problem), ``behind`` (measured overhead less that of the quickest, at the median),
+        ``over_budget`` (plans measured above the budget).
+    """
+    lines = [
+        (problem(row), row["strategy"], row["measured_overhead"], is_over_budget(row))
+        for row in rows
+        if row["status"] == "ok" and row["measured_overhead"] is not None and row["budget_fraction"]
+    ]
+    found = pd.DataFrame(lines, columns=["problem", "strategy", "overhead", "over_budget"])
+    found = found.drop_duplicates(["problem", "strategy"])
+    same = found.groupby("problem")["overhead"]
+    found["behind"] = found["overhead"] - same.transform("min")
+    found = found[same.transform("size") > 1]
+    return (
+        found.assign(close=found["behind"] <= CLOSE)
+        .groupby("strategy", as_index=False)
+        .agg(
+            plans=("problem", "size"),
+            close=("close", "sum"),
+            behind=("behind", "median"),
+            over_budget=("over_budget", "sum"),
+        )
+        .sort_values("close", ascending=False, kind="stable", ignore_index=True)
+    )
 
 
 def _half_width(row: Row) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from rematbench.graphs.files import write_bytes
 from rematbench.report.leaderboard import tables
 from rematbench.report.leaderboard.board import Board, board
 from rematbench.report.leaderboard.findings import sentences
-from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.measured import by_device, survival
 from rematbench.report.leaderboard.names import label, labels
 from rematbench.report.leaderboard.paired import paired, reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
@@ -224,21 +224,23 @@ def _of_problems(field: Board) -> Sequence[PageTable]:
 
 
 def _measured(rows: Sequence[Row]) -> Sequence[PageTable]:
-    """The comparison with a device, where rows were executed."""
-    found = survival(rows)
-    if found.empty:
-        return ()
-    return (
-        PageTable(
-            "measured",
-            "Does the modelled ranking survive?",
-            "Plans that ran with eager training's gradients, equal ones once: the rank correlation "
-            "of modelled and measured overhead, and what was measured of the plan that is cheapest "
-            "by the model beside the quickest plan. Peak error: the largest, simulated against "
-            "measured. Half width: of the 95 % interval of the measured overhead, at the median of "
-            "the plans. Over budget: plans whose measured peak is above it.",
-            found,
-        ),
+    """The comparison with each device, where rows were executed."""
+    found = {device: survival(its) for device, its in by_device(rows).items()}
+    return [_survives(found, device) for device, table in found.items() if len(table)]
+
+
+def _survives(found: Mapping[str, pd.DataFrame], device: str) -> PageTable:
+    """Of several devices, each has a table of its own."""
+    several = len(found) > 1
+    return PageTable(
+        "-".join(["measured", *re.findall(r"[\w.]+", device * several)]).lower(),
+        f"Does the modelled ranking survive?{f' On {device}' * several}",
+        "Plans that ran with eager training's gradients, equal ones once: the rank correlation "
+        "of modelled and measured overhead, and what was measured of the plan that is cheapest "
+        "by the model beside the quickest plan. Peak error: the largest, simulated against "
+        "measured. Half width: of the 95 % interval of the measured overhead, at the median of "
+        "the plans. Over budget: plans whose measured peak is above it.",
+        found[device],
     )
 
 

@@ -1,9 +1,9 @@
 """What README and docs quote from committed rows; a test makes it again.
 
 ``python -m rematbench.report.leaderboard.quote 'FOLDER/full-*.csv.gz' --executed MEASURED.csv.gz``
-prints docs/leaderboard.md. Options write the page's pictures beside the rows, README's table into
-README.md, and the whole field as an HTML page. Rows that do not say what they were made with are
-read only by ``--lacking``.
+prints docs/leaderboard.md; of several devices that ran plans, each has tables of its own. Options
+write the page's pictures beside the rows, README's table into README.md, and the whole field as an
+HTML page. Rows that do not say what they were made with are read only by ``--lacking``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
 
@@ -29,10 +29,11 @@ from rematbench.report.leaderboard.markdown import (
     paired_table,
     shortened,
     small_table,
+    standings_table,
     summary_table,
     survival_table,
 )
-from rematbench.report.leaderboard.measured import survival
+from rematbench.report.leaderboard.measured import by_device, survival
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.leaderboard.paired import reference
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
@@ -97,16 +98,25 @@ _GAPS = (
     "and worst gaps are of the problems that have such a bound."
 )
 _MEASURED = (
-    "Executed on a CPU with eager training's gradients, planned by modelled costs; equal plans "
+    "Executed with eager training's gradients, planned by {costs} costs; equal plans "
     "count once. Over {problems} problems the rank correlation of modelled and measured overheads "
     "is {median:.2f} at the median, and below 0.5 on {low}; among the plans within 5 points of "
-    "the cheapest, which a choice is made among, it is {near:.2f}. A roofline knows no "
-    "workspaces: the peak error, the largest of simulated against measured, is what the CPU's "
-    "convolutions take, and why plans were measured above their budget; with profiled costs they "
-    "are in the graph, and in the budget. Steps are timed in turns with eager steps; ± is half of "
+    "the cheapest, which a choice is made among, it is {near:.2f}. {workspaces} "
+    "Steps are timed in turns with eager steps; ± is half of "
     "the 95 % interval of the measured overhead, in points, at the median of the plans. Whatever "
     "is nearer than that was not told apart.{care}"
 )
+_WORKSPACES = {
+    False: "A roofline knows no "
+    "workspaces: the peak error, the largest of simulated against measured, is what "
+    "convolutions take, and why plans were measured above their budget; with profiled costs they "
+    "are in the graph, and in the budget.",
+    True: "Each op's time and workspace are as this device took them, and budgets are fractions of "
+    "the peak that it measured of ordinary training; the peak error is the largest of simulated "
+    "against measured.",
+}
+"""By whether costs were profiled."""
+_STANDINGS = "By measured time, on the problems where at least two strategies have plans that ran:"
 _README = re.compile(r"^\| network \| at .*(?:\n\|.*)*", re.M)
 
 
@@ -127,9 +137,12 @@ def document(
         lacking: read rows, too, that do not say what they were made with.
     """
     field = board(rows, lacking=lacking)
-    ran = read(executed, lacking=lacking)
+    given = by_device(executed)
+    devices = {
+        name: found for name, its in given.items() if (found := read(its, lacking=lacking)).rows
+    }
     parts = [
-        _head(field, places, title, bool(ran.rows)),
+        _head(field, places, title, list(devices)),
         "## What it says",
         "\n".join(f"- {text}  \n  `{query}`" for text, query in sentences(field)),
         "## Strategies",
@@ -152,18 +165,28 @@ def document(
         gaps_table(gaps(field), "family", "networks"),
         gaps_table(gaps_by_budget(field), "budget", "budget"),
     ]
-    if ran.rows:
-        parts += [
-            "## Does the modelled ranking survive?",
-            _MEASURED.format(**_summed(ran)),
-            survival_table(ran.rows),
-        ]
-    return "\n\n".join([*parts, "## Whom to cite", _sources(field)]) + "\n"
+    if devices:
+        parts.append("## Does the modelled ranking survive?")
+    for device, ran in devices.items():
+        parts += _measured(device, ran)
+    return "\n\n".join([*parts, "## Whom to cite", _sources(field, devices)]) + "\n"
 
 
-def _sources(field: Board) -> str:
+def _measured(device: str, ran: Reading) -> list[str]:
+    """What one device measured."""
+    ranked = [_MEASURED.format(**_summed(ran)), survival_table(ran.rows)]
+    return [
+        f"### On {device}",
+        *([] if survival(ran.rows).empty else ranked),
+        _STANDINGS,
+        standings_table(ran.rows),
+    ]
+
+
+def _sources(field: Board, devices: Mapping[str, Reading]) -> str:
     """The paper of each strategy with rows here, as its card has it."""
     here = {*field.entries["strategy"]}
+    here |= {row["strategy"] for ran in devices.values() for row in ran.rows}
     by: dict[str, list[str]] = {}
     for name, card in cards().items():
         if card.paper and name in here:
@@ -171,7 +194,7 @@ def _sources(field: Board) -> str:
     return "\n".join(f"- {', '.join(names)}: {paper}" for paper, names in by.items())
 
 
-def _head(field: Board, places: str, title: str, measured: bool) -> str:
+def _head(field: Board, places: str, title: str, devices: Sequence[str]) -> str:
     """The answer, and what it rests on."""
     rows = field.reading.rows
     models = list(dict.fromkeys(field.problems["model"]))
@@ -185,8 +208,8 @@ def _head(field: Board, places: str, title: str, measured: bool) -> str:
         beside=_BESIDE,
         limits=_limits(rows),
         measured=(
-            "Only the last table has measured times, of a CPU."
-            if measured
+            f"Only the last tables have measured times, of {' and of '.join(devices)}."
+            if devices
             else "Nothing here was measured."
         ),
         warning=_warning(field),
@@ -224,9 +247,12 @@ def _warning(field: Board) -> str:
 
 
 def _summed(executed: Reading) -> dict[str, object]:
+    profiled = all(row["costmodel"] == "profiled" for row in executed.rows)
     found = survival(executed.rows)
     low = shortened(found["problem"])[found["rank_correlation"] < 0.5]
     return {
+        "costs": "profiled" if profiled else "modelled",
+        "workspaces": _WORKSPACES[profiled],
         "problems": len(found),
         "median": found["rank_correlation"].median(),
         "near": found["near_correlation"].median(),
@@ -251,7 +277,8 @@ def main(arguments: Sequence[str]) -> None:
     """The command. Exits 2 for a bad argument, with one line that says what."""
     parser = Arguments(prog="rematbench.report.leaderboard.quote", description=__doc__)
     parser.add_argument("place", help="of the rows; * stands for what tells parts apart")
-    parser.add_argument("--executed", type=Path, help="rows of plans that ran (.csv.gz)")
+    of_plans = "files of rows of plans that ran, of any devices"
+    parser.add_argument("--executed", type=Path, nargs="+", default=[], help=of_plans)
     parser.add_argument("--title", default="The leaderboard")
     parser.add_argument("--lacking", action="store_true", help="read rows that lack provenance")
     parser.add_argument("--out", type=Path, help="the page; without: on the screen")
@@ -261,7 +288,7 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     try:
         rows = collect(map(Path, sorted(glob(given.place)))).rows
-        executed = collect([given.executed]).rows if given.executed else []
+        executed = collect(given.executed).rows if given.executed else []
         text = document(rows, executed, given.place, given.title, lacking=given.lacking)
         field = board(rows, lacking=given.lacking)
         if given.pictures:

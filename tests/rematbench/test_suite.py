@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from time import monotonic
@@ -24,8 +25,10 @@ from rematbench.base.errors import ConfigError
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
 from rematbench.cli.suite import Suite, publish, run, suite_from
+from rematbench.jobs import job, sources
 from rematbench.jobs.settings import Settings
 from rematbench.report.leaderboard.page import write_leaderboard_pages
+from rematbench.report.leaderboard.reading import lacks
 from rematbench.rows.row import Row, find_rows, make_row
 from rematbench.strategies import registry
 from rematbench.suite import environment, measure, plan
@@ -42,7 +45,7 @@ def deep(batch_size=256):
     batch = (torch.randn(batch_size, 16),)
     return nn.Sequential(*layers), batch, lambda module, x: module(x).sum()
 """
-MODEL = ["model=python", "model.target=suite_networks:deep"]
+MODEL = ["model=python", "model.target=suite_networks:deep", "device.within=null"]
 CASES = {
     "models": [MODEL, [*MODEL, "dtype=float64"]],
     "budgets": [0.7, 0.05],
@@ -118,6 +121,72 @@ def test_a_suite_goes_on_where_it_was_cut_off(
     times = {path: path.stat().st_mtime_ns for path in suite.folder.rglob("row.json")}
     run(made(tmp_path / "out", cases=one))
     assert times == {path: path.stat().st_mtime_ns for path in suite.folder.rglob("row.json")}
+
+
+class InThisProcess:
+    """A planner's process that is none: nothing has to start."""
+
+    def run(self, settings: Settings, folder: Path, say: object) -> Row:
+        return job.run(settings, folder)
+
+    def stop(self) -> None:
+        pass
+
+
+def test_the_later_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order of value; a model is captured, costed and its checkpoint-all measured only once."""
+    single, double, none = (f"suite_networks.{name}" for name in ("deep", "deep-float64", "none"))
+    nothing = ["model=python", "model.target=suite_networks:none"]
+    first = {"chen_greedy": [single], "torch_checkpoint": [], "dtr": []}
+    strategies = ["dtr", "ap_greedy", "chen_greedy"]  # planned in this order, in each round
+    cases = {"models": [*CASES["models"], nothing], "budgets": [0.7], "first": first}
+    monkeypatch.setattr(suite_module, "ROUND", 2)
+    sources.recall({})  # an earlier test's model would be known
+    suite = made(tmp_path, cases=CASES | cases | {"strategies": strategies})
+    calls, visits, times = list[str](), list[tuple[str, set[str]]](), list[dict[str, int]]()
+    for name in ("_capture", "_cost"):
+        monkeypatch.setattr(sources, name, noted(name, getattr(sources, name), calls))
+
+    def visit(model: SuiteModel, *given: object) -> object:
+        asked = {entry.settings.strategy for entry in (*model.entries, *model.alone)}
+        visits.append((model.folder.name, asked))
+        paths = tmp_path.rglob("checkpoint_all/row.json")
+        times.append({path.parent.parent.name: path.stat().st_mtime_ns for path in paths})
+        return plan.prepare(model, *given)
+
+    monkeypatch.setattr(suite_module, "prepare", visit)
+    monkeypatch.setattr(plan, "Worker", InThisProcess)
+    rows = run(suite)
+    at_first = {"checkpoint_all", "ap_greedy"}
+    others = {"chen_greedy", "torch_checkpoint"}
+    assert visits == [
+        *((single, {*at_first, "chen_greedy"}), (double, at_first), (none, at_first)),
+        *((single, {"torch_checkpoint"}), (double, others), (none, others)),
+        *((each, {"dtr"}) for each in (single, double, none)),
+    ]
+    assert calls == ["_capture", "_cost"] * 2 + ["_capture"]
+    assert set(times[3]) == {single, double, none}
+    assert times[3:] == [times[3]] * 6
+    failed = [row["status"] for row in rows if row["model"] == "suite_networks:none"]
+    assert failed == ["failed"] * 5
+    found, name = by_name(rows), "suite_networks:deep-float64"
+    base, late = found[name, "checkpoint_all", None], found[name, "chen_greedy", 0.7]
+    assert late["budget_bytes"] == int(0.7 * base["measured_peak_bytes"])
+    ratio = (1 + late["measured_overhead"]) / (1 + base["measured_overhead"])
+    assert late["extra"]["overhead_against_checkpoint_all"] == pytest.approx(ratio - 1)
+    low, high = late["extra"]["overhead_against_checkpoint_all_interval"]
+    assert low <= ratio - 1 <= high
+    assert not [lacks(row) for row in rows if lacks(row)]
+
+
+def noted(name: str, real: Callable[..., object], calls: list[str]) -> Callable[..., object]:
+    """A function that notes its name."""
+
+    def call(*given: object) -> object:
+        calls.append(name)
+        return real(*given)
+
+    return call
 
 
 def test_no_time_left(tmp_path: Path) -> None:
@@ -200,7 +269,7 @@ def test_one_strategy_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, text = [0.0], []
 
-    def prepare(model: SuiteModel, planners: object, deadline: float) -> object:
+    def prepare(model: SuiteModel, planners: object, deadline: float, aside: object) -> object:
         clock[0] += 5
         text.append(("prepare", clock[0]))
         return SimpleNamespace(model=model)
@@ -213,6 +282,7 @@ def test_each_model_gets_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(suite_module, "monotonic", lambda: clock[0])
     monkeypatch.setattr(suite_module, "prepare", prepare)
     monkeypatch.setattr(suite_module, "measure_together", measure)
+    monkeypatch.setattr(plan.Aside, "put", lambda aside, prepared: None)
     run(made(tmp_path, seconds=100, cases=CASES | {"models": [MODEL] * 4, "alone": []}))
     assert text == [
         ("prepare", 5),
@@ -307,7 +377,7 @@ def test_every_case_composes(tmp_path: Path) -> None:
             found, later = (
                 {m.folder.name for m in models for e in (*m.entries, *m.alone)
                  if e.settings.strategy == strategy}
-                for models in (suite.models, suite.later)
+                for models in (suite.models, [m for models in suite.later for m in models])
             )  # fmt: skip
             assert found == set(folders)
             assert later == everywhere - found  # every strategy on every model, in the end

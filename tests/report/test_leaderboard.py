@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from matplotlib.colors import to_rgb
 
 from rematbench.base.errors import ConfigError
 from rematbench.report.collect import collect
-from rematbench.report.leaderboard import tables
+from rematbench.report.leaderboard import quote, tables
 from rematbench.report.leaderboard.board import OTHER_OPS, ROUNDING, Board, board, problem
 from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
@@ -27,7 +29,7 @@ from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, with_table
 from rematbench.report.leaderboard.reading import PROVENANCE
 from rematbench.report.leaderboard.shares import CountOf
-from rematbench.rows.row import Row, known
+from rematbench.rows.row import Row, known, write_leaderboard
 
 HOUSE = Path(__file__).parents[2]
 FOLDER = "runs/reference/leaderboard"
@@ -343,6 +345,66 @@ def test_the_page_compares_what_was_executed(tmp_path: Path) -> None:
     assert "0.5" in (tmp_path / "leaderboard/measured.csv").read_text()
 
 
+GPU = "NVIDIA H100 80GB HBM3"
+SLOWER = {"a": 0.52, "b": 0.505, "c": 0.9}
+"""By strategy, measured overheads of another device, of which ``b``'s plan is the quickest."""
+ACCELERATED = tuple(
+    row
+    | {"device": GPU, "costmodel": "profiled", "measured_overhead": SLOWER[str(row["strategy"])]}
+    for row in MEASURED[:3]
+)
+
+
+def two_devices(folder: Path) -> list[str]:
+    """Files of the same plans' rows: of a CPU, and of an accelerator, as the suite writes them."""
+    cpu = tuple(row | {"device": "AMD EPYC"} for row in MEASURED)
+    for name, rows in (("field", ROWS), ("cpu", cpu), ("gpu", ACCELERATED)):
+        whole = [row | {"budget_bytes": 100} for row in rows]
+        write_leaderboard(folder / f"{name}.csv", whole)
+    return [str(folder / f"{name}.csv") for name in ("cpu", "gpu")]
+
+
+def test_each_device_has_tables_of_its_own(tmp_path: Path) -> None:
+    out = tmp_path / "page.md"
+    quote.main(
+        [str(tmp_path / "field.csv"), "--executed", *two_devices(tmp_path), "--out", str(out)]
+    )
+    text = out.read_text()
+    assert f"Only the last tables have measured times, of AMD EPYC and of {GPU}." in text
+    survives = text.index("## Does the modelled ranking survive?")
+    cpu, gpu = text.index("### On AMD EPYC"), text.index(f"### On {GPU}")
+    assert survives < cpu < gpu
+    parts = {"cpu": text[cpu:gpu], "gpu": text[gpu:]}
+    assert "| 3 | 0.50 | – | `a` | +20 % | +15 % |" in parts["cpu"]
+    assert "| 3 | 0.50 | – | `a` | +52 % | +50 % |" in parts["gpu"]
+    assert "A roofline knows no workspaces" in parts["cpu"]
+    assert "planned by profiled costs" in parts["gpu"]
+    assert "| `b` | 1 | 1 | 0.0 | 0 |" in parts["cpu"]
+    assert "| `a` | 1 | 0 | 5.0 | 0 |" in parts["cpu"]
+    assert "| `a` | 1 | 0 | 1.5 | 0 |" in parts["gpu"]
+    assert "| `c` | 1 | 0 | 39.5 | 0 |" in parts["gpu"]
+
+
+def test_the_page_with_figures_mixes_no_devices(tmp_path: Path) -> None:
+    rows = collect(map(Path, two_devices(tmp_path))).rows
+    text = write_leaderboard_pages(rows, tmp_path, "measured")[0].read_text()
+    assert [text.count(f"survive? On {name}") for name in ("AMD EPYC", GPU)] == [1, 1]
+    for name, most in (("amd-epyc", 0.15), ("nvidia-h100-80gb-hbm3", 0.505)):
+        found = pd.read_csv(tmp_path / f"leaderboard/measured-{name}.csv")
+        assert found["best_overhead"].tolist() == [most]
+
+
+def test_the_page_is_made_with_the_rows_of_accelerators(tmp_path: Path) -> None:
+    """``make leaderboard-page`` passes what ``make gpu`` writes, and no suite of a CPU."""
+    for name, facts in (("gpu", {"memory_bytes": 80}), ("cpu", {"cores": 2})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "environment.json").write_text(json.dumps(facts, indent=1))
+    asked = ["make", "-n", "leaderboard-page", f"REFERENCE={tmp_path}"]
+    said = subprocess.run(asked, cwd=HOUSE, capture_output=True, text=True, check=True).stdout
+    assert f"measured.csv.gz {tmp_path}/gpu/leaderboard.csv --pictures" in said
+    assert "cpu/leaderboard.csv" not in said
+
+
 def test_the_front_table() -> None:
     """As many names as fit, whoever they are; numbers as on the page."""
     lines = front_table(board(ROWS)).splitlines()
@@ -383,7 +445,7 @@ def test_the_document() -> None:
     assert text[:answer].count("\n\n") == 3  # a title, a sentence, a heading
     assert answer < text.index("Networks, 2 of them") < text.index("![Share")
     assert "A planner was given 20 s." in text
-    assert "Only the last table has measured times" in text
+    assert "Only the last tables have measured times, of an unnamed device." in text
     assert "Over 1 problems the rank correlation" in text
     assert "| 3 | 0.50 | – | `a` | +20 % | +15 % | – | 1.0 % |" in text
     assert "survive" not in document(ROWS, (), "rows.csv.gz")
@@ -395,6 +457,16 @@ def test_joint_plans_and_who_sees_no_workspaces_stand_beside_the_winners() -> No
     line = tables.winners(board(rows)).set_index(["family", "fraction"]).loc[("CNN", 0.7)]
     assert line["best"] == "anytime, dtr"
     assert line["joint_overhead"] == pytest.approx(-0.1)
+
+
+def accelerators() -> list[Path]:
+    """Rows of the suite that are committed, of other devices than CPUs."""
+    found = sorted((HOUSE / "runs/reference").glob("*/environment.json"))
+    return [
+        path.with_name("leaderboard.csv")
+        for path in found
+        if "memory_bytes" in json.loads(path.read_text())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +482,7 @@ def test_pages_say_what_the_committed_rows_say(
     """README and docs are made from them again; the full profile's rows are asked for."""
     lacking = places == PARTS
     rows = collect(sorted(HOUSE.glob(places))).rows
-    measured = collect([HOUSE / executed]).rows if executed else ()
+    measured = collect([HOUSE / executed, *accelerators()]).rows if executed else ()
     text = (HOUSE / f"docs/{page}.md").read_text()
     assert text == document(rows, measured, places, title, lacking=lacking)
     field = board(rows, lacking=lacking)

@@ -1,0 +1,223 @@
+"""Sentences of the documents that quote committed records: a new record asks for a new sentence."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rematbench.suite.summary import THEIRS
+
+HOUSE = Path(__file__).parents[2]
+SUITE = "intel-xeon-processor-2.50ghz"
+FORMER = {"anytime_joint": "monet", "anytime": "checkmate_ilp"}
+"""Names of before, in the records of then."""
+
+
+def figures(name: str) -> dict[str, float]:
+    content = json.loads((HOUSE / f"runs/benchmarks/{name}.json").read_text())
+    return {row["figure"]: row["value"] for row in content["figures"]}
+
+
+def lines(place: str) -> list[dict[str, str]]:
+    path = HOUSE / place
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def captures() -> tuple[str, ...]:
+    """Milliseconds per op, the least and the most; ops of the smallest and the largest graph."""
+    found = [
+        (int(match[1]), seconds)
+        for name, seconds in figures("capture").items()
+        if (match := re.fullmatch(r"\w+, (\d+) ops", name))
+    ]
+    each = [1000 * seconds / ops for ops, seconds in found]
+    ops = [ops for ops, _ in found]
+    return f"{min(each):.1f}", f"{max(each):.1f}", f"{min(ops):,}", f"{max(ops):,}"
+
+
+def capture_of(network: str, ops: int) -> Callable[[], tuple[str, ...]]:
+    return lambda: (f"{ops:,}", f"{figures('capture')[f'{network}, {ops} ops']:.1f}")
+
+
+def resident(network: str) -> Callable[[], tuple[str, ...]]:
+    return lambda: (f"{figures('capture')[f'{network}, resident']:.1f}",)
+
+
+def searches() -> tuple[str, ...]:
+    found, head = figures("engines"), "intervals beside stages: "
+    kinds = ("no plan by intervals", "a plan by intervals only", "equal, within 0.1 %")
+    counts = [int(found[head + kind]) for kind in kinds]
+    dearer, cheaper = (int(found[f"{head}{kind} by intervals"]) for kind in ("dearer", "cheaper"))
+    assert (dearer, cheaper) == (1, 0)
+    ratios = {k: v for k, v in found.items() if k.endswith("/ by stages")}
+    worst = max(ratios, key=lambda name: ratios[name])
+    assert worst.startswith("resnet50, ops")
+    dear = f"{100 * (ratios[worst] - 1):.1f}"
+    return str(sum(counts) + dearer), str(counts[0]), dear, str(counts[1]), str(counts[2])
+
+
+def joint_searches() -> tuple[str, ...]:
+    found = figures("engines")
+    assert found["intervals beside the joint search: no plan by intervals"] == 1
+    end = "implementations at 0.5: cost by intervals / by the joint search"
+    assert f"vgg16, {end}" not in found
+    dear, cheap = (found[f"{name}, {end}"] - 1 for name in ("resnet50", "mobilenet_v2"))
+    return f"{100 * dear:.1f}", f"{-100 * cheap:.1f}"
+
+
+def beside_aot_eager() -> tuple[str, ...]:
+    found = figures("compile")
+    said: list[str] = []
+    for what in ("CPU seconds", "time"):
+        end = f", eager, checkpoint-all: {what} / aot_eager"
+        ratios = [value for name, value in found.items() if name.endswith(end)]
+        assert len(ratios) == 4
+        said += [f"{least:.2f}" for least in (min(ratios), max(ratios))]
+    return tuple(said)
+
+
+def quickstart() -> tuple[str, ...]:
+    plain = yaml.safe_load((HOUSE / "conf/experiment/quickstart.yaml").read_text())
+    rows = lines("runs/reference/quickstart-cpu/leaderboard.csv")
+    assert {json.loads(row["extra"])["time_limit"] for row in rows} == {plain["time_limit"]}
+    return str(plain["device"]["seconds"]), str(plain["time_limit"])
+
+
+def hundred() -> tuple[str, ...]:
+    return (
+        str(len({row["strategy"] for row in lines("runs/reference/library/rematlib-100.csv.gz")})),
+    )
+
+
+def suite_rows() -> tuple[str, ...]:
+    rows = lines(f"runs/reference/{SUITE}/leaderboard.csv")
+    ran = [row for row in rows if row["status"] == "ok"]
+    assert all(row["gradient_bitwise"] == "true" for row in ran)
+    (commit,) = {row["commit"][:7] for row in rows}
+    return commit, str(len(rows)), str(len(ran))
+
+
+def suite_summary() -> tuple[str, ...]:
+    found = lines(f"runs/reference/{SUITE}/summary.csv")
+    peak = max(float(line["worst_peak_error"]) for line in found)
+    points = [100 * float(line["overhead_error"]) for line in found]
+    ranks = [float(line["rank_correlation"]) for line in found]
+    eager = {line["model"]: abs(float(line["checkpoint_all_overhead"])) for line in found}
+    double = eager.pop("mobilenet_v2-float64")
+    return (
+        *(f"{100 * peak:.2f}", f"{min(points):.0f}", f"{max(points):.0f}"),
+        *(f"{min(ranks):.2f}", f"{max(ranks):.2f}"),
+        *(f"{math.ceil(100 * max(eager.values()))}", f"{100 * double:.0f}"),
+    )
+
+
+def monet_headlines(model: str) -> Callable[[], tuple[str, ...]]:
+    def cells() -> tuple[str, ...]:
+        rows = lines(f"runs/reference/{SUITE}-monet/headlines.csv")
+        shares = {
+            row["strategy"]: row["peak_at_10_percent"] for row in rows if row["model"] == model
+        }
+        found = [shares[FORMER[name]] for name in FORMER]
+        ours = [f"{float(share):.2f}" if share else "above 0.8" for share in found]
+        return (*ours, *(f"{THEIRS[model, name]:.2f}" for name in FORMER))
+
+    return cells
+
+
+GUIDE, TRAIN, GPU, DECISIONS = (
+    f"docs/{name}.md" for name in ("guide", "train", "gpu", "decisions")
+)
+NUMBER = r"([\d.,]*\d)"
+TABLES = {"ResNet-50, 32 x 96 px": "resnet50", "GoogleNet, 32 x 96 px": "googlenet"}
+TABLES |= {"MobileNet-V2, 12 x 96 px": "mobilenet_v2", "U-Net, 16 channels, 160 x 224 px": "unet"}
+SENTENCES: list[tuple[str, str, Callable[[], tuple[str, ...]]]] = [
+    (GUIDE, "capture takes # to # ms of one core per op, for graphs of # to # ops", captures),
+    (GUIDE, r"\| `llama3_1b`, 2,048 tokens \| # \| # \|", capture_of("llama3_1b", 1791)),
+    (GUIDE, r"\| `llama3_8b`, 2,048 tokens \| # \| # \|", capture_of("llama3_8b", 3534)),
+    (GUIDE, r"\| `sdxl_unet` \| # \| # \|", capture_of("sdxl_unet", 4949)),
+    (GUIDE, r"\| `transformer_lm`, 192 layers \| # \| # \|", capture_of("transformer_lm", 10000)),
+    (GUIDE, r"`llama3_1b`, 2,048 tokens \|[^|]*\|[^|]*\| # GB", resident("llama3_1b")),
+    (GUIDE, r"`llama3_8b`, 2,048 tokens \|[^|]*\|[^|]*\| # GB", resident("llama3_8b")),
+    (GUIDE, r"`sdxl_unet` \|[^|]*\|[^|]*\| # GB", resident("sdxl_unet")),
+    (DECISIONS, "Of # problems intervals find no plan for #, and one # % dearer for ResNet-50 by "
+     "ops; stages find none for #, a layered graph of 500 ops without a backward pass; the other "
+     "# are equal", searches),
+    (DECISIONS, "no plan for VGG-16 and one # % dearer for ResNet-50; for MobileNet-v2 one # % "
+     "cheaper", joint_searches),
+    (TRAIN, "a step takes # to # of `aot_eager`'s CPU seconds, # to # of its time",
+     beside_aot_eager),
+    ("CHANGELOG.md", r"the quickstart measures each row for # s \(3 s before\) and plans for # s",
+     quickstart),
+    ("CHANGELOG.md", "REMATLIB-100 has rows of # strategies", hundred),
+    (GPU, r"of commit (\w+) on an Intel Xeon, has # rows; # plans ran, all with eager", suite_rows),
+    (GPU, r"peaks are within # % of measured ones, measured overheads within # to # points of "
+     r"planned ones \(medians of a model\), and planned costs rank as measured times do \(# to #;"
+     r".*?as eager training, within # %, but # % longer in float64", suite_summary),
+    *((GPU, rf"\| {title} \| # \| (above 0.8|0.[0-9]+) \| # \| # \|", monet_headlines(model))
+      for title, model in TABLES.items()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "expected"), SENTENCES, ids=[each[1][:40] for each in SENTENCES]
+)
+def test_sentences_are_their_records(
+    page: str, sentence: str, expected: Callable[[], tuple[str, ...]]
+) -> None:
+    text = " ".join((HOUSE / page).read_text().split())
+    found = [match.groups() for match in re.finditer(sentence.replace("#", NUMBER), text)]
+    assert found == [expected()]
+
+
+# The table of PyTorch's own planners, as benchmarks.torch_planners writes it
+
+
+def planners() -> list[list[str]]:
+    text = (HOUSE / "runs/benchmarks/torch_planners.md").read_text().splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text if "%" in line]
+
+
+def interval(cell: str) -> tuple[float, float]:
+    """What a printed per cent may have been before it was rounded."""
+    value = float(cell.removesuffix("%"))
+    return value - 0.005, value + 0.005
+
+
+def test_what_is_said_of_pytorch_s_planners_is_their_record() -> None:
+    text = " ".join((HOUSE / TRAIN).read_text().split())
+    rows = planners()
+    assert {row[-1] for row in rows} == {FORMER["anytime"]}
+    assert (
+        f"beside `anytime` (which its record calls by its former name, `{FORMER['anytime']}`)"
+        in text
+    )
+    met = [row for row in rows if "no plan" not in row[3]]
+    counted = f"meets the budget in {len(met)} of {len(rows)} cases, ours in all {len(rows)}; "
+    assert f"`torch_budget` {counted}in those {len(met)} our best plan costs less" in text
+    bounds = [
+        (interval(row[7])[0] / interval(row[3])[1], interval(row[7])[1] / interval(row[3])[0])
+        for row in met
+    ]
+    (said,) = re.findall(r"being ([\d.]+) to ([\d.]+) \(median ([\d.]+)\) of PyTorch's", text)
+    for number, of in zip(said, (min, max, statistics.median), strict=True):
+        low, high = (of(each) for each in zip(*bounds, strict=True))
+        assert low - 0.005 <= float(number) <= high + 0.005
+    assert not any(high < 0 for _, high in bounds)
+
+
+def test_the_rows_of_pytorch_s_planners_are_their_record_s() -> None:
+    kept = [[*row[:2], *row[3:8]] for row in planners()]
+    known = {" | ".join(row).replace("no plan below", "none below") for row in kept}
+    shown = re.findall(r"^\| (\w+, \d+ \| 0\.\d+ \| .*) \|$", (HOUSE / TRAIN).read_text(), re.M)
+    assert len(shown) >= 2
+    assert set(shown) <= known

@@ -3,9 +3,9 @@
 ``python -m benchmarks`` goes on where it was stopped: what has a record of the code as it is now is
 left out (``--again`` runs it, too). It begins from a commit only (``--dirty`` to begin all the
 same), and ends with the table in ``docs/benchmarks.md``. ``python -m benchmarks NAME ...`` runs
-some; ``python -m benchmarks.NAME`` runs one, whatever there is. What cannot run in this clone is
-named with its remedy, and the others run. ``--list`` runs none: it says of which code each record
-is.
+some; ``python -m benchmarks.NAME`` runs one, whatever there is. What cannot run in this clone, or
+only in part, is named with its remedy, and the others run. ``--list`` runs none: it says of which
+code each record is, and what this clone lacks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 from benchmarks.figures import changed_files, commit, record_of, same_code
 from benchmarks.table import ALL, write_page
-from benchmarks.trees import NEEDED, lacking
+from benchmarks.trees import NEEDED, lacking, left_out
 
 
 def is_current(name: str) -> bool:
@@ -27,7 +27,7 @@ def is_current(name: str) -> bool:
 
 def state_of(name: str) -> str:
     """Of which code is its record? And what does this clone lack to make another?"""
-    record, needed = record_of(name), needs(name)
+    record, needed = record_of(name), needs(name) or left_out(name)
     if record is None:
         said = "not measured yet"
     else:
@@ -73,6 +73,8 @@ def run(name: str, again: bool) -> str | None:
     if needed := needs(name):
         print(f"{name}: {needed}")
         return f"{name} (not in this clone)"
+    if part := left_out(name):
+        print(f"{name}: {part}")
     print(f"{name} ...", flush=True)
     done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}"])
     return name if done.returncode else None

@@ -1,4 +1,7 @@
-"""An earlier state of this repository beside ours: the same lines, run by the code of each."""
+"""An earlier state of this repository beside ours: the same lines, run by the code of each.
+
+And what else a clone may lack.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,15 @@ NEEDED = {
     "online": "4f1d762",
 }
 """Earlier commits that benchmarks run, by the benchmarks' names."""
+SIMRD = Path("../shared/data/simrd")
+OUTSIDE = {
+    "dtr": (
+        SIMRD / "golden.csv",
+        "the golden rows, and the speed on simrd's own log",
+        "python -m benchmarks.dtr FOLDER takes them from elsewhere",
+    )
+}
+"""A file outside of the repository, what is left out without it, and the remedy."""
 
 
 def lacking(commit: str) -> str | None:
@@ -35,6 +47,16 @@ def lacking(commit: str) -> str | None:
         f"it runs the code of commit {commit}, which is not in this clone: fetch the rest of the "
         "history (git fetch --unshallow)"
     )
+
+
+def left_out(name: str) -> str | None:
+    """What a benchmark leaves out here, and the remedy; None: nothing."""
+    if name not in OUTSIDE:
+        return None
+    path, what, remedy = OUTSIDE[name]
+    if (HOUSE / path).exists():
+        return None
+    return f"{path} is not beside this clone: without {what} ({remedy})"
 
 
 @contextmanager

@@ -74,6 +74,88 @@ def test_a_clone_names_what_it_lacks_and_runs_the_rest(
         pass
 
 
+def test_what_lies_outside_of_a_clone_is_named_and_the_rest_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from benchmarks import dtr
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dtr, "speed", lambda path: [Figure(path.name, 1, None, "op/s")])
+    monkeypatch.setattr(dtr, "golden", lambda folder: [Figure(dtr.GOLDEN, 9, 9, "", True)])
+    monkeypatch.setattr(dtr, "warm_up", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["dtr"])
+
+    def record() -> dict[str, Any]:
+        with pytest.raises(SystemExit) as end:
+            dtr.main()
+        assert not end.value.code
+        found: dict[str, Any] = json.loads((tmp_path / figures.RECORDS / "dtr.json").read_text())
+        return found
+
+    for module in (dtr, trees):
+        monkeypatch.setattr(module, "HOUSE", tmp_path / "clone")
+    (tmp_path / "clone").mkdir()
+    part = record()
+    assert [row["figure"] for row in part["figures"]] == [dtr.OWN.name]
+    assert "golden.csv is not beside this clone: without the golden rows" in part["left_out"]
+    assert f"Left out: {part['left_out']}." in table._section("dtr", part)
+    assert part["left_out"] in capsys.readouterr().out
+    assert runner.state_of("dtr").endswith(part["left_out"])
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0)
+    )
+    assert runner.run("dtr", again=True) is None
+    assert f"dtr: {part['left_out']}\ndtr ..." in capsys.readouterr().out
+
+
+def test_a_stopped_run_goes_on_with_what_has_no_record_of_this_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed beside the code changes nothing; a commit of code is measured anew."""
+    real, ran, stopped = subprocess.run, list[str](), list[str]()
+    monkeypatch.setattr(figures, "HOUSE", tmp_path)
+    monkeypatch.setattr(runner, "write_page", lambda: table.PAGE)
+
+    def commit(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        for words in (("add", "."), (*who, "commit", "-qm", "one")):
+            real(["git", *words], cwd=tmp_path, check=True)
+
+    def runs(command: list[str], **more: Any) -> Any:
+        if command[0] == "git":
+            return real(command, **more)
+        name = command[-1].rpartition(".")[2]
+        if name == "spine" and not stopped:
+            stopped.append(name)
+            raise KeyboardInterrupt
+        ran.append(name)
+        path = tmp_path / figures.RECORDS / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"commit": figures.commit()}))
+        return subprocess.CompletedProcess(command, 0)
+
+    def measured(*words: str) -> list[str]:
+        ran.clear()
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *words, "report", "spine", "ops"])
+        with pytest.raises((SystemExit, KeyboardInterrupt)) as end:
+            runner.main()
+        assert not getattr(end.value, "code", None)
+        return list(ran)
+
+    real(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    commit("code.py", "1")
+    monkeypatch.setattr(subprocess, "run", runs)
+    assert measured() == ["report"]  # stopped in spine
+    assert measured() == ["spine", "ops"]
+    commit("docs/page.md", "of the records")
+    assert measured() == []
+    assert measured("--again") == ["report", "spine", "ops"]
+    commit("code.py", "2")
+    assert measured() == ["report", "spine", "ops"]
+
+
 def test_the_list_says_of_which_code_each_record_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

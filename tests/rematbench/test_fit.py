@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def deep(batch_size=64):
     return nn.Sequential(*layers), (torch.randn(batch_size, 16),), lambda m, x: m(x).sum()
 
 def vast(batch_size=2):
-    \"\"\"256 GiB of parameters, more than machines have that test this.\"\"\"
+    \"\"\"256 GiB of parameters.\"\"\"
     layers = [nn.Linear(32768, 32768, bias=False) for _ in range(64)]
     return nn.Sequential(*layers), (torch.randn(batch_size, 32768),), lambda m, x: m(x).sum()
 
@@ -358,6 +359,12 @@ def test_parameters_take_no_memory_where_nothing_runs(largest: str, call: Call) 
     assert row["status"] == "ok"
     assert row["peak_bytes"] > 2**39  # parameters, and their gradients
     assert row["batch_size"] == 2 if largest == "false" else row["batch_size"] > 100
+    worker = the_worker()._process
+    assert worker is not None
+    for process in ("self", worker.pid):  # addresses ever reserved, written to or not
+        status = Path(f"/proc/{process}/status").read_text()
+        (reserved,) = re.findall(r"^VmPeak:\s+(\d+) kB$", status, re.MULTILINE)
+        assert 1024 * int(reserved) < 2**37
 
 
 def test_a_model_without_a_batch_size_prints_none(call: Call) -> None:
@@ -365,6 +372,8 @@ def test_a_model_without_a_batch_size_prints_none(call: Call) -> None:
     first = (folder / "train.py").read_text().splitlines()[0]
     assert first in out
     assert first.endswith("overhead +0.0%")
+    for said in (out, (folder / "train.py").read_text()):
+        assert not re.search(r"batch(_size)?[ =:]+(None|null)", said)
 
 
 def test_nothing_fits(call: Call) -> None:

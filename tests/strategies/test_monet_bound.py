@@ -18,6 +18,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from enough import AMPLE, until
 
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import ConfigError, Infeasible
@@ -313,7 +314,7 @@ def skip_connection(steps: int) -> Graph:
 
 def test_gradients_of_skip_connections_are_computed_again() -> None:
     graph = skip_connection(10)
-    found = AnytimeJoint().plan(Problem(graph, 9, time_limit=5))
+    found = AnytimeJoint().plan(Problem(graph, 9, time_limit=AMPLE))
     assert found.plan is not None
     trace = simulate(graph, found.plan)
     codes = trace.codes[trace.codes >= 0].tolist()
@@ -500,7 +501,8 @@ def test_statistics_whatever_they_cost(
     """Where the only cheap implementation to recompute overwrites, another takes its place."""
     graph = normalised(costs)
     for budget, cost in zip((15, 19), cheapest, strict=True):
-        found = AnytimeJoint(gap=0.0).plan(Problem(graph, budget, time_limit=SECONDS))
+        problem = Problem(graph, budget, time_limit=AMPLE, report=until(cost))
+        found = AnytimeJoint(gap=0.0).plan(problem)
         assert found.plan is not None
         assert simulate(graph, found.plan).cost == cost == Optimum(graph, budget).cost()
         for bound in models(AllowedImplementations.of(graph, VARIANTS["full"], budget), budget):
@@ -550,14 +552,14 @@ def test_large_graphs_choose_ways() -> None:
     graph = repeated(layers)
     assert len(graph.ops) > planner.LARGE
     budget = 10 * (layers + 5)
-    found = AnytimeJoint().plan(Problem(graph, budget, time_limit=20))
+    found = AnytimeJoint().plan(Problem(graph, budget, time_limit=AMPLE))
     trace = simulate(graph, found.plan)
     base = simulate(graph, program_order(graph))
     assert trace.peak_bytes <= budget < base.peak_bytes
     assert base.cost < trace.cost <= base.cost + 1.1 * layers
     assert base.cost < found.bound
     assert trace.cost - found.bound <= 0.005 * trace.cost
-    plain = AnytimeJoint("noop").plan(Problem(graph, budget, time_limit=20))
+    plain = AnytimeJoint("noop").plan(Problem(graph, budget, time_limit=AMPLE))
     names = [implementation.name for op in graph.ops for implementation in op.implementations]
     codes = plain.plan.codes(graph)
     assert {names[code] for code in codes[codes >= 0].tolist()} == {"default"}
@@ -580,10 +582,17 @@ def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
 ) -> None:
     monkeypatch.setattr(planner, "LARGE", 0)
     graph = repeated(60)
-    problem = Problem(graph, 10 * (40 + 5), time_limit=4)
-    chosen = AnytimeJoint(gap=0.0).plan(problem)
+
+    def enough(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        for share in ("INTERVALS", "AGAIN"):
+            patched.setattr(of_large, share, 0.5 / AMPLE)
+        patched.setattr(Bound, "linear", enough)
+        chosen = AnytimeJoint(gap=0.0).plan(Problem(graph, 10 * (40 + 5), time_limit=AMPLE))
     assert chosen.details["build_seconds"] > 0
-    short = replace(problem, time_limit=0.5)
+    short = Problem(graph, 10 * (40 + 5), time_limit=0.5)
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops) - 1)
     huge = AnytimeJoint(gap=0.0).plan(short)
     ops = tuple(replace(op, implementations=op.implementations[:1]) for op in graph.ops)

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from enough import AMPLE
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 _FLAGS = (
     "--headless",
@@ -23,6 +25,7 @@ _FLAGS = (
     "--remote-debugging-pipe",
     "--window-size=1500,1200",
 )
+_WENT = "navigated or closed"
 
 
 class Browser:
@@ -62,7 +65,7 @@ class Browser:
     def __exit__(self, *_: object) -> None:
         os.close(self._write)
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(AMPLE)
         os.close(self._read)
 
     def open(self, path: Path) -> None:
@@ -76,9 +79,9 @@ class Browser:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
-    def wait_for(self, script: str, seconds: float = 20) -> None:
+    def wait_for(self, script: str) -> None:
         """Until an expression is true."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + AMPLE
         while not self.run(script):
             assert time.monotonic() < end, f"in vain for {script}"
             time.sleep(0.02)
@@ -116,6 +119,16 @@ class Browser:
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
 
     def _call(self, method: str, **parameters: Any) -> Any:
+        """The result of a method; asked for again where the page went before it could answer."""
+        end = time.monotonic() + AMPLE
+        answer = self._answer(method, parameters)
+        while _WENT in str(answer.get("error")) and time.monotonic() < end:
+            time.sleep(0.02)
+            answer = self._answer(method, parameters)
+        assert "error" not in answer, (method, answer["error"])
+        return answer["result"]
+
+    def _answer(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -124,8 +137,7 @@ class Browser:
         while True:
             answer = self._receive()
             if answer.get("id") == self._number:
-                assert "error" not in answer, (method, answer["error"])
-                return answer["result"]
+                return answer
             if answer.get("method") == "Network.requestWillBeSent":
                 self.requested.append(answer["params"]["request"]["url"])
             if answer.get("method") == "Runtime.exceptionThrown":

@@ -115,7 +115,7 @@ class Translates(nn.Module):
         return loss
 
 
-def test_t5_within_five_seconds(transformers: Any) -> None:
+def test_t5_within_a_budget(transformers: Any) -> None:
     """Encoder and decoder at 0.85, by the default strategy."""
     sizes = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
     config = transformers.T5Config(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from processes import ended
 
 from rematbench.training.compiled import options
@@ -48,7 +49,7 @@ def test_an_example_prints_what_is_shown(
 ) -> None:
     script, *words = command.split()
     if script == "train_fsdp.py":
-        check(on_two_ranks(script, words), printed)
+        check(on_two_ranks(script, words, tmp_path), printed)
         return
     if "gpt2" in script:
         pytest.importorskip("transformers", reason="its models; extra: models")
@@ -59,11 +60,18 @@ def test_an_example_prints_what_is_shown(
     check(capsys.readouterr().out, printed)
 
 
-def on_two_ranks(script: str, words: list[str]) -> str:
-    """What a script prints under torchrun; a plan may be one of an earlier run."""
+def on_two_ranks(script: str, words: list[str], folder: Path) -> str:
+    """What a script prints under torchrun, with kernels, and no plans, of earlier runs."""
+    root = options.cache_root()
+    assert root is not None
+    (folder / "rematbench").mkdir()
+    for kept in root.iterdir():
+        if kept.name != "compiled":
+            (folder / "rematbench" / kept.name).symlink_to(kept)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     path = os.pathsep.join(filter(None, (str(EXAMPLES), os.environ.get("PYTHONPATH"))))
-    own = {"PYTHONPATH": path} | ({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})
+    own = {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder)}
+    own |= {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
     process = subprocess.Popen(
         [*launcher, "--nproc-per-node", "2", str(EXAMPLES / script), *words],
         stdout=subprocess.PIPE,
@@ -73,16 +81,35 @@ def on_two_ranks(script: str, words: list[str]) -> str:
     )
     out, errors = ended(process)
     assert process.returncode == 0, errors
-    return out.replace("(cache)", "(planned)")
+    return out
+
+
+def held(text: str) -> list[float]:
+    """Peaks and budgets, in bytes or MiB."""
+    number, after = r"\b(\d[\d,.]*\d|\d)", r"(?= (?:MiB|bytes|simulated|measured)\b)"
+    before = r"(?:budget|ordinary training|outside at most) "
+    found = re.findall(rf"{number}{after}|{before}{number}", text)
+    return [float("".join(each).replace(",", "")) for each in found]
+
+
+def is_the_pinned_release() -> bool:
+    pinned = re.findall(r"^torch==(\d+\.\d+)\.", (HOUSE / "constraints.txt").read_text(), re.M)
+    return torch.__version__.startswith(f"{pinned[0]}.")
 
 
 def check(said: str, printed: str) -> None:
-    """Is that what is shown, and a smaller peak than as usual?
+    """Is that what is shown, bytes within a tenth, and a smaller peak than as usual?
 
+    Plans are of measured costs, so that their peaks differ a little below equal budgets (by 3 %
+    under FSDP; elsewhere by a thousandth at most).
     A step is planned again where what lies outside needs it, which depends on the release.
     """
     again = r"the step planned with what lies outside of its graph .*\n"
-    said, printed = re.sub(again, "", said), re.sub(again, "", printed)
+    if len(re.findall(again, said)) != len(re.findall(again, printed)):
+        assert not is_the_pinned_release(), said
+        said, printed = re.sub(again, "", said), re.sub(again, "", printed)
+    if is_the_pinned_release():
+        assert held(said) == pytest.approx(held(printed), rel=0.1, abs=0.1), said
     shown = re.escape(masked(printed)).replace(re.escape("...\n"), "(?:.*\n)*?")  # any lines
     assert re.fullmatch(shown, masked(said)), said
     peaks = [float(peak) for peak in re.findall(r"peak ([\d.]+) MiB, ", said)]

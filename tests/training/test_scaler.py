@@ -22,7 +22,9 @@ def network() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(32, 4))
 
 
-def train(model: nn.Module, run: Any, overflow: int) -> tuple[list[Tensor], list[float]]:
+def train(
+    model: nn.Module, run: Any, overflow: int, autocast: bool
+) -> tuple[list[Tensor], list[float]]:
     """Losses and scales of six steps; the gradient of one overflows."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
@@ -30,7 +32,7 @@ def train(model: nn.Module, run: Any, overflow: int) -> tuple[list[Tensor], list
     for number in range(6):
         torch.manual_seed(number)
         x, y = torch.randn(512, 32), torch.randint(4, (512,))
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = F.cross_entropy(run(x), y)
         optimizer.zero_grad()
         scaler.scale(loss * (float("inf") if number == overflow else 1)).backward()
@@ -43,14 +45,17 @@ def train(model: nn.Module, run: Any, overflow: int) -> tuple[list[Tensor], list
     return losses, scales
 
 
-def test_steps_of_a_scaler_are_aot_eagers() -> None:
-    """Traced, autocast casts each weight once per use; eager's last bits are others, there, too."""
+@pytest.mark.parametrize("autocast", [False, True])
+def test_steps_of_a_scaler(autocast: bool) -> None:
+    """In float32 those of the uncompiled loop, under autocast those of ``aot_eager``: traced, it
+    casts each weight once per use, and the last bits are others than the uncompiled ones."""
     model = network()
     twin = copy.deepcopy(model)
-    losses, scales = train(twin, torch.compile(twin, backend="aot_eager"), overflow=3)
+    other = torch.compile(twin, backend="aot_eager") if autocast else twin
+    losses, scales = train(twin, other, 3, autocast)
     torch._dynamo.reset()
     run = compile_it(model, budget=0.8)
-    found, found_scales = train(model, run, overflow=3)
+    found, found_scales = train(model, run, 3, autocast)
     assert all(map(torch.equal, found, losses))
     assert found_scales == scales
     assert scales[3] < scales[2]  # the step that overflowed was left out

@@ -1,0 +1,43 @@
+"""The library's records beside the leaderboard's rows on the same networks and budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rematbench.instances.records import read_library
+from rematbench.report.collect import collect
+from rematbench.rows.row import Row
+from rematbench.strategies.base import ChoosesImplementations
+from rematbench.strategies.registry import class_of
+
+HOUSE = Path(__file__).parents[2]
+
+
+def _is_of_the_library_s_plans(row: Row) -> bool:
+    """Those in program order, of PyTorch's own implementations, that say what made them."""
+    name, extra = str(row["strategy"]), row["extra"]
+    if row["status"] != "ok" or "machine" not in extra or not extra.get("in_program_order"):
+        return False
+    return name != "checkmate_o" and not isinstance(class_of(name)(), ChoosesImplementations)
+
+
+def test_no_row_of_today_s_leaderboard_is_cheaper_than_a_record() -> None:
+    """Of those parts that have been run again."""
+    library = read_library(HOUSE / "instances")
+    records = {
+        (problem.peak_bytes, problem.budget_bytes, problem.ops): library.record(name)
+        for name, problem in library.instances.items()
+        if problem.family == "networks"
+    }
+    compared = set()
+    for part in sorted((HOUSE / "runs/reference/leaderboard").glob("full-*.csv.gz")):
+        for row in filter(_is_of_the_library_s_plans, collect([part]).rows):
+            place = row["checkpoint_all_peak_bytes"], row["budget_bytes"], row["ops"]
+            if place not in records:
+                continue
+            best, cost = records[place], 1e9 * float(row["cost"] or 0.0)  # nanoseconds
+            assert best.value is not None, best.instance
+            # The library's costs are whole numbers: half a nanosecond for each op.
+            assert best.value <= cost + (row["ops"] or 0), (best.instance, row["strategy"], cost)
+            compared.add(best.instance)
+    assert len(compared) >= 12

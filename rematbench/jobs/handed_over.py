@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from time import perf_counter
 
 from rematbench.base.clock import planning_seconds
@@ -44,6 +45,7 @@ class HandedOver:
         self._link = link
         self._folder, self._written, self._began = folder, -EVERY, planning_seconds()
         self._plans: list[tuple[float, Plan]] = []
+        self._later: Timer | None = None  # writes what came too soon after the last
         self.latest: Solution | None = None
 
     def take(self, solution: Solution) -> None:
@@ -51,7 +53,19 @@ class HandedOver:
         self.latest = solution
         if solution.plan is not None and "incumbents" not in solution.details:
             self._plans.append((planning_seconds() - self._began, solution.plan))
-        if solution.plan is None or perf_counter() - self._written < EVERY:
+        early = self._written + EVERY - perf_counter()
+        if solution.plan is None or (self._later is not None and self._later.is_alive()):
+            return
+        if early <= 0:
+            self._write()
+        else:  # nothing better may follow
+            self._later = Timer(early, self._write)
+            self._later.daemon = True
+            self._later.start()
+
+    def _write(self) -> None:
+        solution = self.latest
+        if solution is None or solution.plan is None:
             return
         facts = {name: getattr(solution, name) for name in _FACTS}
         document, _ = without_infinities(facts | {"details": dict(solution.details)})
@@ -65,6 +79,9 @@ class HandedOver:
 
     def remove(self) -> None:
         """The planner has ended: nothing of this is needed any more."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later.join()
         for name in (FACTS, PLAN):
             with suppress(OSError):
                 (self._folder / name).unlink(missing_ok=True)

@@ -299,7 +299,7 @@ def kept(name: str, seconds: float) -> tuple[Plan, list[float], float]:
 @pytest.mark.parametrize("name", ANYTIME)
 def test_incumbents_are_kept(name: str) -> None:
     """They only get cheaper, and the last one is the answer, so that more time is never worse."""
-    _, costs, cost = kept(name, 5.0)
+    _, costs, cost = kept(name, 15.0 if name == "moccasin" else 5.0)  # a process starts first
     assert costs == sorted(costs, reverse=True)
     assert cost == pytest.approx(costs[-1])
 

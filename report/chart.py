@@ -92,8 +92,7 @@ def chart(curves: Sequence[Curve], x: ChartAxis, y: ChartAxis, about: str, alone
     if alone:
         parts = [f'<rect width="{WIDE}" height="{tall}" fill="#fff"/>', *parts, *_legend(curves)]
         look = (
-            f'xmlns="http://www.w3.org/2000/svg" width="{WIDE}" height="{tall}" {look} '
-            'color="#222"'
+            f'xmlns="http://www.w3.org/2000/svg" width="{WIDE}" height="{tall}" {look} color="#222"'
         )
     return f'<svg class="chart" {look}><style>{_STYLE}</style>{"".join(parts)}</svg>'
 

@@ -1,4 +1,4 @@
-"""The library's pages, its files and its verifier, and the leaderboard's page, as files of the site."""
+"""Of the site: the library's pages, files and verifier, and the whole leaderboard."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def leaderboard_files(config: MkDocsConfig) -> Iterator[File]:
     source = f"modelled ({', '.join(sorted({str(costs_of(row)) for row in rows}))})"
     with TemporaryDirectory() as folder:
         out = Path(folder)
-        for path in write_leaderboard_pages(rows, out, source, lacking=True, up="../leaderboard.html"):
+        up = "../leaderboard.html"
+        for path in write_leaderboard_pages(rows, out, source, lacking=True, up=up):
             if path.suffix in _WRITTEN:
                 name = f"{Path(FIELD).parent}/{path.relative_to(out)}"
                 yield File.generated(config, name, content=path.read_bytes())

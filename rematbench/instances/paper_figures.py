@@ -38,8 +38,8 @@ DEAREST = 2.0
 """Overheads above it are left out of a figure."""
 FACTOR = 0.5
 """To where costs over the cheapest plan's are drawn."""
-_END = """Drawn by `python -m rematbench.instances.paper_figures` from the rows that are named; a test
-holds the figures against them.
+_END = """Drawn by `python -m rematbench.instances.paper_figures` from the rows that are named; a
+test holds the figures against them.
 """
 _BUDGET = "budget, of ordinary training's peak"
 
@@ -136,11 +136,12 @@ def _of(name: str, points: Iterable[tuple[float, float]], width: float = 1.5) ->
 
 
 def _best(points: Iterable[tuple[float, float]], text: str) -> Curve:
-    return Curve(text, sorted(points), "#222222", "", "-", 2.5)
+    """Pale and wide: whoever has these plans lies upon it."""
+    return Curve(text, sorted(points), "#c4c4c4", "", "-", 5.0)
 
 
 def _proven(points: Iterable[tuple[float, float]]) -> Curve:
-    return Curve("proven: none is below", sorted(points), "#888888", "", ":", 2.0)
+    return Curve("proven: none is below", sorted(points), "#222222", "", ":", 1.5)
 
 
 def _overheads(curves: Sequence[Curve], title: str) -> ChartAxis:
@@ -181,8 +182,9 @@ def by_budget(
         for name, fraction in zip(here["problem"], here["fraction"], strict=True)
         if name in bounds
     ]
-    curves += [_proven({*known}), _best(best.items(), "cheapest plan known")]
-    curves = [curve for curve in curves if curve.points]
+    curves = [_best(best.items(), "cheapest plan known"), *curves]
+    if known:
+        curves.append(_proven({*known}))
     left = len(here[here["strategy"].isin(names)]) - drawn
     others = sorted({*names} & OTHER_OPS)
     title = here["model"].iloc[0]
@@ -217,8 +219,8 @@ def by_share(page: str, names: Sequence[str], field: pd.DataFrame) -> PageFigure
     alt = f"Share of REMATLIB-100 solved, by cost: {', '.join(curve.label for curve in curves)}"
     text = (
         f"Modelled costs, plans judged by the simulator; nothing was measured. On how many of the "
-        f"{problems} problems of [REMATLIB-100](../rematlib-100.md) a plan made in {limits} s costs "
-        "at most so much more than the cheapest one that any strategy made in that time. Higher "
+        f"{problems} problems of [REMATLIB-100](../rematlib-100.md) a plan made in {limits} s "
+        "costs at most so much more than the cheapest one that any strategy made in that time. Higher "
         f"is better; a problem without a plan is never counted. Rows: `{HUNDRED}`."
     )
     return PageFigure(f"{page}-share", alt, text, chart(curves, x, y, alt, alone=True))
@@ -242,21 +244,22 @@ def by_link(page: str, names: Sequence[str], frame: pd.DataFrame) -> PageFigure 
     mine = linked[linked["strategy"].isin(names)]
     if mine.empty:
         return None
-    counts = mine.groupby("network", sort=False).size().reindex(here["network"].unique())
-    network = str(counts.idxmax())
-    linked = linked[linked["network"] == network]
+    costs, network = mine.groupby(["costs", "network"], sort=False).size().idxmax()
+    here = here[(here["costs"] == costs) & (here["network"] == network)]
+    linked = here[here["rate"] > ALONE]
     curves = []
     for name in [name for name in names if name in {*linked["strategy"]}]:
         own = linked[linked["strategy"] == name]
         curves.append(_of(name, zip(np.log10(own["rate"]), own["overhead"], strict=True)))
     shown = [curve.label for curve in curves]
     best = linked.groupby("rate")["overhead"].min()
-    alone = here[(here["network"] == network) & (here["rate"] == ALONE)]["overhead"].min()
+    alone = here[here["rate"] == ALONE]["overhead"].min()
     rates = sorted(best.index)
-    curves.append(_best([(log10(rate), best[rate]) for rate in rates], "cheapest with that link"))
-    curves.append(
-        Curve("recomputation alone", [(log10(r), alone) for r in rates], "#a11111", "", "--")
-    )
+    curves = [
+        _best([(log10(rate), best[rate]) for rate in rates], "cheapest with that link"),
+        *curves,
+        Curve("recomputation alone", [(log10(r), alone) for r in rates], "#a11111", "", "--"),
+    ]
     x = ChartAxis(
         "rate of the link, GB/s in each direction",
         log10(rates[0]) - 0.1,
@@ -268,8 +271,8 @@ def by_link(page: str, names: Sequence[str], frame: pd.DataFrame) -> PageFigure 
         f"Modelled, and simulated: nothing was copied. Overhead of the makespan over "
         f"checkpoint-all's, by the rate of the link, on `{network}` at {HALF:.0%} of ordinary "
         f"training's peak: of the networks of [the track](../offload.md) the one on which "
-        f"{_list(names)} {'have' if len(names) > 1 else 'has'} most plans, beside the cheapest plan "
-        f"with that link and recomputation alone. Rows: `{OFFLOAD}`."
+        f"{_list(names)} {'have' if len(names) > 1 else 'has'} most plans, beside the cheapest "
+        f"plan with that link and recomputation alone. Rows: `{OFFLOAD}`."
     )
     y = _overheads(curves, "overhead (modelled)")
     return PageFigure(f"{page}-link", alt, text, chart(curves, x, y, alt, alone=True))
@@ -280,8 +283,8 @@ def by_distance(frame: pd.DataFrame) -> PageFigure:
     known = frame[frame["dtr"].notna() & frame["best"].notna()]
     log = known.groupby("log")["bound"].count().idxmax()
     mine = known[known["log"] == log]
-    curves = [_of("dtr", zip(mine["ratio"], mine["dtr"], strict=True))]
-    curves.append(_best(zip(mine["ratio"], mine["best"], strict=True), "cheapest static plan"))
+    curves = [_best(zip(mine["ratio"], mine["best"], strict=True), "cheapest static plan")]
+    curves.append(_of("dtr", zip(mine["ratio"], mine["dtr"], strict=True)))
     proven = mine[mine["bound"].notna()]
     curves.append(_proven(zip(proven["ratio"], proven["bound"], strict=True)))
     alt = f"Overhead of DTR by budget on the log {log}"

@@ -100,10 +100,12 @@ def budget_curve(
         for name, curve in shown.items()
         if curve
     ]
+    bounds = [(x, bound) for x, _, bound in points if bound is not None]
+    best = [(x, value) for x, value, _ in points if value is not None]
     curves += [
         Curve("the floor", [(floor, 0.0), (floor, top)], "#a11", "", "--", 1.2),
-        Curve("proven bound", [(x, b) for x, _, b in points if b is not None], "#888", "s", ":", 2),
-        Curve("best plan known", [(x, v) for x, v, _ in points if v is not None], BEST, "o", "-", 3),
+        Curve("proven bound", bounds, "#888", "s", ":", 2),
+        Curve("best plan known", best, BEST, "o", "-", 3),
     ]
     span = 1.0 - low
     x = percent_axis("budget, of ordinary training's peak", low - 0.02 * span, 1.0)

@@ -68,8 +68,8 @@ What counts how is in [the rules](rules.md).
 
 ![Share of problems with a plan within 1 % of the best, by when](../{picture}-time.png)"""
 _MADE = "The page with figures, filters and every strategy's curves is\n"
-_WHOLE = """[The whole leaderboard](field/leaderboard.html), with filters, every strategy's curves and
-tables as CSV, is a part of the site (`make docs`); by itself it is made by
+_WHOLE = """[The whole leaderboard](field/leaderboard.html), with filters, every strategy's
+curves and tables as CSV, is a part of the site (`make docs`); by itself it is made by
 """
 _BESIDE = (
     "Each cell: the strategy with the lowest median overhead over the networks of its line; where "

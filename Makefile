@@ -97,7 +97,8 @@ leaderboard: $(TOOLS)
 	gzip -9nc $(WORK)/report/leaderboard.csv > $(BOARD)/full-$$(printf %02d $(firstword $(subst /, ,$(PART)))).csv.gz
 	$(MAKE) leaderboard-page
 
-# Of the rows that are there: both pages of docs/, their pictures, and README's table. The rows of the
+# Of the rows that are there: both pages of docs/, their pictures, README's table, and the figures of
+# the papers' pages. The rows of the
 # full profile are older than what a row must say, and are asked for (--lacking): see the page's head.
 QUOTE = $(BIN)/python -m rematbench.report.leaderboard.quote
 leaderboard-page: $(READY)
@@ -105,6 +106,7 @@ leaderboard-page: $(READY)
 	  --readme README.md --out docs/leaderboard.md
 	$(QUOTE) $(BOARD)/quick.csv.gz --title "The leaderboard's quick profile" --pictures \
 	  --out docs/leaderboard-quick.md
+	$(BIN)/python -m rematbench.instances.paper_figures
 
 benchmark-%: $(TOOLS)
 	$(BIN)/python -m benchmarks --again $*

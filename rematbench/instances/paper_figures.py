@@ -220,8 +220,8 @@ def by_share(page: str, names: Sequence[str], field: pd.DataFrame) -> PageFigure
     text = (
         f"Modelled costs, plans judged by the simulator; nothing was measured. On how many of the "
         f"{problems} problems of [REMATLIB-100](../rematlib-100.md) a plan made in {limits} s "
-        "costs at most so much more than the cheapest one that any strategy made in that time. Higher "
-        f"is better; a problem without a plan is never counted. Rows: `{HUNDRED}`."
+        "costs at most so much more than the cheapest one that any strategy made in that time. "
+        f"Higher is better; a problem without a plan is never counted. Rows: `{HUNDRED}`."
     )
     return PageFigure(f"{page}-share", alt, text, chart(curves, x, y, alt, alone=True))
 

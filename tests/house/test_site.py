@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Browser
 
+from rematbench.instances.pages import LARGEST, page_name
+from rematbench.instances.records import graph_name, read_library
+
 HOUSE = Path(__file__).parents[2]
 BUILT = HOUSE / "build" / "site"
 WIDE, NARROW = 1280, 390
-LIBRARYS = "keras_vgg16_b256_flop.html"  # one of the pages of the library's graphs
+LIBRARY = read_library(HOUSE / "instances")
+OPEN = next(p for p in LIBRARY.instances.values() if LIBRARY.record(p.instance).status == "open")
 MISSING = [
     name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)
 ]
@@ -29,16 +33,19 @@ pytestmark = [
 ]
 # What is wrong with a page at the width that it is shown at. `hidden` elements have no boxes.
 FAULTS = """(() => {
-  const shown = [...document.querySelectorAll(".md-content *, body > .highlight *")];
+  const BOXES = ".md-typeset__scrollwrap, .scroll, .wide";
+  // Pages of the library and of source files have no frame: all is content.
+  const content = document.querySelector(".md-content") ?? document.body;
+  const shown = [...content.querySelectorAll("*")];
   const of = (tag) => shown.filter((each) => each.matches(tag) && each.getClientRects().length);
   const scrolls = (each) => ["auto", "scroll"].includes(getComputedStyle(each).overflowX);
   const words = (each) => each.textContent.trim().replace(/\\s+/g, " ").slice(0, 60);
-  const box = (each) => each.closest(".md-typeset__scrollwrap") ?? document.documentElement;
+  const box = (each) => each.closest(BOXES) ?? document.documentElement;
   const barOf = (each) => each.offsetHeight - each.clientHeight > 4;
   const faults = [];
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > width) faults.push("the page scrolls sideways");
-  for (const table of of("table:not([class])")) {
+  for (const table of of("table:not(.highlighttable)")) {
     const cell = table.rows[0].cells[table.rows[0].cells.length - 1];
     const around = box(table);
     const edge = Math.min(width, around.getBoundingClientRect().right);
@@ -53,6 +60,14 @@ FAULTS = """(() => {
     const wide = code.scrollWidth > code.clientWidth + 1;
     if (wide && !(scrolls(code) && barOf(code))) faults.push("cut: " + words(code));
   }
+  for (const each of of("body *")) {
+    const {left, right} = each.getBoundingClientRect();
+    const inside = each.closest(`${BOXES}, pre, nav, svg, .md-search, details:not([open])`);
+    if (!inside && right > left && (right > width + 1 || left < -1))
+      faults.push("sticks out: " + each.tagName + " " + words(each));
+  }
+  for (const picture of of("svg.chart, svg.graph, svg.plan, p > img"))
+    if (picture.getBoundingClientRect().height < 60) faults.push("a picture has no height");
   return faults;
 })()"""
 
@@ -64,7 +79,7 @@ def newest() -> float:
     folders += ["strategies", "validator", "training", "report", "instances"]
     files = [HOUSE / name for name in ("README.md", "mkdocs.yml", "CHANGELOG.md")]
     files += [path for folder in folders for path in (HOUSE / folder).rglob("*.*")]
-    kinds = (".py", ".pyi", ".md", ".csv", ".yaml", ".yml", ".css", ".js")
+    kinds = (".py", ".pyi", ".md", ".csv", ".yaml", ".yml", ".css", ".js", ".html", ".svg", ".gz")
     return max(path.stat().st_mtime for path in files if path.suffix in kinds)
 
 
@@ -94,10 +109,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def pages(site: Path) -> list[Path]:
-    """All pages, but of the source files and of the library only some."""
+    """All pages, but of the sources some, and of the library the largest and an open one."""
     places = {path: path.relative_to(site).parts for path in site.rglob("*.html")}
     found = [path for path, parts in places.items() if not {"source", "library"} & {*parts}]
-    found += [site / "library" / name for name in ("index.html", "verify.html", LIBRARYS)]
+    library = {path.name: path.stat().st_size for path in (site / "library").glob("*.html")}
+    chosen = {"index.html", "verify.html", page_name(OPEN.graph)}
+    chosen.add(max(library.keys() - chosen, key=library.__getitem__))
+    found += [site / "library" / name for name in sorted(chosen)]
     names = ("strategies/chen/planner.py", "docs/claims.csv")
     return sorted(found) + [site / "source" / f"{name}.html" for name in names]
 
@@ -121,6 +139,44 @@ def test_pages_fit_both_screens(browser: Browser, site: Path) -> None:
             if found := browser.run(FAULTS):
                 faults[f"{page.relative_to(site)} at {width}"] = found[:5]
     assert faults == {}
+
+
+def test_pages_of_the_library_are_small_and_lead_to_files(browser: Browser, site: Path) -> None:
+    for path in (site / "library").glob("*.html"):
+        assert path.stat().st_size <= LARGEST, path
+    browser.resize(WIDE, 900)
+    browser.open(site / "library" / page_name(OPEN.graph))
+    hrefs = browser.run("[...document.querySelectorAll('a[download]')].map(a => a.href)")
+    plans = {
+        LIBRARY.record(each.instance).plan for each in LIBRARY.of_graph(graph_name(OPEN.graph))
+    }
+    assert {*hrefs} == {(site / "library" / x).as_uri() for x in {OPEN.graph, *plans} if x}
+    assert all(Path(href.removeprefix("file://")).is_file() for href in hrefs)
+    marked = f"document.getElementById({OPEN.instance!r}).innerText"
+    assert "open" in browser.run(marked)
+    assert browser.run("document.querySelectorAll('svg.graph path, svg.chart path').length") > 20
+
+
+def test_the_whole_leaderboard_is_in_the_menu(browser: Browser, site: Path) -> None:
+    browser.resize(WIDE, 900)
+    browser.open(site / "papers" / "chen.html")
+    browser.run(
+        "void [...document.querySelectorAll('.md-nav__link')]"
+        ".find(a => a.innerText.trim() == 'The whole leaderboard').click()"
+    )
+    browser.wait_for("location.pathname.endsWith('/field/leaderboard.html')")
+    browser.wait_for("document.querySelectorAll('#strategies tbody tr').length > 20")
+    assert browser.run("document.querySelectorAll('svg.picture').length") == 2
+
+
+def test_each_papers_page_shows_its_figures(browser: Browser, site: Path) -> None:
+    browser.resize(WIDE, 900)
+    for page in sorted((HOUSE / "docs" / "papers").glob("*.md")):
+        browser.open(site / "papers" / f"{page.stem}.html")
+        assert browser.run(
+            "[...document.querySelectorAll('.md-content img')]"
+            ".filter(i => i.src.endsWith('.svg') && i.naturalWidth > 100).length"
+        )
 
 
 def test_a_verdict_is_in_sight_on_a_narrow_screen(browser: Browser, site: Path) -> None:

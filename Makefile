@@ -98,8 +98,8 @@ leaderboard: $(TOOLS)
 	$(MAKE) leaderboard-page
 
 # Of the rows that are there: both pages of docs/, their pictures, README's table, and the figures of
-# the papers' pages. The rows of the
-# full profile are older than what a row must say, and are asked for (--lacking): see the page's head.
+# the papers' pages. The rows of the full profile are older than what a row must say, and are asked
+# for (--lacking): see the page's head.
 QUOTE = $(BIN)/python -m rematbench.report.leaderboard.quote
 leaderboard-page: $(READY)
 	$(QUOTE) '$(BOARD)/full-*.csv.gz' --lacking --executed $(BOARD)/measured.csv.gz --pictures \

@@ -54,7 +54,7 @@ def drawn_graph(graph: Graph, trace: Trace) -> DrawnGraph:
 def _about(edges: int, arcs: int, drawn: int, ops: int) -> str:
     if not edges:
         return f"{ops} ops, each of which reads only what the one before it writes."
-    text = f"{ops} ops; {edges} reads of a value that an op before the last one wrote"
+    text = f"{ops} ops; {edges} reads of a value that was written more than one op before"
     if drawn < arcs:
         return f"{text}, as {arcs} arcs; drawn are the {drawn} of the most bytes."
     if arcs < edges:

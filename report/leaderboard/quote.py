@@ -58,7 +58,7 @@ are fractions of its peak. Costs within 0.01 % of each other are equal: planners
 such a gap, and which of two is lower by less says nothing. {measured}{warning}
 
 This page is made from the rows by `python -m rematbench.report.leaderboard.quote`, and a test holds
-it against them. {page}`{command}`.{commits}
+it against them{page}`{command}`.{commits}
 
 Networks, {count} of them: {networks}.
 
@@ -67,8 +67,8 @@ What counts how is in [the rules](rules.md).
 ![Share of problems on which a plan costs at most so much more than the best](../{picture}.png)
 
 ![Share of problems with a plan within 1 % of the best, by when](../{picture}-time.png)"""
-_MADE = "The page with figures, filters and every strategy's curves is\n"
-_WHOLE = """[The whole leaderboard](field/leaderboard.html), with filters, every strategy's
+_MADE = "; the page with figures, filters and every strategy's curves is\n"
+_WHOLE = """. [The whole leaderboard](field/leaderboard.html), with filters, every strategy's
 curves and tables as CSV, is a part of the site (`make docs`); by itself it is made by
 """
 _BESIDE = (

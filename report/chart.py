@@ -28,7 +28,7 @@ _STYLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ChartCurve:
     """One of a chart.
 
     Attributes:
@@ -78,7 +78,7 @@ def percent_axis(title: str, low: float, high: float) -> ChartAxis:
     return ChartAxis(title, low, high, [(x, f"{100 * x:.{digits}f} %") for x in numbers])
 
 
-def chart(curves: Sequence[Curve], x: ChartAxis, y: ChartAxis, about: str, alone: bool) -> str:
+def chart(curves: Sequence[ChartCurve], x: ChartAxis, y: ChartAxis, about: str, alone: bool) -> str:
     """The chart.
 
     Args:
@@ -117,7 +117,7 @@ def _axes(x: ChartAxis, y: ChartAxis) -> Iterable[str]:
     )
 
 
-def _curve(curve: Curve, x: ChartAxis, y: ChartAxis) -> str:
+def _curve(curve: ChartCurve, x: ChartAxis, y: ChartAxis) -> str:
     bottom, right = HIGH - _BOTTOM, WIDE - _RIGHT
     places = [(x.place(a, _LEFT, right), y.place(b, bottom, _TOP)) for a, b in curve.points]
     text = f"<g><title>{escape(curve.label)}</title>"
@@ -127,13 +127,13 @@ def _curve(curve: Curve, x: ChartAxis, y: ChartAxis) -> str:
     return text + (f'<path fill="{curve.colour}" d="{marks}"/></g>' if marks else "</g>")
 
 
-def line(curve: Curve) -> str:
+def line(curve: ChartCurve) -> str:
     """A curve's line, its points in units of the SVG."""
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in curve.points)
     return f'<path fill="none" {_stroke(curve)} d="M{path}"/>'
 
 
-def _stroke(curve: Curve) -> str:
+def _stroke(curve: ChartCurve) -> str:
     dashed = _DASHES.get(curve.dashes)
     ending = f' stroke-dasharray="{dashed}"' if dashed else ""
     return f'stroke="{curve.colour}" stroke-width="{curve.width:g}"{ending}'
@@ -155,7 +155,7 @@ def mark(kind: str, x: float, y: float) -> str:
     return f"M{'L'.join(f'{x + r * cos(a):.1f} {y - r * sin(a):.1f}' for r, a in around)}z"
 
 
-def _legend(curves: Sequence[Curve]) -> Iterable[str]:
+def _legend(curves: Sequence[ChartCurve]) -> Iterable[str]:
     for number, curve in enumerate(curves):
         left, at = 8 + number % 2 * (WIDE // 2), HIGH + _LINE * (number // 2) + 6
         if curve.width:

@@ -17,14 +17,14 @@ import pandas as pd
 from rematbench.graphs.files import write_bytes
 from rematbench.instances.hundred import field_of
 from rematbench.instances.records import read_library
-from rematbench.report.chart import ChartAxis, Curve, chart, percent_axis
+from rematbench.report.chart import ChartAxis, ChartCurve, chart, percent_axis
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import OTHER_OPS, Board, board, problem
 from rematbench.report.leaderboard.names import label
 from rematbench.report.offload import ALONE, HALF, lines
 from rematbench.report.papers.simrd_distance import distances
 from rematbench.report.style import dashes, hex_colour, marker
-from rematbench.rows.row import Row
+from rematbench.rows.row import Row, known
 from rematbench.strategies.registry import cards
 
 FULL = "runs/reference/leaderboard/full-*.csv.gz"
@@ -130,26 +130,26 @@ def of_page(page: str, rows: CommittedRows) -> list[PageFigure]:
     return [each for each in found if each is not None]
 
 
-def _of(name: str, points: Iterable[tuple[float, float]], width: float = 1.5) -> Curve:
-    known = [(x, y) for x, y in sorted(points) if y <= DEAREST]
-    return Curve(label(name), known, hex_colour(name), marker(name), dashes(name), width)
+def _of(name: str, points: Iterable[tuple[float, float]], width: float = 1.5) -> ChartCurve:
+    shown = [(x, y) for x, y in sorted(points) if y <= DEAREST]
+    return ChartCurve(label(name), shown, hex_colour(name), marker(name), dashes(name), width)
 
 
-def _best(points: Iterable[tuple[float, float]], text: str) -> Curve:
+def _best(points: Iterable[tuple[float, float]], text: str) -> ChartCurve:
     """Pale and wide: whoever has these plans lies upon it."""
-    return Curve(text, sorted(points), "#c4c4c4", "", "-", 5.0)
+    return ChartCurve(text, sorted(points), "#c4c4c4", "", "-", 5.0)
 
 
-def _proven(points: Iterable[tuple[float, float]]) -> Curve:
-    return Curve("proven: none is below", sorted(points), "#222222", "", ":", 1.5)
+def _proven(points: Iterable[tuple[float, float]]) -> ChartCurve:
+    return ChartCurve("proven: none is below", sorted(points), "#222222", "", ":", 1.5)
 
 
-def _overheads(curves: Sequence[Curve], title: str) -> ChartAxis:
+def _overheads(curves: Sequence[ChartCurve], title: str) -> ChartAxis:
     ys = [y for curve in curves for _, y in curve.points]
     return percent_axis(title, min(0.0, *ys, 0.0), max(0.02, *ys) * 1.05)
 
 
-def _budgets(curves: Sequence[Curve]) -> ChartAxis:
+def _budgets(curves: Sequence[ChartCurve]) -> ChartAxis:
     low = min(x for curve in curves for x, _ in curve.points)
     return percent_axis(_BUDGET, max(0.0, low - 0.05), 1.0)
 
@@ -163,43 +163,57 @@ def by_budget(
     page: str, names: Sequence[str], field: Board, bounds: Mapping[str, float]
 ) -> PageFigure | None:
     """Overhead by budget on the network of the leaderboard on which they have most plans."""
-    entries = field.entries
-    mine = entries[entries["strategy"].isin(names) & np.isfinite(entries["cost"])]
+    solved = field.entries[np.isfinite(field.entries["cost"])]
+    mine = solved[solved["strategy"].isin(names)]
     if mine.empty:
         return None
-    counts = mine.groupby("network", sort=False).size().reindex(entries["network"].unique())
-    network = str(counts.idxmax())
-    here = entries[(entries["network"] == network) & np.isfinite(entries["cost"])]
-    curves = []
-    for name in names:
-        own = here[here["strategy"] == name]
-        if len(own):
-            curves.append(_of(name, zip(own["fraction"], own["overhead"], strict=True)))
-    drawn, shown = sum(len(curve.points) for curve in curves), [curve.label for curve in curves]
+    counts = mine.groupby("network", sort=False).size()
+    order = field.entries["network"].unique()
+    here = solved[solved["network"] == str(counts.reindex(order).idxmax())]
+    found = [_drawn(name, here, "fraction") for name in names]
+    curves = [curve for curve in found if curve.points]
+    left = int(here["strategy"].isin(names).sum()) - sum(len(curve.points) for curve in curves)
+    title, alt = here["model"].iloc[0], ", ".join(curve.label for curve in curves)
     best = here[~here["other"]].groupby("fraction")["overhead"].min()
-    known = [
-        (fraction, bounds[name])
-        for name, fraction in zip(here["problem"], here["fraction"], strict=True)
-        if name in bounds
+    curves = [
+        _best(best.items(), "cheapest plan known"),
+        *curves,
+        *_of_every_plan(here, bounds),
     ]
-    curves = [_best(best.items(), "cheapest plan known"), *curves]
-    if known:
-        curves.append(_proven({*known}))
-    left = len(here[here["strategy"].isin(names)]) - drawn
-    others = sorted({*names} & OTHER_OPS)
-    title = here["model"].iloc[0]
-    text = (
-        f"Modelled costs, plans judged by the simulator; nothing was measured. Overhead over "
-        f"checkpoint-all by budget on `{title}`, the network of the leaderboard on which "
-        f"{_list(names)} {'have' if len(names) > 1 else 'has'} most plans, beside the cheapest "
-        "plan that is known there and the bound that no plan in program order is below."
-        + (f" {_list(others)} may run other ops, and be below both." if others else "")
-        + (f" Overheads above 200 % are left out ({left})." if left else "")
-        + f" Rows: `{FULL}`."
-    )
     x, y = _budgets(curves), _overheads(curves, "overhead (modelled)")
-    alt = f"Overhead by budget on {title}: {', '.join(shown)}"
+    alt = f"Overhead by budget on {title}: {alt}"
+    text = _told_of_budgets(title, names, left)
     return PageFigure(f"{page}-budget", alt, text, chart(curves, x, y, alt, alone=True))
+
+
+def _drawn(name: str, lines: pd.DataFrame, x: str) -> ChartCurve:
+    own = lines[lines["strategy"] == name]
+    return _of(name, zip(own[x], own["overhead"], strict=True))
+
+
+def _of_every_plan(here: pd.DataFrame, bounds: Mapping[str, float]) -> list[ChartCurve]:
+    mine = here[here["problem"].isin(bounds.keys())]
+    points = {*zip(mine["fraction"], mine["problem"].map(bounds), strict=True)}
+    return [_proven(points)] if points else []
+
+
+def _told_of_budgets(network: str, names: Sequence[str], left: int) -> str:
+    others = sorted({*names} & OTHER_OPS)
+    text = (
+        "Modelled costs, plans judged by the simulator; nothing was measured. Overhead over "
+        f"checkpoint-all by budget on `{network}`, the network of the leaderboard on which "
+        f"{_have(names)} most plans, beside the cheapest plan that is known there and the bound "
+        "that no plan in program order is below."
+    )
+    if others:
+        text += f" {_list(others)} may run other ops, and be below both."
+    if left:
+        text += f" Overheads above 200 % are left out ({left})."
+    return f"{text} Rows: `{FULL}`."
+
+
+def _have(names: Sequence[str]) -> str:
+    return f"{_list(names)} {'have' if len(names) > 1 else 'has'}"
 
 
 def by_share(page: str, names: Sequence[str], field: pd.DataFrame) -> PageFigure | None:
@@ -210,7 +224,7 @@ def by_share(page: str, names: Sequence[str], field: pd.DataFrame) -> PageFigure
         costs = field[(field["strategy"] == name) & np.isfinite(field["cost"])]
         if len(costs):
             steps = [*_steps(sorted(costs["ratio"] - 1), problems)]
-            curves.append(Curve(label(name), steps, hex_colour(name), "", dashes(name), 2.0))
+            curves.append(ChartCurve(label(name), steps, hex_colour(name), "", dashes(name), 2.0))
     if not curves:
         return None
     limits = " or ".join(f"{each:g}" for each in sorted({*field["limit"].dropna()}))
@@ -247,10 +261,9 @@ def by_link(page: str, names: Sequence[str], frame: pd.DataFrame) -> PageFigure 
     costs, network = mine.groupby(["costs", "network"], sort=False).size().idxmax()
     here = here[(here["costs"] == costs) & (here["network"] == network)]
     linked = here[here["rate"] > ALONE]
-    curves = []
-    for name in [name for name in names if name in {*linked["strategy"]}]:
-        own = linked[linked["strategy"] == name]
-        curves.append(_of(name, zip(np.log10(own["rate"]), own["overhead"], strict=True)))
+    placed = linked.assign(log=np.log10(linked["rate"]))
+    found = [_drawn(name, placed, "log") for name in names]
+    curves = [curve for curve in found if curve.points]
     shown = [curve.label for curve in curves]
     best = linked.groupby("rate")["overhead"].min()
     alone = here[here["rate"] == ALONE]["overhead"].min()
@@ -258,7 +271,7 @@ def by_link(page: str, names: Sequence[str], frame: pd.DataFrame) -> PageFigure 
     curves = [
         _best([(log10(rate), best[rate]) for rate in rates], "cheapest with that link"),
         *curves,
-        Curve("recomputation alone", [(log10(r), alone) for r in rates], "#a11111", "", "--"),
+        ChartCurve("recomputation alone", [(log10(r), alone) for r in rates], "#a11111", "", "--"),
     ]
     x = ChartAxis(
         "rate of the link, GB/s in each direction",
@@ -269,9 +282,9 @@ def by_link(page: str, names: Sequence[str], frame: pd.DataFrame) -> PageFigure 
     alt = f"Overhead by the link's rate on {network}: {', '.join(shown)}"
     text = (
         f"Modelled, and simulated: nothing was copied. Overhead of the makespan over "
-        f"checkpoint-all's, by the rate of the link, on `{network}` at {HALF:.0%} of ordinary "
-        f"training's peak: of the networks of [the track](../offload.md) the one on which "
-        f"{_list(names)} {'have' if len(names) > 1 else 'has'} most plans, beside the cheapest "
+        f"checkpoint-all's, by the rate of the link, on `{network}` at {100 * HALF:.0f} % of "
+        f"ordinary training's peak: of the networks of [the track](../offload.md) the one on which "
+        f"{_have(names)} most plans, beside the cheapest "
         f"plan with that link and recomputation alone. Rows: `{OFFLOAD}`."
     )
     y = _overheads(curves, "overhead (modelled)")
@@ -280,9 +293,9 @@ def by_link(page: str, names: Sequence[str], frame: pd.DataFrame) -> PageFigure 
 
 def by_distance(frame: pd.DataFrame) -> PageFigure:
     """DTR beside the best static plan and the bound, on the log with the most of both."""
-    known = frame[frame["dtr"].notna() & frame["best"].notna()]
-    log = known.groupby("log")["bound"].count().idxmax()
-    mine = known[known["log"] == log]
+    both = frame[frame["dtr"].notna() & frame["best"].notna()]
+    log = both.groupby("log")["bound"].count().idxmax()
+    mine = both[both["log"] == log]
     curves = [_best(zip(mine["ratio"], mine["best"], strict=True), "cheapest static plan")]
     curves.append(_of("dtr", zip(mine["ratio"], mine["dtr"], strict=True)))
     proven = mine[mine["bound"].notna()]
@@ -299,11 +312,7 @@ def by_distance(frame: pd.DataFrame) -> PageFigure:
 
 def on_a_chain(rows: Sequence[Row]) -> PageFigure:
     """POET's plans on a chain, beside recomputation alone."""
-    curves = []
-    for name in ("poet", "anytime"):
-        own = [row for row in rows if row["strategy"] == name and row["status"] == "ok"]
-        points = [(float(row["budget_bytes"] or 0), row["overhead"] or 0.0) for row in own]
-        curves.append(_of(name, points))
+    curves = [_of(name, _on_chain(name, rows)) for name in ("poet", "anytime")]
     budgets = sorted({x for curve in curves for x, _ in curve.points})
     ticks = [(each, f"{each:g}") for each in budgets]
     x = ChartAxis("budget, bytes", budgets[0] - 0.2, budgets[-1] + 0.2, ticks)
@@ -318,6 +327,12 @@ def on_a_chain(rows: Sequence[Row]) -> PageFigure:
     )
     y = _overheads(curves, "overhead (modelled)")
     return PageFigure("poet-chain", alt, text, chart(curves, x, y, alt, alone=True))
+
+
+def _on_chain(name: str, rows: Iterable[Row]) -> Iterator[tuple[float, float]]:
+    for row in rows:
+        if row["strategy"] == name and row["status"] == "ok":
+            yield float(known(row["budget_bytes"])), known(row["overhead"])
 
 
 def with_figures(page: str, figures: Sequence[PageFigure]) -> str:

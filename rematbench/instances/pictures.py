@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.simulate import Trace
-from rematbench.report.chart import Curve, chart, line, mark, percent_axis
+from rematbench.report.chart import ChartCurve, chart, line, mark, percent_axis
 from rematbench.report.style import dashes, hex_colour, marker
 
 WIDE, HIGH, LOW, GAP = 720, 200, 100, 12
@@ -88,34 +88,41 @@ def budget_curve(
     Returns:
         The picture, and how many plans of strategies are left out since they are too dear for it.
     """
-    known = [value for _, *ys in points for value in ys if value is not None]
-    theirs = [y for each in others.values() for _, y in each]
-    top = max(0.01, 1.05 * max(theirs, default=0.0))
-    if known and max(known) > 0:
-        top = min(max(top, 1.05 * max(known)), DEAREST * max(known))
-    low = min([floor, *(x for x, *_ in points), *(x for c in others.values() for x, _ in c)])
-    shown = {name: [p for p in curve if p[1] <= top] for name, curve in others.items()}
-    curves = [
-        Curve(name, sorted(curve), hex_colour(name), marker(name), dashes(name), 1.0)
-        for name, curve in shown.items()
-        if curve
-    ]
+    theirs = [point for each in others.values() for point in each]
+    top = _top(points, theirs)
+    low = min([floor, *(each[0] for each in (*points, *theirs))])
+    curves = [_thin(name, curve, top) for name, curve in others.items()]
+    left_out = len(theirs) - sum(len(curve.points) for curve in curves)
     bounds = [(x, bound) for x, _, bound in points if bound is not None]
     best = [(x, value) for x, value, _ in points if value is not None]
-    curves += [
-        Curve("the floor", [(floor, 0.0), (floor, top)], "#a11", "", "--", 1.2),
-        Curve("proven bound", bounds, "#888", "s", ":", 2),
-        Curve("best plan known", best, BEST, "o", "-", 3),
+    curves = [
+        *filter(lambda curve: curve.points, curves),
+        ChartCurve("the floor", [(floor, 0.0), (floor, top)], "#a11", "", "--", 1.2),
+        ChartCurve("proven bound", bounds, "#888", "s", ":", 2),
+        ChartCurve("best plan known", best, BEST, "o", "-", 3),
     ]
-    span = 1.0 - low
-    x = percent_axis("budget, of ordinary training's peak", low - 0.02 * span, 1.0)
+    x = percent_axis("budget, of ordinary training's peak", low - 0.02 * (1.0 - low), 1.0)
     y = percent_axis("overhead", 0.0, top)
-    left_out = len(theirs) - sum(map(len, shown.values()))
     return chart(curves, x, y, "overhead by budget", alone=False), left_out
+
+
+def _top(
+    points: Sequence[tuple[float, float | None, float | None]],
+    theirs: Sequence[tuple[float, float]],
+) -> float:
+    """The highest overhead of the picture."""
+    dearest = max((value or 0.0 for _, *ys in points for value in ys), default=0.0)
+    top = max(0.01, 1.05 * max([dearest, *(y for _, y in theirs)]))
+    return min(top, DEAREST * dearest) if dearest > 0 else top
+
+
+def _thin(name: str, curve: Sequence[tuple[float, float]], top: float) -> ChartCurve:
+    shown = sorted(point for point in curve if point[1] <= top)
+    return ChartCurve(name, shown, hex_colour(name), marker(name), dashes(name), 1.0)
 
 
 def swatch(name: str) -> str:
     """A strategy's line and mark, beside its name."""
-    own = Curve(name, [(2.0, 7.0), (32.0, 7.0)], hex_colour(name), "", dashes(name))
+    own = ChartCurve(name, [(2.0, 7.0), (32.0, 7.0)], hex_colour(name), "", dashes(name))
     sign = f'<path fill="{own.colour}" d="{mark(marker(name), 17, 7)}"/>'
     return f'<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true">{line(own)}{sign}</svg>'

@@ -187,7 +187,7 @@ def _head(field: Board, places: str, title: str, measured: bool) -> str:
         answer=front_table(field),
         beside=_BESIDE,
         limits=_limits(rows),
-        page=_WHOLE if Path(places).name.startswith("full-") else _MADE,
+        page=_page(places),
         measured=(
             "Only the last table has measured times, of a CPU."
             if measured
@@ -204,6 +204,11 @@ def _head(field: Board, places: str, title: str, measured: bool) -> str:
         networks=", ".join(f"`{name}`" for name in models),
         picture=_pictured(places),
     )
+
+
+def _page(places: str) -> str:
+    """How a reader comes to the page with everything."""
+    return _WHOLE if Path(places).name.startswith("full-") else _MADE
 
 
 def _pictured(places: str) -> str:

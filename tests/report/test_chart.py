@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from rematbench.report.chart import ChartAxis, Curve, chart, mark, percent_axis
+from rematbench.report.chart import ChartAxis, ChartCurve, chart, mark, percent_axis
 
 UNIT = ChartAxis("n & m", 0.0, 1.0, [(0.0, "0"), (1.0, "1")])
 
@@ -23,7 +23,10 @@ def test_ticks_are_whole_steps() -> None:
 
 
 def test_a_chart_is_xml_and_says_what_it_shows() -> None:
-    curves = [Curve("a < b", [(0.0, 0.0), (1.0, 1.0)], "#123456", "s"), Curve("c", [], marker="*")]
+    curves = [
+        ChartCurve("a < b", [(0.0, 0.0), (1.0, 1.0)], "#123456", "s"),
+        ChartCurve("c", [], marker="*"),
+    ]
     for alone in (True, False):
         text = chart(curves, UNIT, UNIT, "what <it> shows", alone)
         root = ET.fromstring(text)

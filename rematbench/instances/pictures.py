@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -90,7 +90,7 @@ def budget_curve(
     """
     theirs = [point for each in others.values() for point in each]
     top = _top(points, theirs)
-    low = min([floor, *(each[0] for each in (*points, *theirs))])
+    low = min(floor, *_budgets(points), *_budgets(theirs))
     curves = [_thin(name, curve, top) for name, curve in others.items()]
     left_out = len(theirs) - sum(len(curve.points) for curve in curves)
     bounds = [(x, bound) for x, _, bound in points if bound is not None]
@@ -104,6 +104,10 @@ def budget_curve(
     x = percent_axis("budget, of ordinary training's peak", low - 0.02 * (1.0 - low), 1.0)
     y = percent_axis("overhead", 0.0, top)
     return chart(curves, x, y, "overhead by budget", alone=False), left_out
+
+
+def _budgets(points: Iterable[tuple[float, *tuple[float | None, ...]]]) -> list[float]:
+    return [x for x, *_ in points]
 
 
 def _top(

@@ -79,9 +79,18 @@ class Browser:
     def wait_for(self, script: str, seconds: float = 20) -> None:
         """Until an expression is true."""
         end = time.monotonic() + seconds
-        while not self.run(script):
+        while not self._holds(script):
             assert time.monotonic() < end, f"in vain for {script}"
             time.sleep(0.02)
+
+    def _holds(self, script: str) -> bool:
+        """Is it true? Not while the page gives way to another."""
+        try:
+            return bool(self.run(script))
+        except AssertionError as error:
+            if "navigated" in str(error):
+                return False
+            raise
 
     def click(self, element: str) -> None:
         """A click in the middle of an element, given as an expression."""

@@ -97,8 +97,9 @@ leaderboard: $(TOOLS)
 	gzip -9nc $(WORK)/report/leaderboard.csv > $(BOARD)/full-$$(printf %02d $(firstword $(subst /, ,$(PART)))).csv.gz
 	$(MAKE) leaderboard-page
 
-# Of the rows that are there: both pages of docs/, their pictures, and README's table. The rows of the
-# full profile are older than what a row must say, and are asked for (--lacking): see the page's head.
+# Of the rows that are there: both pages of docs/, their pictures, README's table, and the figures of
+# the papers' pages. The rows of the full profile are older than what a row must say, and are asked
+# for (--lacking): see the page's head.
 # Plans that ran, on a CPU and on each accelerator that the suite was run on (make gpu): those whose
 # environment tells of memory of its own.
 REFERENCE := runs/reference
@@ -109,6 +110,7 @@ leaderboard-page: $(READY)
 	  --readme README.md --out docs/leaderboard.md
 	$(QUOTE) $(BOARD)/quick.csv.gz --title "The leaderboard's quick profile" --pictures \
 	  --out docs/leaderboard-quick.md
+	$(BIN)/python -m rematbench.instances.paper_figures
 
 benchmark-%: $(TOOLS)
 	$(BIN)/python -m benchmarks --again $*

@@ -12,9 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from library_pages import library_files
+from library_pages import FIELD, leaderboard_files, library_files
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Link, Navigation, Section
 from mkdocs.structure.pages import Page
 from source_pages import defined, link, named, place, source_file, styles, with_links
 
@@ -72,11 +73,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             File.generated(config, f"assets/{path}", abs_src_path=str(DOCS / "site" / path))
         )
     files.append(File.generated(config, "assets/source.css", content=styles()))
-    for file in library_files(config):
+    for file in (*library_files(config), *leaderboard_files(config)):
         files.append(file)
     for name in sorted(_sources([*pages.values(), *_pages().values()], linked)):
         files.append(source_file(config, name))
     return files
+
+
+def on_nav(nav: Navigation, **_: Any) -> Navigation:
+    """Name pages that are no Markdown: of the leaderboard, of the library."""
+    section = next(
+        each for each in nav.items if isinstance(each, Section) and each.title == "Results"
+    )
+    beside = {"The whole leaderboard": FIELD, "All instances": "library/index.html"}
+    links = [Link(title, url) for title, url in beside.items()]
+    for each in links:
+        each.parent = section
+    section.children[1:1] = links
+    return nav
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

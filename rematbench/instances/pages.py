@@ -12,13 +12,15 @@ from operator import attrgetter
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from rematbench.base.errors import RematbenchError
 from rematbench.base.sizes import size
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
-from rematbench.graphs.simulate import simulate
+from rematbench.graphs.simulate import Trace, simulate
 from rematbench.instances.difficulty import Effect, all_reasons, effects
-from rematbench.instances.pictures import budget_curve, plan_picture
+from rematbench.instances.drawn_graph import drawn_graph
+from rematbench.instances.pictures import DEAREST, budget_curve, plan_picture, swatch
 from rematbench.instances.records import (
     STATUSES,
     BestKnown,
@@ -27,6 +29,8 @@ from rematbench.instances.records import (
     graph_name,
     is_without_plan,
 )
+from rematbench.instances.strategy_plans import StrategyPlan, StrategyRows, by_strategy
+from rematbench.report.leaderboard.names import label
 
 LARGEST = 300_000
 """Bytes of a graph's page at most."""
@@ -50,17 +54,26 @@ def _templates() -> Environment:
     )
 
 
-def pages(library: Library) -> dict[str, str]:
+def pages(library: Library, rows: StrategyRows | None = None) -> dict[str, str]:
     """Every page's HTML, by its file's name.
 
+    Args:
+        rows: of strategies, which stand beside the records.
+
     Raises:
-        RematbenchError: a graph or plan file is bad.
+        RematbenchError: a graph or plan file is bad, or a graph's page is too large.
     """
     told = all_reasons(library)
+    rows = rows or StrategyRows()
     made = {"index.html": index(library, told)}
     problems = sorted(library.instances.values(), key=attrgetter("graph"))
     for path, group in groupby(problems, attrgetter("graph")):
-        made[page_name(path)] = graph_page(library, path, [*group], told)
+        text = graph_page(library, path, [*group], told, rows)
+        if (found := len(text.encode())) > LARGEST:
+            raise RematbenchError(
+                f"{page_name(path)}: {found} bytes, more than {LARGEST}; leave out something"
+            )
+        made[page_name(path)] = text
     return made
 
 
@@ -142,40 +155,83 @@ def _place(problem: LibraryProblem) -> tuple[str, int, str, int]:
     return problem.family, problem.ops, problem.graph, problem.budget_bytes
 
 
-def graph_page(library: Library, path: str, problems: Sequence[LibraryProblem], told: Told) -> str:
+def graph_page(
+    library: Library, path: str, problems: Sequence[LibraryProblem], told: Told, rows: StrategyRows
+) -> str:
     """A graph's page: facts, records, overhead by budget, and each record's plan as a picture."""
     graph, problems = library.graph(path), sorted(problems, key=attrgetter("budget_bytes"))
     base = simulate(graph, program_order(graph))
     records = [library.record(each.instance) for each in problems]
-    points = [
-        (
-            each.budget_bytes / max(1, base.peak_bytes),
-            _overhead(each.value, base.cost),
-            _overhead(each.bound, base.cost),
-        )
-        for each in records
-    ]
     return (
         _templates()
         .get_template("graph.html")
         .render(
             title=graph.name,
-            facts=_facts(graph, path, problems[0], base.peak_bytes),
+            file=path,
+            drawn=drawn_graph(graph, base),
+            peak=size(base.peak_bytes),
+            facts=_facts(graph, problems[0], base.peak_bytes),
             columns=_COLUMNS,
             rows={
                 each.instance: [*_cells(each, base.peak_bytes, base.cost), _why(problem, told)]
                 for problem, each in zip(problems, records, strict=True)
             },
-            curve=budget_curve(points, problems[0].floor_bytes / max(1, base.peak_bytes)),
             plans=[*_plans(library, graph, records)],
+            **_compared(records, problems[0], base, rows.of(graph, base.peak_bytes, base.cost)),
         )
     )
 
 
-def _facts(graph: Graph, path: str, problem: LibraryProblem, peak: int) -> Mapping[str, object]:
+def _compared(
+    records: Sequence[BestKnown],
+    problem: LibraryProblem,
+    base: Trace,
+    plans: Sequence[StrategyPlan],
+) -> Mapping[str, object]:
+    """Records and bounds by budget, with what strategies have: the picture and the table."""
+    peak, cost = max(1, base.peak_bytes), base.cost
+    points = [
+        (each.budget_bytes / peak, _overhead(each.value, cost), _overhead(each.bound, cost))
+        for each in records
+    ]
+    strategies = by_strategy(plans)
+    curves = {
+        name: [(x.budget_bytes / peak, x.overhead) for x in found if x.overhead is not None]
+        for name, found in strategies.items()
+    }
+    picture, left_out = budget_curve(points, problem.floor_bytes / peak, curves)
+    budgets = sorted({each.budget_bytes for each in plans})
+    return {
+        "curve": picture,
+        "left_out": left_out,
+        "dearest": f"{DEAREST:g}",
+        "limits": " or ".join(sorted({_given(each) for each in plans})),
+        "budgets": [f"{each / peak:.1%}" for each in budgets],
+        "strategies": [
+            {"name": label(name), "swatch": swatch(name), "cells": _of_budgets(found, budgets)}
+            for name, found in strategies.items()
+        ],
+    }
+
+
+def _given(plan: StrategyPlan) -> str:
+    return "a time that the row does not tell" if plan.seconds is None else f"{plan.seconds:g} s"
+
+
+def _of_budgets(plans: Sequence[StrategyPlan], budgets: Sequence[int]) -> list[str]:
+    known = {each.budget_bytes: each for each in plans}
+    return [_shown(known.get(budget)) for budget in budgets]
+
+
+def _shown(plan: StrategyPlan | None) -> str:
+    if plan is None:
+        return ""
+    return plan.why if plan.overhead is None else f"{plan.overhead:+.2%}"
+
+
+def _facts(graph: Graph, problem: LibraryProblem, peak: int) -> Mapping[str, object]:
     return {
         "family": problem.family,
-        "file": f"instances/{path}",
         "ops, values": f"{problem.ops}, {problem.values}",
         "costs in": graph.cost_unit,
         "peak of ordinary training": _bytes(peak),
@@ -226,4 +282,5 @@ def _plans(
             f"{record.instance}: {_bytes(record.budget_bytes)}, value {record.value}, "
             f"{trace.recomputations} recomputations"
         )
-        yield {"text": text, "picture": plan_picture(graph, trace, record.budget_bytes)}
+        picture = plan_picture(graph, trace, record.budget_bytes)
+        yield {"text": text, "file": record.plan, "picture": picture}

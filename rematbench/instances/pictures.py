@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.simulate import Trace
+from rematbench.report.chart import ChartCurve, chart, line, mark, percent_axis
+from rematbench.report.style import dashes, hex_colour, marker
 
 WIDE, HIGH, LOW, GAP = 720, 200, 100, 12
 """Of a plan's picture: its width, the heights of computes and of bytes, what lies between."""
-_MARGIN = 60
+BEST = "#2f4bd8"
+"""Colour of records."""
 
 
 def plan_picture(graph: Graph, trace: Trace, budget: int) -> str:
@@ -64,43 +68,65 @@ def _runs(column: NDArray[np.int64], row: NDArray[np.int64], tall: int) -> str:
     return "".join(f"M{x} {y}v{last - y + tall}" for (x, y), (_, last) in strokes)
 
 
-def budget_curve(points: Sequence[tuple[float, float | None, float | None]], floor: float) -> str:
-    """Overheads of the best plans by budget, with what is proven of them.
+DEAREST = 3.0
+"""A picture ends at so many times the overhead of the dearest record: what is above would leave no
+room for what is compared."""
+
+
+def budget_curve(
+    points: Sequence[tuple[float, float | None, float | None]],
+    floor: float,
+    others: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
+) -> tuple[str, int]:
+    """Overheads by budget: the best plans, what is proven of them, and what strategies have.
 
     Args:
         points: budget (a share of the peak), the best plan's overhead and the bound's (ratios).
         floor: a share of the peak, below which there is no plan.
+        others: by strategy, budgets (shares of the peak) and overheads of its plans.
+
+    Returns:
+        The picture, and how many plans of strategies are left out since they are too dear for it.
     """
-    wide, high = 720 - 2 * _MARGIN, 200
-    known = [y for _, *ys in points for y in ys if y is not None]
-    top = max([0.01, *known]) * 1.05
-    low = min([floor, *(x for x, *_ in points)]) * 0.98
-
-    def place(x: float, y: float) -> tuple[str, str]:
-        share = (x - low) / max(1e-9, 1 - low)
-        return f"{_MARGIN + share * wide:.1f}", f"{high + 10 - max(0.0, y) / top * high:.1f}"
-
-    plans = [place(x, value) for x, value, _ in points if value is not None]
-    bounds = [place(x, bound) for x, _, bound in points if bound is not None]
-    dots = _dots("bound", bounds) + _dots("value", plans)
-    edge = place(floor, 0)[0]
-    said = 'role="img" aria-label="overhead by budget"'
-    return (
-        f'<svg class="curve" viewBox="0 0 720 {high + 50}" {said}>'
-        f'<path class="axes" d="M{_MARGIN} 10v{high}h{wide}"/>'
-        f'<path class="floor" d="M{edge} 10v{high}"/>'
-        f'<path class="bound" d="{_line(bounds)}"/>'
-        f'<path class="value" d="{_line(plans)}"/>{dots}'
-        f'<text x="{_MARGIN - 6}" y="20" text-anchor="end">{top / 1.05:.1%}</text>'
-        f'<text x="{_MARGIN - 6}" y="{high + 10}" text-anchor="end">0 %</text>'
-        f'<text x="{_MARGIN}" y="{high + 30}">{low:.0%} of the peak</text>'
-        f'<text x="{_MARGIN + wide}" y="{high + 30}" text-anchor="end">100 %</text></svg>'
-    )
+    theirs = [point for each in others.values() for point in each]
+    top = _top(points, theirs)
+    low = min(floor, *_budgets(points), *_budgets(theirs))
+    curves = [_thin(name, curve, top) for name, curve in others.items()]
+    left_out = len(theirs) - sum(len(curve.points) for curve in curves)
+    bounds = [(x, bound) for x, _, bound in points if bound is not None]
+    best = [(x, value) for x, value, _ in points if value is not None]
+    curves = [
+        *filter(lambda curve: curve.points, curves),
+        ChartCurve("the floor", [(floor, 0.0), (floor, top)], "#a11", "", "--", 1.2),
+        ChartCurve("proven bound", bounds, "#888", "s", ":", 2),
+        ChartCurve("best plan known", best, BEST, "o", "-", 3),
+    ]
+    x = percent_axis("budget, of ordinary training's peak", low - 0.02 * (1.0 - low), 1.0)
+    y = percent_axis("overhead", 0.0, top)
+    return chart(curves, x, y, "overhead by budget", alone=False), left_out
 
 
-def _dots(name: str, points: Iterable[tuple[str, str]]) -> str:
-    return "".join(f'<circle class="{name}" r="4" cx="{x}" cy="{y}"/>' for x, y in points)
+def _budgets(points: Iterable[tuple[float, *tuple[float | None, ...]]]) -> list[float]:
+    return [x for x, *_ in points]
 
 
-def _line(points: Sequence[tuple[str, str]]) -> str:
-    return f"M{'L'.join(f'{x} {y}' for x, y in points)}" if points else ""
+def _top(
+    points: Sequence[tuple[float, float | None, float | None]],
+    theirs: Sequence[tuple[float, float]],
+) -> float:
+    """The highest overhead of the picture."""
+    dearest = max((value or 0.0 for _, *ys in points for value in ys), default=0.0)
+    top = max(0.01, 1.05 * max([dearest, *(y for _, y in theirs)]))
+    return min(top, DEAREST * dearest) if dearest > 0 else top
+
+
+def _thin(name: str, curve: Sequence[tuple[float, float]], top: float) -> ChartCurve:
+    shown = sorted(point for point in curve if point[1] <= top)
+    return ChartCurve(name, shown, hex_colour(name), marker(name), dashes(name), 1.0)
+
+
+def swatch(name: str) -> str:
+    """A strategy's line and mark, beside its name."""
+    own = ChartCurve(name, [(2.0, 7.0), (32.0, 7.0)], hex_colour(name), "", dashes(name))
+    sign = f'<path fill="{own.colour}" d="{mark(marker(name), 17, 7)}"/>'
+    return f'<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true">{line(own)}{sign}</svg>'

@@ -88,13 +88,14 @@ class PageTable:
 
 
 def write_leaderboard_pages(
-    rows: Iterable[Row], out: Path, source: str, *, lacking: bool = False
+    rows: Iterable[Row], out: Path, source: str, *, lacking: bool = False, up: str = ""
 ) -> list[Path]:
     """Write ``leaderboard.html`` and ``leaderboard/``: figures and tables.
 
     Args:
         source: what the rows were read from, in words.
         lacking: read rows, too, that do not say what they were made with.
+        up: address of a page that this one leads back to; empty: none.
 
     Where every row lacks, the page says so, and no more.
 
@@ -105,7 +106,7 @@ def write_leaderboard_pages(
     try:
         field = board(rows, lacking=lacking)
     except NothingRead as nothing:
-        return [_write(out, field=None, reading=nothing.reading, ask=ASK)]
+        return [_write(out, field=None, reading=nothing.reading, ask=ASK, up=up)]
     folder = out / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {"profile": profile_picture(field), "time": time_picture(field)}
@@ -130,6 +131,7 @@ def write_leaderboard_pages(
         answer=shown[0],
         tables=shown[1:],
         folder=FOLDER,
+        up=up,
     )
     return written
 

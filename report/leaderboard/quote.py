@@ -59,8 +59,7 @@ are fractions of its peak. Costs within 0.01 % of each other are equal: planners
 such a gap, and which of two is lower by less says nothing. {measured}{warning}
 
 This page is made from the rows by `python -m rematbench.report.leaderboard.quote`, and a test holds
-it against them; the page with figures, filters and every strategy's curves is
-`{command}`.{commits}
+it against them{page}`{command}`.{commits}
 
 Networks, {count} of them: {networks}.
 
@@ -69,6 +68,10 @@ What counts how is in [the rules](rules.md).
 ![Share of problems on which a plan costs at most so much more than the best](../{picture}.png)
 
 ![Share of problems with a plan within 1 % of the best, by when](../{picture}-time.png)"""
+_MADE = "; the page with figures, filters and every strategy's curves is\n"
+_WHOLE = """. [The whole leaderboard](field/leaderboard.html), with filters, every strategy's
+curves and tables as CSV, is a part of the site (`make docs`); by itself it is made by
+"""
 _BESIDE = (
     "Each cell: the strategy with the lowest median overhead over the networks of its line; where "
     "it has no plan, its overhead counts as infinite, and names within 0.1 points share the "
@@ -207,6 +210,7 @@ def _head(field: Board, places: str, title: str, devices: Sequence[str]) -> str:
         answer=front_table(field),
         beside=_BESIDE,
         limits=_limits(rows),
+        page=_page(places),
         measured=(
             f"Only the last tables have measured times, of {' and of '.join(devices)}."
             if devices
@@ -223,6 +227,11 @@ def _head(field: Board, places: str, title: str, devices: Sequence[str]) -> str:
         networks=", ".join(f"`{name}`" for name in models),
         picture=_pictured(places),
     )
+
+
+def _page(places: str) -> str:
+    """How a reader comes to the page with everything."""
+    return _WHOLE if Path(places).name.startswith("full-") else _MADE
 
 
 def _pictured(places: str) -> str:

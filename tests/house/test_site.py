@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from browser import CHROMIUM, Browser
 
+from rematbench.instances.pages import LARGEST, page_name
+from rematbench.instances.records import graph_name, read_library
+
 HOUSE = Path(__file__).parents[2]
 BUILT = HOUSE / "build" / "site"
 WIDE, NARROW = 1280, 390
-LIBRARYS = "keras_vgg16_b256_flop.html"  # one of the pages of the library's graphs
+LIBRARY = read_library(HOUSE / "instances")
+OPEN = next(p for p in LIBRARY.instances.values() if LIBRARY.record(p.instance).status == "open")
 MISSING = [
     name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)
 ]
@@ -29,21 +35,26 @@ pytestmark = [
 ]
 # What is wrong with a page at the width that it is shown at. `hidden` elements have no boxes.
 FAULTS = """(() => {
-  const shown = [...document.querySelectorAll(".md-content *, body > .highlight *")];
+  const BOXES = ".md-typeset__scrollwrap, .scroll, .wide";
+  // Pages of the library and of source files have no frame: all is content.
+  const content = document.querySelector(".md-content") ?? document.body;
+  const shown = [...content.querySelectorAll("*")];
   const of = (tag) => shown.filter((each) => each.matches(tag) && each.getClientRects().length);
   const scrolls = (each) => ["auto", "scroll"].includes(getComputedStyle(each).overflowX);
   const words = (each) => each.textContent.trim().replace(/\\s+/g, " ").slice(0, 60);
-  const box = (each) => each.closest(".md-typeset__scrollwrap") ?? document.documentElement;
+  const box = (each) => each.closest(BOXES) ?? document.documentElement;
   const barOf = (each) => each.offsetHeight - each.clientHeight > 4;
   const faults = [];
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > width) faults.push("the page scrolls sideways");
-  for (const table of of("table:not([class])")) {
+  for (const table of of("table:not(.highlighttable)")) {
     const cell = table.rows[0].cells[table.rows[0].cells.length - 1];
     const around = box(table);
     const edge = Math.min(width, around.getBoundingClientRect().right);
     const inSight = cell.getBoundingClientRect().right <= edge + 1;
-    const reachable = width < 600 && scrolls(around) && around.scrollWidth > around.clientWidth
+    // The whole leaderboard has as many columns as strategies: its boxes scroll on any screen.
+    const small = width < 600 || around.matches(".wide");
+    const reachable = small && scrolls(around) && around.scrollWidth > around.clientWidth
       && barOf(around) && around.getBoundingClientRect().right <= width;
     if (!inSight && !reachable) faults.push("a last column is lost: " + words(table));
   }
@@ -53,6 +64,15 @@ FAULTS = """(() => {
     const wide = code.scrollWidth > code.clientWidth + 1;
     if (wide && !(scrolls(code) && barOf(code))) faults.push("cut: " + words(code));
   }
+  for (const each of of("body *")) {
+    const {left, right} = each.getBoundingClientRect();
+    const inside = each.closest(`${BOXES}, pre, nav, svg, .md-search, details:not([open])`);
+    if (!inside && right > left && (right > width + 1 || left < -1))
+      faults.push("sticks out: " + each.tagName + " " + words(each));
+  }
+  for (const picture of of("svg.chart, svg.graph, details[open] svg.plan, p > img"))
+    if (picture.getBoundingClientRect().height < 60 || picture.naturalWidth === 0)
+      faults.push("a picture is not seen: " + (picture.src ?? picture.className.baseVal));
   return faults;
 })()"""
 
@@ -64,7 +84,7 @@ def newest() -> float:
     folders += ["strategies", "validator", "training", "report", "instances"]
     files = [HOUSE / name for name in ("README.md", "mkdocs.yml", "CHANGELOG.md")]
     files += [path for folder in folders for path in (HOUSE / folder).rglob("*.*")]
-    kinds = (".py", ".pyi", ".md", ".csv", ".yaml", ".yml", ".css", ".js")
+    kinds = (".py", ".pyi", ".md", ".csv", ".yaml", ".yml", ".css", ".js", ".html", ".svg", ".gz")
     return max(path.stat().st_mtime for path in files if path.suffix in kinds)
 
 
@@ -94,10 +114,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def pages(site: Path) -> list[Path]:
-    """All pages, but of the source files and of the library only some."""
+    """All pages, but of the sources some, and of the library the largest and an open one."""
     places = {path: path.relative_to(site).parts for path in site.rglob("*.html")}
     found = [path for path, parts in places.items() if not {"source", "library"} & {*parts}]
-    found += [site / "library" / name for name in ("index.html", "verify.html", LIBRARYS)]
+    library = {path.name: path.stat().st_size for path in (site / "library").glob("*.html")}
+    chosen = {"index.html", "verify.html", page_name(OPEN.graph)}
+    chosen.add(max(library.keys() - chosen, key=library.__getitem__))
+    found += [site / "library" / name for name in sorted(chosen)]
     names = ("strategies/chen/planner.py", "docs/claims.csv")
     return sorted(found) + [site / "source" / f"{name}.html" for name in names]
 
@@ -121,6 +144,44 @@ def test_pages_fit_both_screens(browser: Browser, site: Path) -> None:
             if found := browser.run(FAULTS):
                 faults[f"{page.relative_to(site)} at {width}"] = found[:5]
     assert faults == {}
+
+
+def test_pages_of_the_library_are_small_and_lead_to_files(browser: Browser, site: Path) -> None:
+    for path in (site / "library").glob("*.html"):
+        assert path.stat().st_size <= LARGEST, path
+    browser.resize(WIDE, 900)
+    browser.open(site / "library" / page_name(OPEN.graph))
+    links = browser.run("[...document.querySelectorAll('a[download]')].map(a => a.pathname)")
+    named = {
+        LIBRARY.record(each.instance).plan for each in LIBRARY.of_graph(graph_name(OPEN.graph))
+    }
+    files = {site / "library" / each for each in {OPEN.graph, *named} if each}
+    assert {Path(unquote(each)) for each in links} == files
+    assert all(path.is_file() for path in files)
+    marked = f"document.getElementById({OPEN.instance!r}).innerText"
+    assert "open" in browser.run(marked)
+    assert browser.run("document.querySelectorAll('svg.graph path, svg.chart path').length") > 20
+
+
+def test_the_whole_leaderboard_is_in_the_menu(browser: Browser, site: Path) -> None:
+    browser.resize(WIDE, 900)
+    browser.open(site / "papers" / "chen.html")
+    browser.run(
+        "void [...document.querySelectorAll('.md-nav__link')]"
+        ".find(a => a.innerText.trim() == 'The whole leaderboard').click()"
+    )
+    browser.wait_for("location.pathname.endsWith('/field/leaderboard.html')")
+    browser.wait_for("document.querySelectorAll('#strategies tbody tr').length > 20")
+    assert browser.run("document.querySelectorAll('svg.picture').length") == 2
+
+
+def test_each_papers_page_has_figures(site: Path) -> None:
+    """That they are seen is checked at both widths."""
+    for page in sorted((HOUSE / "docs" / "papers").glob("*.md")):
+        text = (site / "papers" / f"{page.stem}.html").read_text()
+        pictures = re.findall('<img [^>]*src="([^"]*[.]svg)"', text)
+        assert pictures, page
+        assert all((site / "papers" / each).is_file() for each in pictures), pictures
 
 
 def test_a_verdict_is_in_sight_on_a_narrow_screen(browser: Browser, site: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,12 @@ from rematbench.rows.row import Row, known, write_leaderboard
 HOUSE = Path(__file__).parents[2]
 FOLDER = "runs/reference/leaderboard"
 PARTS, QUICK = f"{FOLDER}/full-*.csv.gz", f"{FOLDER}/quick.csv.gz"
+
+
+@cache
+def committed(places: str) -> Sequence[Row]:
+    """Rows of the repository, read once."""
+    return collect(sorted(HOUSE.glob(places))).rows
 
 
 @pytest.fixture
@@ -281,7 +289,7 @@ def test_families_of_the_zoo() -> None:
 
 def test_the_page_and_its_files(tmp_path: Path) -> None:
     """Of the committed rows."""
-    rows = collect(sorted(HOUSE.glob(PARTS))).rows
+    rows = committed(PARTS)
     paths = write_leaderboard_pages(rows, tmp_path, "modelled by a roofline", lacking=True)
     assert all(path.stat().st_size for path in paths)
     page = paths[0].read_text()
@@ -481,7 +489,7 @@ def test_pages_say_what_the_committed_rows_say(
 ) -> None:
     """README and docs are made from them again; the full profile's rows are asked for."""
     lacking = places == PARTS
-    rows = collect(sorted(HOUSE.glob(places))).rows
+    rows = committed(places)
     measured = collect([HOUSE / executed, *accelerators()]).rows if executed else ()
     text = (HOUSE / f"docs/{page}.md").read_text()
     assert text == document(rows, measured, places, title, lacking=lacking)
@@ -734,7 +742,7 @@ def test_rows_of_our_search_credit_no_published_method_with_our_search() -> None
 
 
 def test_the_committed_rows_credit_no_published_method_with_our_search() -> None:
-    rows = collect(sorted(HOUSE.glob(PARTS))).rows
+    rows = committed(PARTS)
     assert not [row for row in rows if row["strategy"] in ("moccasin", "rockmate")]
     measured = collect([HOUSE / f"{FOLDER}/measured.csv.gz"]).rows  # of today's code, as published
     assert {row["strategy"] for row in measured} & {"rockmate", "rockmate+anytime"} == {"rockmate"}
@@ -823,7 +831,7 @@ def test_the_interval_of_what_was_measured_stands_beside_it() -> None:
 @pytest.mark.parametrize("places", [PARTS, QUICK])
 def test_no_two_curves_of_a_picture_share_a_colour(places: str) -> None:
     """Nor have they colours that are hard to tell apart."""
-    field = board(collect(sorted(HOUSE.glob(places))).rows, lacking=True)
+    field = board(committed(places), lacking=True)
     for picture in (profile_picture, time_picture):
         figure, _ = picture(field)
         inks = [np.array(to_rgb(line.get_color())) for line in figure.axes[0].lines]

@@ -30,6 +30,7 @@ from rematbench.instances.records import (
     is_without_plan,
 )
 from rematbench.instances.strategy_plans import StrategyPlan, StrategyRows, by_strategy
+from rematbench.instances.tally import by_space
 from rematbench.report.leaderboard.names import label
 
 LARGEST = 300_000
@@ -95,6 +96,7 @@ def index(library: Library, told: Told) -> str:
             problems=len(problems),
             graphs=len({each.graph for each in problems}),
             counts=", ".join(f"{statuses.count(status)} {status}" for status in STATUSES),
+            closed=by_space([library.record(name) for name in library.instances]),
             families=[(family, [*_listed(library, group)]) for family, group in of_family],
             effects=[_effect(each) for each in effects(library, told)],
             open=[_opened(library, each, told) for each in problems if _is_open(library, each)],

@@ -116,7 +116,7 @@ def _bounds(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def of_page(page: str, rows: CommittedRows) -> list[PageFigure]:
-    """The figures of ``docs/papers/PAGE.md``."""
+    """The figures of a page of ``docs/papers``."""
     names = [card.name for card in cards().values() if card.page == f"{page}.md"]
     found = [
         by_budget(page, names, rows.field, rows.bounds),

@@ -109,7 +109,7 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: Path) -> None:
 @pytest.mark.parametrize("command", [["-m", "rematbench"], ["bin/rematbench"]])
 def test_a_job_beside_foreign_packages(fresh: Path, project: Path, command: list[str]) -> None:
     first = [fresh, *command] if command[0] == "-m" else [fresh.parent / "rematbench"]
-    job = ["model=python", "model.target=mymodel:make", "strategy=anytime", "budget=0.8"]
+    job = ["model=python", "model.target=mymodel:make", "strategy=ap_greedy", "budget=0.9"]
     assert "status=ok" in _run(*first, *job, "device=cpu", "hydra.run.dir=runs/job")
     report = fresh.parent / "rematbench-report"
     _run(report, "runs/job", "--out", "drawn")

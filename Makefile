@@ -97,13 +97,14 @@ leaderboard: $(TOOLS)
 	gzip -9nc $(WORK)/report/leaderboard.csv > $(BOARD)/full-$$(printf %02d $(firstword $(subst /, ,$(PART)))).csv.gz
 	$(MAKE) leaderboard-page
 
-# Of the rows that are there: both pages of docs/, their pictures, README's table, and the figures of
-# the papers' pages. The rows of the full profile are older than what a row must say, and are asked
-# for (--lacking): see the page's head.
 # Plans that ran, on a CPU and on each accelerator that the suite was run on (make gpu): those whose
 # environment tells of memory of its own.
 REFERENCE := runs/reference
 SUITES = $(patsubst %/environment.json,%/leaderboard.csv,$(shell grep -ls '"memory_bytes"' $(REFERENCE)/*/environment.json))
+
+# Of the rows that are there: both pages of docs/, their pictures, README's table, and the figures of
+# the papers' pages. The rows of the full profile are older than what a row must say, and are asked
+# for (--lacking): see the page's head.
 QUOTE = $(BIN)/python -m rematbench.report.leaderboard.quote
 leaderboard-page: $(READY)
 	$(QUOTE) '$(BOARD)/full-*.csv.gz' --lacking --executed $(BOARD)/measured.csv.gz $(SUITES) --pictures \

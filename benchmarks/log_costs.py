@@ -4,9 +4,9 @@
 quotes. Two logs, recorded on a CPU: DenseNet-BC of three dense blocks for images of 32 pixels, and
 one of four (6, 12, 24 and 16 layers, as in DenseNet-121). Each is played as it was recorded, where
 an operator that was interrupted costs a hundred times what it costs elsewhere and is never evicted;
-with each operator's median; and with operators that all cost the same, as small kernels do on a
-GPU, where launching them takes longest. Dead storages are evicted eagerly, and a step may take
-three times its computation, as in the paper.
+with each operator's median; and with operators that all cost the same, as they would where
+launching a kernel takes longest. Dead storages are evicted eagerly, and a step may take three times
+its computation, as in the paper.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _table(found: pd.DataFrame, *, several: bool) -> str:
         lines.append([name, *map(str, counts), *numbers])
     left = sorted({*cards()} - {*shown["strategy"]})
     never = sorted({*left} & {*chain.from_iterable(_NOT_APPLICABLE.values())})
-    lines += [[label(name, "`"), "0", *["–"] * (len(_COLUMNS))] for name in never]
+    lines += [[label(name, "`"), "0", *["–"] * len(_COLUMNS)] for name in never]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"{text}\n\n{_missing(left, never)}"
 

@@ -146,7 +146,7 @@ def _proven(points: Iterable[tuple[float, float]]) -> ChartCurve:
 
 def _overheads(curves: Sequence[ChartCurve], title: str) -> ChartAxis:
     ys = [y for curve in curves for _, y in curve.points]
-    return percent_axis(title, min(0.0, *ys, 0.0), max(0.02, *ys) * 1.05)
+    return percent_axis(title, min([0.0, *ys]), max([0.02, *ys]) * 1.05)
 
 
 def _budgets(curves: Sequence[ChartCurve]) -> ChartAxis:

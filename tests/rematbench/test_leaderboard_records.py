@@ -6,19 +6,17 @@ from pathlib import Path
 
 from rematbench.instances.records import read_library
 from rematbench.report.collect import collect
+from rematbench.report.leaderboard.board import OTHER_OPS
 from rematbench.rows.row import Row
-from rematbench.strategies.base import ChoosesImplementations
-from rematbench.strategies.registry import class_of
 
 HOUSE = Path(__file__).parents[2]
 
 
 def _is_of_the_library_s_plans(row: Row) -> bool:
     """Those in program order, of PyTorch's own implementations, that say what made them."""
-    name, extra = str(row["strategy"]), row["extra"]
-    if row["status"] != "ok" or "machine" not in extra or not extra.get("in_program_order"):
-        return False
-    return name != "checkmate_o" and not isinstance(class_of(name)(), ChoosesImplementations)
+    said = row["extra"]
+    known = "machine" in said and said.get("in_program_order") is True
+    return known and row["status"] == "ok" and row["strategy"] not in OTHER_OPS
 
 
 def test_no_row_of_today_s_leaderboard_is_cheaper_than_a_record() -> None:

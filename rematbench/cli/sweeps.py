@@ -231,7 +231,7 @@ def _identity(place: Path) -> tuple[int, int] | None:
 def jobs_of(
     sweeps: Sequence[Mapping[str, Any]], arguments: Sequence[str], loader: ConfigLoader
 ) -> list[Job]:
-    """The overrides of each job, without repeats.
+    """The overrides of each job, without repeats; a sweep over an empty list has none.
 
     Raises:
         ConfigError: a pattern matches nothing.
@@ -239,6 +239,8 @@ def jobs_of(
     parser = OverridesParser.create(config_loader=loader)
     jobs: list[Job] = []
     for sweep in sweeps or [{}]:
+        if [] in sweep.values():
+            continue
         listed = [f"{key}={_as_override(value)}" for key, value in sweep.items()]
         overrides = parser.parse_overrides([*listed, *arguments])
         for override in overrides:

@@ -71,6 +71,19 @@ def test_every_profile_of_an_experiment_is_a_list_of_jobs(hydra: None, name: str
     assert sizes["gpu"] > 0
 
 
+def test_table_2_s_long_profile_has_the_paper_s_line_up_at_all_budgets(hydra: None) -> None:
+    """A sweep over no budget has no jobs."""
+    jobs = jobs_of("checkmate_table2", "config", "profile=long")
+    found = [dict(word.split("=", 1) for word in job) for job in jobs]
+    assert len(found) == len({(job["model"], job["strategy"], job["budget"]) for job in found})
+    per_network = {
+        model: {job["strategy"] for job in found if job["model"] == model}
+        for model in {job["model"] for job in found}
+    }
+    assert len(per_network) == 10
+    assert {len(names) for names in per_network.values()} == {9}
+
+
 @pytest.mark.parametrize(
     ("experiment", "models", "least"), [("quickstart", 3, 5), ("leaderboard_measured", 10, 2)]
 )

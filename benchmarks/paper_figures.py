@@ -1,8 +1,8 @@
 """``make figures`` from an empty cache: some 40 minutes.
 
-``python -m benchmarks.paper_figures`` writes ``runs/benchmarks/paper_figures.json``, and all rows to
-``runs/reference/papers/quick.csv.gz``, which the papers' pages quote. What is in ``runs/figures``
-and in the cache is put aside meanwhile, and what was made stays.
+``python -m benchmarks.paper_figures`` writes ``runs/benchmarks/paper_figures.json``, and all rows
+to ``runs/reference/papers/quick.csv.gz``, which the papers' pages quote. What is in
+``runs/figures`` and in the cache is put aside meanwhile, and what was made stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from time import perf_counter
 
 from benchmarks.figures import Figure, publish
 from rematbench.rows.provenance import HOUSE, now
-
 
 QUOTED = HOUSE / "runs" / "reference" / "papers" / "quick.csv.gz"
 

@@ -29,7 +29,6 @@ ALL = {
     "authors_baselines": "Checkmate's baselines as its authors' program keeps segments",
     "capture": "captures of published sizes",
     "ops": "PyTorch's own list of ops: captured, executed, judged",
-    "zoo62": "Checkmate's Table 2 on PyTorch's graphs at all budgets: heuristics beside `anytime`",
     "monet_sizes": "MONeT's programs of two networks with the products of its published code",
     "gist_cpu": "what Gist's encodings cost where they run",
     "log_costs": "DTR on DenseNet-BC's logs: three costs of its operators, two forms of the model",

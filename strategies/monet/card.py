@@ -31,7 +31,7 @@ CARDS = (
         scope="training steps; 80 ops in seconds; captured models have implementations",
         page="monet.md",
         golden="sizes of the published program (Table 7); `anytime_joint`'s bounds",
-        knobs="`operators=false`: MONeT-NoOp; `presolve=true`: its size after presolve",
+        knobs="`operators=false`: MONeT-NoOp; `presolve=true`: only its size after presolve",
         implementations=True,
         turn="first",
         place=20,

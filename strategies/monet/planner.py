@@ -30,8 +30,6 @@ from rematbench.strategies.monet.published.program import Locals, Published
 
 # Budgets that the program is given, over the real one: it knows neither all ops nor all values.
 _FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
-# Share of the time limit for presolve, where its size is asked for.
-_PRESOLVE = 0.7
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ class Monet:
         operators: MONeT; False: MONeT-NoOp, without a choice of implementations.
         locals: appendix B's bound of local memory, ``loose`` or ``tight``.
         gap: relative gap at which HiGHS stops.
-        presolve: put the size that HiGHS's presolve leaves into the row, too (Table 7).
+        presolve: only put the size that HiGHS's presolve leaves into the row (Table 7); the program
+            is not solved.
 
     Raises:
         ConfigError: an option is out of its range.
@@ -78,7 +77,7 @@ class Monet:
         Raises:
             NotApplicable: a graph without a loss, or whose ops overwrite by default.
             Infeasible: the program has no solution.
-            Stopped: HiGHS found none in time; says how large the program is.
+            Stopped: HiGHS found none in time, or was not asked to; says how large the program is.
         """
         graph, budget = problem.graph, problem.budget
         loss = graph.loss_index
@@ -137,9 +136,10 @@ class _ProgramRun:
         published = Published(problem.graph, free_bytes, options.operators, options.locals)
         if factor == 1.0:
             self.facts |= published.facts
-            if options.presolve:
-                left = max(0.0, self.deadline - planning_seconds())
-                self.facts |= published.presolved(_PRESOLVE * left)
+        if options.presolve:
+            self.facts |= published.presolved(max(0.0, self.deadline - planning_seconds()))
+            self.status = "presolved"
+            return None
         threads = available_threads()
         solver = Solver(published.program, integral=True, seed=problem.seed, threads=threads)
         solver.stop_when(options.gap)
@@ -163,6 +163,11 @@ class _ProgramRun:
                 f"{size} has no solution for {self.budget} bytes, or for those at which its plans "
                 "fit; anytime_joint searches without it",
                 smallest_peak_found=error.smallest_peak_found,
+                details=self.facts,
+            )
+        if self.status == "presolved":
+            return Stopped(
+                f"{size} was presolved, not solved: strategy.presolve=true asks for its size alone",
                 details=self.facts,
             )
         return Stopped(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.baselines62 import STRATEGIES
 from benchmarks.log_costs import evened
 from rematbench.streams.events import Call, EventStream, Release
 
@@ -34,27 +33,6 @@ def test_an_operator_costs_its_median_and_nothing_else_changes() -> None:
     found = evened(stream)
     assert found.events == (*[replace(call, cost=2) for call in calls], *stream.events[3:])
     assert found.name == "log"
-
-
-def test_table_2_on_the_zoo_s_graphs_is_its_record_s() -> None:
-    found = figures("runs/benchmarks/zoo62.json")
-    page = (HOUSE / "docs/papers/checkmate.md").read_text()
-    titles = {"vgg16": "VGG-16", "vgg19": "VGG-19", "mobilenet_v1": "MobileNet"}
-    titles |= {"unet": "U-Net", "resnet50": "ResNet-50"}
-    for name, title in titles.items():
-        cells = [f"{title} ({found[f'{name}, anytime: budgets met']:g})"]
-        for heuristic in (*STRATEGIES, "revolve"):
-            try:
-                mean, least, most = (
-                    found[f"{name}, {heuristic} / anytime: {which}"]
-                    for which in ("mean", "least", "most")
-                )
-            except KeyError:
-                cells.append("–")
-                continue
-            met = found[f"{name}, {heuristic}: budgets met"]
-            cells.append(f"{mean:.2f}x ({least:.2f}x to {most:.2f}x; {met:g})")
-        assert f"| {' | '.join(cells)} |" in page
 
 
 def claim_of(record: str, about: str = "") -> dict[str, str]:

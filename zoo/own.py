@@ -136,7 +136,8 @@ def _imported(where: str, place: str) -> ModuleType:
     """
     top = place.partition(".")[0]
     spec = PathFinder.find_spec(top, [os.getcwd()])
-    if spec is None or spec.origin is None or _origin(top) in (None, spec.origin):
+    known = _origin(top)
+    if spec is None or spec.origin is None or known is None or _is_same(known, spec.origin):
         return importlib.import_module(place)
     if top not in sys.stdlib_module_names and top not in sys.modules:
         module = importlib.util.module_from_spec(spec)
@@ -150,10 +151,14 @@ def _imported(where: str, place: str) -> ModuleType:
         return importlib.import_module(place)
     if spec.submodule_search_locations is not None:
         raise ConfigError(
-            f"{where}: your package {top} has the name of one that is in use ({_origin(top)}); "
-            "rename it"
+            f"{where}: your package {top} has the name of one that is in use ({known}); rename it"
         )
     return _under_alias(place, spec)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Are two paths one file? A package may have been imported through a link."""
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _under_alias(place: str, spec: ModuleSpec) -> ModuleType:

@@ -120,8 +120,8 @@ def test_rounding_with_the_paper_s_epsilon_and_threshold() -> None:
     )
     met = shares["keras_mobilenet"]
     assert (
-        f"is on average {mobilenet:.3f}x of the bound on MobileNet ({max(met)} to {min(met)} of the "
-        f"memory; no plan below) and {resnet:.3f}x on ResNet-50"
+        f"is on average {mobilenet:.3f}x of the bound on MobileNet ({max(met)} to {min(met)} of "
+        f"the memory; no plan below) and {resnet:.3f}x on ResNet-50"
     ) in TEXT
 
 
@@ -175,7 +175,7 @@ def test_u_net_at_16_gb() -> None:
                if row["strategy"] == "checkmate_ilp"}  # fmt: skip
     assert (
         f"| `anytime`: {over[layers]:.1f} % by Keras' layers; {over[ops]:.1f} %; `checkmate_ilp` "
-        f"{program[layers]:.1f} % by Keras' layers (proven), {program[ops]:.1f} % of PyTorch's graph"
+        f"{program[layers]:.1f} % by Keras' layers (proven), {program[ops]:.1f} % of PyTorch's "
     ) in PAGE
     assert f"needs {whole(ops):.1f} GB at batch 32 here, 23 GB there" in TEXT
     assert f"layer by layer: {whole(layers):.1f} GB" in TEXT

@@ -81,9 +81,10 @@ def test_what_pytorch_s_checkpointing_and_whole_segments_cut_off() -> None:
     vggs = [by_torch[name] for name in ("vgg13", "vgg16", "vgg19")]
     ours = [100 * cut[name] for name in ("vgg13", "vgg16", "vgg19")]
     assert (
-        f"PyTorch's own checkpointing cuts off {by_torch['resnet18']:.0f} % on ResNet-18 (the paper "
-        f"35 %, our plan {percent(cut['resnet18'])}), {by_torch['resnet34']:.0f} % on ResNet-34 (55, "
-        f"{100 * cut['resnet34']:.0f}), {min(vggs):.0f} to {max(vggs):.0f} % on VGG-13 to 19 (31, "
+        f"PyTorch's own checkpointing cuts off {by_torch['resnet18']:.0f} % on ResNet-18 (the "
+        f"paper 35 %, our plan {percent(cut['resnet18'])}), {by_torch['resnet34']:.0f} % on "
+        f"ResNet-34 (55, {100 * cut['resnet34']:.0f}), {min(vggs):.0f} to {max(vggs):.0f} % on "
+        f"VGG-13 to 19 (31, "
         f"{min(ours):.0f} to {max(ours):.0f})"
     ) in TEXT
     end = "64: cut off, recomputed in whole segments"
@@ -101,9 +102,9 @@ def test_dense_blocks_as_chains_and_as_lists() -> None:
     shown = [f"{value:.0f}" for value in chains]
     peaks = 100 * TABLE.loc[names, "cut"]
     assert (
-        f"By the objective DenseNets are at {', '.join(shown[:3])} and {shown[3]} % (78, 82, 82, 85) "
-        f"as chains of concatenations, at {min(lists):.0f} to {max(lists):.0f} % as torchvision's "
-        f"lists, at {peaks.min():.0f} to {peaks.max():.0f} % of the simulated peak"
+        f"By the objective DenseNets are at {', '.join(shown[:3])} and {shown[3]} % (78, 82, 82, "
+        f"85) as chains of concatenations, at {min(lists):.0f} to {max(lists):.0f} % as "
+        f"torchvision's lists, at {peaks.min():.0f} to {peaks.max():.0f} % of the simulated peak"
     ) in TEXT
 
 

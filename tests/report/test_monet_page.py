@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
+
+from rematbench.report.collect import collect
+from rematbench.report.papers.monet_tables import size_table
 
 HOUSE = Path(__file__).parents[2]
 PAGE = (HOUSE / "docs/papers/monet.md").read_text()
@@ -15,6 +19,7 @@ TEXT = " ".join(PAGE.split())
 NETWORKS = ("resnet50", "googlenet", "mobilenet_v2", "unet", "vgg16")
 TITLES = {"ResNet-50": "resnet50", "GoogleNet": "googlenet", "MobileNet-V2": "mobilenet_v2"}
 TITLES |= {"U-Net": "unet", "VGG-16": "vgg16", "3D-UNet": "unet3d"}
+FORMS = ("MONeT-NoOp", "MONeT")
 OTHERS = ("densenet121", "densenet161", "densenet169", "inception_v3", "plain unet")
 
 
@@ -130,3 +135,45 @@ def test_the_code_s_sizes_beside_the_printed_ones() -> None:
         if title != "VGG-16":
             below = [100 * (1 - m / p) for m, p in zip(mine, printed[title], strict=True)]
             assert f"{mine[0]} x {mine[1]}, {below[0]:.0f} and {below[1]:.0f} % below" in TEXT
+
+
+# Table 7, of the quick profile's rows
+
+
+SIZES = size_table(
+    [
+        row
+        for row in collect([HOUSE / "runs/reference/papers/quick.csv.gz"]).rows
+        if row["extra"].get("experiment") == "monet_table7"
+    ]
+).set_index(["model", "form"])
+
+
+def size(model: str, form: str, ending: str = "") -> str:
+    each = SIZES.loc[(model, form)]
+    return f"{each['rows' + ending]:.0f} x {each['columns' + ending]:.0f}"
+
+
+@pytest.mark.parametrize("title", [title for title, name in TITLES.items() if name in NETWORKS])
+def test_sizes_of_the_published_programs(title: str) -> None:
+    model = TITLES[title]
+    ops = SIZES.loc[(model, "MONeT"), "forward_ops"]
+    cells = [size(model, form, end) for form in FORMS for end in ("_paper", "")]
+    assert f"| {title} | {ops:.0f} | {' | '.join(cells)} |\n" in PAGE
+    with (HOUSE / "docs/claims.csv").open(newline="") as file:
+        lines = {line["claim"]: line for line in csv.DictReader(file)}
+    for form in FORMS:
+        line = lines.get(f"{title}, {form}: rows x columns after presolve")
+        if line is not None:
+            assert line["printed"] == size(model, form, "_paper")
+            assert line["ours"].startswith(size(model, form))
+
+
+def test_two_lines_of_table_7_fit_when_they_are_exchanged() -> None:
+    ours, theirs = (
+        SIZES.xs(FORMS[0], level="form")[[f"rows{end}", f"columns{end}"]] for end in ("", "_paper")
+    )
+    pairs = (("resnet50", "googlenet"), ("googlenet", "resnet50"))
+    away = [ours.loc[a].to_numpy() / theirs.loc[b].to_numpy() - 1 for a, b in pairs]
+    most = math.ceil(100 * max(abs(each).max() for each in away))
+    assert f"fit ours within {most} % when they are exchanged" in TEXT

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -81,6 +84,19 @@ def test_python_models() -> None:
             make_python_model(target)
     with pytest.raises(ConfigError, match="its options are: width"):
         make_python_model(f"{here}:own_loss", height=5)
+
+
+def test_a_package_that_was_imported_through_a_link_is_the_folder_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there" / "linked_network").mkdir(parents=True)
+    text = "from test_capture import own_loss\n\n\ndef small():\n    return own_loss(3)\n"
+    (tmp_path / "there" / "linked_network" / "__init__.py").write_text(text)
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    monkeypatch.syspath_prepend(str(tmp_path / "link"))
+    monkeypatch.chdir(tmp_path / "there")
+    importlib.import_module("linked_network")
+    assert len(capture(make_python_model("linked_network:small")).graph.ops) > 2
 
 
 def test_names_and_options_of_the_zoo() -> None:

@@ -10,6 +10,7 @@ import re
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -221,3 +222,41 @@ def test_the_rows_of_pytorch_s_planners_are_their_record_s() -> None:
     shown = re.findall(r"^\| (\w+, \d+ \| 0\.\d+ \| .*) \|$", (HOUSE / TRAIN).read_text(), re.M)
     assert len(shown) >= 2
     assert set(shown) <= known
+
+
+# Plans of ours, by our statements and through torch.compile
+
+
+def run_of(told: dict[str, Any]) -> str:
+    return f"{told['measured_peak_bytes']:,}, {1000 * told['measured_seconds']:.0f} ms"
+
+
+def test_what_is_said_of_one_plan_run_three_ways_is_its_rows() -> None:
+    page = (HOUSE / "docs/peers.md").read_text()
+    rows = lines("runs/reference/peers.csv")
+    assert {row["gradient_bitwise"] for row in rows} == {"true"}
+    first, small = rows[0], [row for row in rows if row["batch_size"] == "8"]
+    assert "24,470,020 bytes" in page
+    assert {row["budget_bytes"] for row in rows} == {"24470020", small[0]["budget_bytes"]}
+    eager = json.loads(first["extra"])
+    seconds = 1000 * eager["eager_seconds"]
+    assert f"| (eager training) | {eager['eager_peak_bytes']:,}, {seconds:.0f} ms | | | |" in page
+    for row in rows:
+        lowered = json.loads(row["extra"])["lowered"]
+        ours = (
+            f"{int(row['measured_peak_bytes']):,}, {1000 * float(row['measured_seconds']):.0f} ms"
+        )
+        aot, inductor = (lowered[how] for how in ("aot", "inductor"))
+        errors = [each["gradient_max_error"] for each in (aot, inductor)]
+        if row in small:
+            peaks = [f"{each['measured_peak_bytes']:,}" for each in (aot, inductor)]
+            assert (
+                f"which is {int(row['budget_bytes']):,} bytes: ours {ours.split(', ')[0]}, `aot` "
+                f"{peaks[0]}, Inductor {peaks[1]}, its gradients within {errors[1]:.0e}"
+            ) in " ".join(page.split())
+            continue
+        said = "bitwise equal; Inductor's within {1:.0e}"
+        if aot["status"] == "failed":
+            said = "bitwise equal by our statements; by PyTorch itself off by {0:.2f} and {1:.2f}"
+        line = f"| `{row['strategy']}` | {ours} | {run_of(aot)} | {run_of(inductor)} | "
+        assert line + said.format(*errors) in page

@@ -40,7 +40,7 @@ class _Figure:
 
 
 _ABLATION = ("staleness", "size")
-_FIGURES = {
+FIGURES = {
     "simrd_fig4": _Figure("Figure 4: slowdown of each heuristic against the memory ratio"),
     "simrd_fig5": _Figure("Figure 5: DTR-Full, banishing and eager eviction", ("dealloc",)),
     "simrd_fig6": _Figure(
@@ -201,7 +201,7 @@ def _look(curve: str) -> Look:
 
 
 def _draw_logs(name: str, rows: Sequence[Row]) -> Drawing | None:
-    shown = _FIGURES[name]
+    shown = FIGURES[name]
     data = log_table(rows, shown)
     if data.empty:
         return None

@@ -94,7 +94,7 @@ def test_monet_s_program_as_its_code_has_it_is_what_its_record_says(network: str
     assert f"{below[0]:.0f} % and {below[1]:.0f} % below" in line["verdict"]
 
 
-@pytest.mark.parametrize("name", ["quick", "feng_huang_table2", "table2"])
+@pytest.mark.parametrize("name", ["quick", "feng_huang_table2", "table2", "simrd_logs"])
 def test_the_rows_that_pages_quote_are_of_clean_commits(name: str) -> None:
     with gzip.open(HOUSE / f"runs/reference/papers/{name}.csv.gz", "rt", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -234,7 +234,7 @@ def jobs_of(
     """The overrides of each job, without repeats; a sweep over an empty list has none.
 
     Raises:
-        ConfigError: a pattern matches nothing.
+        ConfigError: a pattern matches nothing, or every sweep is over an empty list.
     """
     parser = OverridesParser.create(config_loader=loader)
     jobs: list[Job] = []
@@ -246,6 +246,9 @@ def jobs_of(
         for override in overrides:
             _refuse_empty(override, loader)
         jobs += [job for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
+    if not jobs:
+        empty = sorted({key for sweep in sweeps for key, value in sweep.items() if value == []})
+        raise ConfigError(f"there is no job: {', '.join(empty)} has no value in any sweep; give one")
     return list({tuple(job): job for job in jobs}.values())
 
 

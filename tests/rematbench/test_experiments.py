@@ -71,8 +71,16 @@ def test_every_profile_of_an_experiment_is_a_list_of_jobs(hydra: None, name: str
     assert sizes["gpu"] > 0
 
 
+def test_sweeps_over_nothing_alone_are_refused(hydra: None) -> None:
+    loader = GlobalHydra.instance().config_loader()
+    some = {"model": "unit_chain", "budget": [0.5, 0.7]}
+    nothing = some | {"budget": []}
+    assert sweep_jobs([some, nothing], [], loader) == sweep_jobs([some], [], loader)
+    with pytest.raises(ConfigError, match="no job: budget has no value in any sweep"):
+        sweep_jobs([nothing, nothing], [], loader)
+
+
 def test_table_2_s_long_profile_has_the_paper_s_line_up_at_all_budgets(hydra: None) -> None:
-    """A sweep over no budget has no jobs."""
     jobs = jobs_of("checkmate_table2", "config", "profile=long")
     found = [dict(word.split("=", 1) for word in job) for job in jobs]
     assert len(found) == len({(job["model"], job["strategy"], job["budget"]) for job in found})

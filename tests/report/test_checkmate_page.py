@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from math import inf
-from pathlib import Path
 
 import pytest
+from committed import HOUSE, claims, figures, lines, quoted
 
-from rematbench.report.collect import collect
 from rematbench.report.papers.checkmate import tradeoff_table
 from rematbench.report.papers.checkmate_gaps import gaps
 from rematbench.report.papers.checkmate_memory import batch_table
@@ -19,7 +16,6 @@ from rematbench.report.papers.checkmate_rounding import rounding_table
 from rematbench.report.tables import geometric_mean
 from rematbench.rows.row import Row
 
-HOUSE = Path(__file__).parents[2]
 PAGE = (HOUSE / "docs/papers/checkmate.md").read_text()
 TEXT = " ".join(PAGE.split())
 LAYERS = {"VGG-16": "keras_vgg16", "VGG-19": "keras_vgg19", "MobileNet": "keras_mobilenet"}
@@ -27,11 +23,6 @@ LAYERS |= {"U-Net": "keras_unet", "ResNet-50": "keras_resnet50"}
 
 LINE_UP = {"chen_sqrt", "chen_greedy", "revolve", "ap_sqrt", "ap_greedy", "linearized_sqrt"}
 LINE_UP |= {"linearized_greedy", "checkmate_ilp", "checkmate_rounding", "checkpoint_all"}
-
-
-def record(name: str) -> dict[str, float]:
-    content = json.loads((HOUSE / f"runs/benchmarks/{name}.json").read_text())
-    return {row["figure"]: row["value"] for row in content["figures"]}
 
 
 # Section 6.2's step and the authors' program
@@ -66,7 +57,7 @@ def _mean(ratios: list[float | None]) -> str:
 
 
 def test_what_the_authors_program_gives() -> None:
-    found = record("authors_baselines")
+    found = figures("authors_baselines")
     head = "keras_resnet50, ap_greedy, gradients kept, too: "
     mean, least, most = (found[head + of] for of in ("mean", "least", "most"))
     said = f"ResNet-50's AP greedy is {mean:.2f}x ({least:.2f}x to {most:.2f}x; the paper 1.25x)"
@@ -86,13 +77,13 @@ def test_what_the_authors_program_gives() -> None:
 
 
 def test_what_the_paper_s_program_takes_and_batches_in_steps() -> None:
-    found = record("causes")
+    found = figures("causes")
     ours, theirs = (
         found[f"8-layer chain, (9) as printed, optimum proven: {solver}"]
         for solver in ("HiGHS", "Gurobi")
     )
     assert f"(the same program: HiGHS {ours:.2f} CPU s, Gurobi {theirs:.2f})" in TEXT
-    building = record("checkmate")["resnet50, 351 ops: building (9) in Pyomo"]
+    building = figures("checkmate")["resnet50, 351 ops: building (9) in Pyomo"]
     assert f"writing it down takes {building:.0f} s for ResNet-50's 351 layers" in TEXT
     head = "keras_unet, largest batch of linearized_greedy in 16 GB"
     exact, steps = found[head], found[f"{head}, of 4, 12, 20, ..."]
@@ -100,8 +91,8 @@ def test_what_the_paper_s_program_takes_and_batches_in_steps() -> None:
 
 
 def programs() -> list[dict[str, str]]:
-    with (HOUSE / "runs/reference/papers-programs.csv").open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["strategy"] != "monet"]
+    rows = lines("runs/reference/papers-programs.csv")
+    return [row for row in rows if row["strategy"] != "monet"]
 
 
 def test_what_the_program_itself_reaches_in_20_s() -> None:
@@ -137,7 +128,7 @@ def test_rounding_with_the_paper_s_epsilon_and_threshold() -> None:
 # The papers' figures, quick profile
 
 
-QUICK = collect([HOUSE / "runs/reference/papers/quick.csv.gz"]).rows
+QUICK = quoted("quick")
 
 
 def of(experiment: str, model: str | None = None) -> list[Row]:
@@ -194,15 +185,22 @@ def test_u_net_at_16_gb() -> None:
 
 
 def test_our_search_is_on_or_below_every_curve() -> None:
-    seen = 0
+    """But for the search's own gap, of 0.01 %; at two budgets nobody else has a plan."""
+    budgets, compared = [], 0
     for model in ("vgg16", "mobilenet_v1", "unet", "keras_vgg16", "keras_mobilenet", "keras_unet"):
         data = tradeoff_table([row for row in of("checkmate_fig5", model) if row["budget_bytes"]])
-        for _, mine in data[data["slowdown"].notna()].groupby("budget_GB"):
+        groups = [mine for _, mine in data[data["slowdown"].notna()].groupby("budget_GB")]
+        budgets.append(len(groups))
+        for mine in groups:
             found = dict(zip(mine["strategy"], mine["slowdown"], strict=True))
-            least = min((found[name] for name in LINE_UP & found.keys()), default=inf)
-            assert found["anytime"] <= least * (1 + 1e-3), (model, found)
-            seen += 1
-    assert seen >= 25
+            best = found["anytime"]
+            others = [found[name] for name in LINE_UP & found.keys()]
+            assert all(best <= other * (1 + 1e-4) for other in others), (model, found)
+            compared += bool(others)
+    assert compared == sum(budgets) - 2
+    (line,) = [line for line in claims() if line["claim"].startswith("the ILP is on or below")]
+    said = "yes, at {} + {} + {} budgets, and by Keras' layers at {} + {} + {}"
+    assert line["ours"] == f"anytime (ours): {said.format(*budgets)}"
 
 
 def test_largest_batches() -> None:
@@ -229,17 +227,14 @@ def test_largest_batches() -> None:
             ("keras_mobilenet", "keras_unet")]  # fmt: skip
     assert f"(over `ap_sqrt` it is {over[0]:.2f}x and {over[1]:.2f}x by Keras' layers)" in TEXT
     assert f" in place of {best['keras_mobilenet']} " in TEXT
-    steps = record("causes")[
+    steps = figures("causes")[
         "keras_unet, largest batch of linearized_greedy in 16 GB, of 4, 12, 20, ..."
     ]
     assert f"and the ratio {found['keras_unet']['anytime'] / steps:.2f}x" in TEXT
 
 
 def test_rounded_plans_of_figure_7() -> None:
-    with (HOUSE / "docs/claims.csv").open(newline="") as file:
-        (line,) = [
-            each for each in csv.DictReader(file) if each["where"].startswith("checkmate_fig7")
-        ]
+    (line,) = [each for each in claims() if each["where"].startswith("checkmate_fig7")]
     for title, model in (("VGG-16", "vgg16"), ("MobileNet", "mobilenet_v1")):
         table = rounding_table(of("checkmate_fig7", model))
         fitting = table[table["memory_GB"] <= 16].groupby("kind")["cost_ms"]
@@ -279,10 +274,10 @@ CLAIMED |= {"two-phase rounding": "checkmate_rounding"}
 
 def test_claims_of_table_2_are_the_quick_rows() -> None:
     table = ratio_table(of("checkmate_table2")).set_index(["model", "strategy"])
-    with (HOUSE / "docs/claims.csv").open(newline="") as file:
-        claims = [line for line in csv.DictReader(file) if "checkmate_table2" in line["where"]]
     seen = 0
-    for line in claims:
+    for line in claims():
+        if "checkmate_table2" not in line["where"]:
+            continue
         network, _, rest = line["claim"].partition(": ")
         heuristic = CLAIMED.get(rest.removesuffix(" / ILP"))
         name = {"MobileNet": "mobilenet", "U-Net": "unet"}.get(network, network.lower())
@@ -298,7 +293,7 @@ def test_claims_of_table_2_are_the_quick_rows() -> None:
     assert seen >= 14
 
 
-LONG = collect([HOUSE / "runs/reference/papers/table2.csv.gz"]).rows
+LONG = quoted("table2")
 OPS = {"VGG-16": "vgg16", "VGG-19": "vgg19", "MobileNet": "mobilenet_v1"}
 OPS |= {"U-Net": "unet", "ResNet-50": "resnet50"}
 COLUMNS = ("ap_sqrt", "ap_greedy", "revolve", "checkmate_rounding", "checkmate_ilp")
@@ -394,14 +389,13 @@ def test_where_rounding_is_within_1_06() -> None:
 
 
 def test_claims_on_rounding_of_pytorch_s_graphs_are_the_rows_of_all_budgets() -> None:
-    with (HOUSE / "docs/claims.csv").open(newline="") as file:
-        claims = [line for line in csv.DictReader(file) if "table2.csv.gz" in line["where"]]
-    assert len(claims) == 4
+    quoting = [line for line in claims() if "papers/table2.csv.gz" in line["where"]]
+    assert len(quoting) == 4
     found = {title: over_ours(model, "checkmate_rounding") for title, model in OPS.items()}
     said = {title: f"{geometric_mean(each):.3f}x" for title, each in found.items() if each}
     assert set(said) == {"VGG-16", "VGG-19", "MobileNet", "U-Net"}
-    for line in claims:
-        of_graphs = line["ours"].split("; ")[-1].replace("with 0.45); ", "")
+    for line in quoting:
+        of_graphs = line["ours"].split("; ")[-1]
         titles = [title for title in said if title in of_graphs] or [line["claim"].split(":")[0]]
         for title in titles:
             wanted = said.get(title, "no plan of PyTorch's graph (459 ops) in two minutes")

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
+from committed import HOUSE, claims, figures, lines
 
 from rematbench.report.tables import geometric_mean
 
-HOUSE = Path(__file__).parents[2]
 EXPERIMENTS = {path.stem for path in (HOUSE / "conf/experiment").glob("*.yaml")}
 RENAMED = {"anytime_joint": "monet", "anytime": "checkmate_ilp"}
 """In records of before these had names of their own."""
-
-
-def claims() -> list[dict[str, str]]:
-    with (HOUSE / "docs/claims.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def unfounded(line: dict[str, str]) -> str | None:
@@ -66,11 +58,6 @@ def test_what_counts_as_a_cause(verdict: str, where: str, why: str | None) -> No
 
 
 # Records that lines quote, as PATH::FIGURE in their column "where"
-
-
-def figures(record: str) -> dict[str, float]:
-    content: dict[str, Any] = json.loads((HOUSE / record).read_text())
-    return {row["figure"]: row["value"] for row in content["figures"]}
 
 
 def value_of(record: str, name: str) -> float:
@@ -204,8 +191,7 @@ def test_monet_s_lines_name_the_paper_s_program_and_ours_apart() -> None:
 
 
 def programs() -> list[dict[str, str]]:
-    with (HOUSE / "runs/reference/papers-programs.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return lines("runs/reference/papers-programs.csv")
 
 
 def test_the_programs_rows_say_what_the_lines_say() -> None:
@@ -245,7 +231,7 @@ def test_rounding_by_the_authors_program_is_what_its_rows_say(
 
 
 def test_what_dense_blocks_cut_off_is_what_its_record_says() -> None:
-    found = figures("runs/benchmarks/segments.json")
+    found = figures("segments")
     (line,) = [x for x in claims() if x["claim"] == "DenseNet121: memory cut off"]
     for form in ("chains", "lists"):
         share = found[f"densenet121, {form}: cut off by the objective"]

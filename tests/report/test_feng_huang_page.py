@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pandas as pd
+from committed import HOUSE, figures, quoted
 
-from rematbench.report.collect import collect
 from rematbench.report.papers.feng_huang import memory_table
 
-HOUSE = Path(__file__).parents[2]
 PAGE = (HOUSE / "docs/papers/feng_huang.md").read_text()
 TEXT = " ".join(PAGE.split())
-ROWS = collect([HOUSE / "runs/reference/papers/feng_huang_table2.csv.gz"]).rows
+ROWS = quoted("feng_huang_table2")
 TABLE = memory_table(ROWS).set_index("model")
 TITLES = {"alexnet": "AlexNet", "inception_v3": "Inception at 300 px", "darts": "DARTS at 32 px"}
 TITLES |= {"nasnet": "NASNet at 32 px", "amoebanet": "AmoebaNet at 32 px"}
@@ -21,17 +17,8 @@ POINTS = 100 * (TABLE["cut"] - TABLE["cut_paper"])
 """By how many points ours cut off more."""
 
 
-def record(name: str) -> dict[str, float]:
-    content = json.loads((HOUSE / f"runs/benchmarks/{name}.json").read_text())
-    return {row["figure"]: row["value"] for row in content["figures"]}
-
-
 def title(model: str) -> str:
-    """As the page has it.
-
-    >>> title("resnet50")
-    'ResNet-50'
-    """
+    """As the page has it: ResNet-50."""
     if model in TITLES:
         return TITLES[model]
     for name in ("VGG", "ResNet", "DenseNet"):
@@ -75,7 +62,7 @@ def test_where_the_memory_agrees() -> None:
 
 
 def test_what_pytorch_s_checkpointing_and_whole_segments_cut_off() -> None:
-    found, causes = record("segments"), record("causes")
+    found, causes = figures("segments"), figures("causes")
     by_torch = {name: found[f"{name}: cut off by PyTorch"] for name in
                 ("resnet18", "resnet34", "vgg13", "vgg16", "vgg19")}  # fmt: skip
     cut = TABLE["cut"]
@@ -94,7 +81,7 @@ def test_what_pytorch_s_checkpointing_and_whole_segments_cut_off() -> None:
 
 
 def test_dense_blocks_as_chains_and_as_lists() -> None:
-    found = record("segments")
+    found = figures("segments")
     names = [f"densenet{depth}" for depth in (121, 161, 169, 201)]
     chains, lists = (
         [found[f"{name}, {form}: cut off by the objective"] for name in names]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
+from committed import HOUSE, claims, figures, lines, quoted
 
-from rematbench.report.collect import collect
 from rematbench.report.papers.monet_tables import size_table
 
-HOUSE = Path(__file__).parents[2]
 PAGE = (HOUSE / "docs/papers/monet.md").read_text()
 TEXT = " ".join(PAGE.split())
 NETWORKS = ("resnet50", "googlenet", "mobilenet_v2", "unet", "vgg16")
@@ -23,22 +20,16 @@ FORMS = ("MONeT-NoOp", "MONeT")
 OTHERS = ("densenet121", "densenet161", "densenet169", "inception_v3", "plain unet")
 
 
-def figures(name: str) -> dict[str, float]:
-    content = json.loads((HOUSE / f"runs/benchmarks/{name}.json").read_text())
-    return {row["figure"]: row["value"] for row in content["figures"]}
-
-
 FOUND = figures("monet")
 
 
 def programs() -> dict[tuple[str, str, int], dict[str, str]]:
     """Rows of the published program, by network, share of the memory, and seconds."""
-    with (HOUSE / "runs/reference/papers-programs.csv").open(newline="") as file:
-        return {
-            (row["model"], row["budget_fraction"], json.loads(row["extra"])["time_limit"]): row
-            for row in csv.DictReader(file)
-            if row["strategy"] == "monet"
-        }
+    return {
+        (row["model"], row["budget_fraction"], json.loads(row["extra"])["time_limit"]): row
+        for row in lines("runs/reference/papers-programs.csv")
+        if row["strategy"] == "monet"
+    }
 
 
 def outcome(row: dict[str, str]) -> str:
@@ -139,11 +130,7 @@ def test_the_code_s_sizes_beside_the_printed_ones() -> None:
 
 
 SIZES = size_table(
-    [
-        row
-        for row in collect([HOUSE / "runs/reference/papers/quick.csv.gz"]).rows
-        if row["extra"].get("experiment") == "monet_table7"
-    ]
+    [row for row in quoted("quick") if row["extra"].get("experiment") == "monet_table7"]
 ).set_index(["model", "form"])
 
 
@@ -158,10 +145,9 @@ def test_sizes_of_the_published_programs(title: str) -> None:
     ops = SIZES.loc[(model, "MONeT"), "forward_ops"]
     cells = [size(model, form, end) for form in FORMS for end in ("_paper", "")]
     assert f"| {title} | {ops:.0f} | {' | '.join(cells)} |\n" in PAGE
-    with (HOUSE / "docs/claims.csv").open(newline="") as file:
-        lines = {line["claim"]: line for line in csv.DictReader(file)}
+    said = {line["claim"]: line for line in claims()}
     for form in FORMS:
-        line = lines.get(f"{title}, {form}: rows x columns after presolve")
+        line = said.get(f"{title}, {form}: rows x columns after presolve")
         if line is not None:
             assert line["printed"] == size(model, form, "_paper")
             assert line["ours"].startswith(size(model, form))

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from committed import HOUSE, claims, figures, lines
 
 from benchmarks.log_costs import evened
 from rematbench.streams.events import Call, EventStream, Release
-
-HOUSE = Path(__file__).parents[2]
-
-
-def lines(place: str) -> list[dict[str, str]]:
-    with (HOUSE / place).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def figures(record: str) -> dict[str, float]:
-    return {
-        row["figure"]: row["value"] for row in json.loads((HOUSE / record).read_text())["figures"]
-    }
 
 
 def test_an_operator_costs_its_median_and_nothing_else_changes() -> None:
@@ -38,7 +23,7 @@ def test_an_operator_costs_its_median_and_nothing_else_changes() -> None:
 
 def claim_of(record: str, about: str = "") -> dict[str, str]:
     """The one line that quotes a record, of those whose claim begins so."""
-    quoting = (line for line in lines("docs/claims.csv") if record in line["where"])
+    quoting = (line for line in claims() if record in line["where"])
     (line,) = [line for line in quoting if line["claim"].startswith(about)]
     return line
 
@@ -69,7 +54,7 @@ def test_what_a_log_s_seconds_do_is_what_its_record_says() -> None:
 
 
 def test_3d_unet_by_monet_s_program_is_what_its_rows_say() -> None:
-    (line,) = [each for each in lines("docs/claims.csv") if each["claim"].startswith("3D-UNet")]
+    (line,) = [each for each in claims() if each["claim"].startswith("3D-UNet")]
     said = {
         json.loads(row["extra"])["time_limit"]: row["overhead"]
         for row in lines("runs/reference/papers-programs.csv")
@@ -96,7 +81,6 @@ def test_monet_s_program_as_its_code_has_it_is_what_its_record_says(network: str
 
 @pytest.mark.parametrize("name", ["quick", "feng_huang_table2", "table2", "simrd_logs"])
 def test_the_rows_that_pages_quote_are_of_clean_commits(name: str) -> None:
-    with gzip.open(HOUSE / f"runs/reference/papers/{name}.csv.gz", "rt", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = lines(f"runs/reference/papers/{name}.csv.gz")
     assert all(row["commit"] and "dirty" not in row["commit"] for row in rows)
     assert not {row["status"] for row in rows} & {"failed", "oom"}

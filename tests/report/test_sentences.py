@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import math
 import re
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from committed import HOUSE, figures, lines
 
 from rematbench.suite.summary import THEIRS
 
-HOUSE = Path(__file__).parents[2]
 SUITE = "intel-xeon-processor-2.50ghz"
 FORMER = {"anytime_joint": "monet", "anytime": "checkmate_ilp"}
 """Names of before, in the records of then."""
-
-
-def figures(name: str) -> dict[str, float]:
-    content = json.loads((HOUSE / f"runs/benchmarks/{name}.json").read_text())
-    return {row["figure"]: row["value"] for row in content["figures"]}
-
-
-def lines(place: str) -> list[dict[str, str]]:
-    path = HOUSE / place
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def captures() -> tuple[str, ...]:
@@ -235,6 +221,7 @@ def test_what_is_said_of_one_plan_run_three_ways_is_its_rows() -> None:
     page = (HOUSE / "docs/peers.md").read_text()
     rows = lines("runs/reference/peers.csv")
     assert {row["gradient_bitwise"] for row in rows} == {"true"}
+    assert not any("dirty" in row["commit"] for row in rows)
     first, small = rows[0], [row for row in rows if row["batch_size"] == "8"]
     assert "24,470,020 bytes" in page
     assert {row["budget_bytes"] for row in rows} == {"24470020", small[0]["budget_bytes"]}

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from committed import HOUSE, claims, quoted
 
-from rematbench.report.collect import collect
 from rematbench.report.papers.simrd import FIGURES, log_table
 from rematbench.report.papers.simrd_notes import notes, smallest
 
-HOUSE = Path(__file__).parents[2]
 PLACE = "runs/reference/papers/simrd_logs.csv.gz"
-ROWS = collect([HOUSE / PLACE]).rows
+ROWS = quoted("simrd_logs")
 PAGE = (HOUSE / "docs/papers/simrd.md").read_text()
 
 
 def ours(begin: str) -> str:
     """What the claim that begins so says of ours; its line names the rows."""
-    with (HOUSE / "docs/claims.csv").open(newline="") as file:
-        (line,) = [each for each in csv.DictReader(file) if each["claim"].startswith(begin)]
+    (line,) = [each for each in claims() if each["claim"].startswith(begin)]
     assert PLACE in line["where"].split("; ")
     return line["ours"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from committed import figures as committed_figures
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "train.md"
 
@@ -41,15 +41,8 @@ def test_each_loop_names_a_test_that_exists() -> None:
         assert re.search(rf"^def {test}\(", code, re.MULTILINE), f"{file}::{test}"
 
 
-def figures_of(benchmark: str) -> dict[str, float]:
-    """Those of its committed record, by name."""
-    folder = DOCUMENT.parents[1] / "runs" / "benchmarks"
-    record = json.loads((folder / f"{benchmark}.json").read_text())
-    return {row["figure"]: row["value"] for row in record["figures"]}
-
-
 def test_what_compiling_takes_is_recorded() -> None:
-    found = figures_of("compiling").items()
+    found = committed_figures("compiling").items()
     shares = [value for name, value in found if name.endswith("ours over aot_eager's")]
     text = f"four networks: {min(shares):.2f} to {max(shares):.2f} of its CPU seconds"
     assert len(shares) == 4
@@ -57,7 +50,7 @@ def test_what_compiling_takes_is_recorded() -> None:
 
 
 def test_what_ranks_take_is_recorded() -> None:
-    figures = figures_of("ranks")
+    figures = committed_figures("ranks")
     peaks = [value for name, value in figures.items() if name.endswith(": peak / budget")]
     slower = [value for name, value in figures.items() if "checkpoint-all: time" in name]
     assert len(peaks) == 12  # of two and four ranks, sharded in two ways
@@ -69,7 +62,7 @@ def test_what_ranks_take_is_recorded() -> None:
 
 
 def test_what_is_measured_is_recorded() -> None:
-    figures = figures_of("step")
+    figures = committed_figures("step")
     peaks = [value for name, value in figures.items() if name.endswith(": peak / budget, the most")]
     planned = sum(value for name, value in figures.items() if "budgets with a plan" in name)
     apart = max(value for name, value in figures.items() if name.endswith("overheads apart"))

@@ -247,8 +247,9 @@ def jobs_of(
             _refuse_empty(override, loader)
         jobs += [job for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
     if not jobs:
-        empty = sorted({key for sweep in sweeps for key, value in sweep.items() if value == []})
-        raise ConfigError(f"there is no job: {', '.join(empty)} has no value in any sweep; give one")
+        empty = {key for sweep in sweeps for key, value in sweep.items() if value == []}
+        names = ", ".join(sorted(empty))
+        raise ConfigError(f"there is no job: {names} has no value in any sweep; give one")
     return list({tuple(job): job for job in jobs}.values())
 
 

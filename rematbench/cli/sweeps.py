@@ -238,19 +238,22 @@ def jobs_of(
     """
     parser = OverridesParser.create(config_loader=loader)
     jobs: list[Job] = []
-    for sweep in sweeps or [{}]:
-        if [] in sweep.values():
-            continue
+    for sweep in _with_values(sweeps):
         listed = [f"{key}={_as_override(value)}" for key, value in sweep.items()]
         overrides = parser.parse_overrides([*listed, *arguments])
         for override in overrides:
             _refuse_empty(override, loader)
         jobs += [job for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
-    if not jobs:
-        empty = {key for sweep in sweeps for key, value in sweep.items() if value == []}
-        names = ", ".join(sorted(empty))
-        raise ConfigError(f"there is no job: {names} has no value in any sweep; give one")
     return list({tuple(job): job for job in jobs}.values())
+
+
+def _with_values(sweeps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The sweeps that have a job; without any, the command line's own."""
+    found = [sweep for sweep in sweeps or [{}] if [] not in sweep.values()]
+    if not found:
+        names = ", ".join(sorted({key for sweep in sweeps for key in sweep if sweep[key] == []}))
+        raise ConfigError(f"there is no job: {names} has no value in any sweep; give one")
+    return found
 
 
 def _refuse_empty(override: Override, loader: ConfigLoader) -> None:

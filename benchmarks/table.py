@@ -32,6 +32,7 @@ ALL = {
     "monet_sizes": "MONeT's programs of two networks with the products of its published code",
     "gist_cpu": "what Gist's encodings cost where they run",
     "log_costs": "DTR on DenseNet-BC's logs: three costs of its operators, two forms of the model",
+    "lru_ties": "LRU on simrd's toy chain: which of equally stale tensors goes",
     "torch_planners": "PyTorch's planners beside ours",
     "checkmate": "`anytime`: seconds, gaps and memory",
     "proven": "`anytime` beside its earlier self, where that proved its plan in seconds",

@@ -80,7 +80,7 @@ def on_two_ranks(script: str, words: list[str], folder: Path) -> str:
         env=os.environ | own,
     )
     out, errors = ended(process)
-    assert process.returncode == 0, errors
+    assert process.returncode == 0, out + errors
     return out
 
 

@@ -417,10 +417,16 @@ def loop_of(options: Options) -> Loop:
 _loops: dict[Any, Loop] = {}
 
 
-def forget() -> None:
-    """Nothing is pending, and no sequence known."""
+def stop() -> None:
+    """Count no more: no step follows."""
     for loop in _loops.values():
         loop.stop()
+
+
+def forget() -> None:
+    """Nothing is pending, and no sequence known."""
+    stop()
+    for loop in _loops.values():
         loop.close()
     _loops.clear()
 

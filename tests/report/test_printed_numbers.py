@@ -7,9 +7,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from committed import HOUSE, claims, figures, lines
+from committed import HOUSE, claims, figures, lines, quoted
 
 from benchmarks.log_costs import evened
+from rematbench.strategies.revolve.planner import advances
 from rematbench.streams.events import Call, EventStream, Release
 
 
@@ -84,3 +85,20 @@ def test_the_rows_that_pages_quote_are_of_clean_commits(name: str) -> None:
     rows = lines(f"runs/reference/papers/{name}.csv.gz")
     assert all(row["commit"] and "dirty" not in row["commit"] for row in rows)
     assert not {row["status"] for row in rows} & {"failed", "oom"}
+
+
+def test_join_networks_with_two_slots_more_than_they_need_are_what_the_rows_say() -> None:
+    """One chain's makespan is also the closed form's: advances, the last layer, the backward."""
+    (line,) = [each for each in claims() if each["claim"] == "makespan at c_min + 2"]
+    least = {
+        (*row["extra"]["lengths"], row["extra"]["slots"]): (row["cost"], row["checkpoint_all_cost"])
+        for row in quoted("quick")
+        if row["strategy"] == "join_dp"
+    }
+    cm, snn, rnn = least[10, 50, 7], least[20, 20, 20, 9], least[60, 5]
+    ratios = {"CM": cm, "SNN": snn, "RNN": rnn}.items()
+    said = ", ".join(f"{name} {cost / smallest:.3f}" for name, (cost, smallest) in ratios)
+    assert line["ours"] == f"{said} at L = 10"
+    assert rnn[0] == advances(60, 3) + 1 + 1 + 60
+    assert "{:.0f} of {:.0f}".format(*rnn) in line["verdict"]
+    assert f"{line['ours']}; the closed form" in (HOUSE / "docs/papers/joins.md").read_text()

@@ -10,6 +10,7 @@ import pytest
 from committed import HOUSE, claims, figures, lines, quoted
 
 from benchmarks.log_costs import evened
+from benchmarks.lru_ties import TIES, additional
 from rematbench.strategies.revolve.planner import advances
 from rematbench.streams.events import Call, EventStream, Release
 
@@ -102,3 +103,32 @@ def test_join_networks_with_two_slots_more_than_they_need_are_what_the_rows_say(
     assert rnn[0] == advances(60, 3) + 1 + 1 + 60
     assert "{:.0f} of {:.0f}".format(*rnn) in line["verdict"]
     assert f"{line['ours']}; the closed form" in (HOUSE / "docs/papers/joins.md").read_text()
+
+
+def test_what_ties_do_to_lru_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/lru_ties.json"
+    found, page = figures(record), (HOUSE / "docs/papers/simrd.md").read_text()
+    last, _, chance, none = TIES
+    root, log = (f"B = {budget}, ties: " for budget in ("ceil(2 sqrt n)", "ceil(log2 n)"))
+    more = {ties: found[f"{root}{ties}, n = 4096: per layer"] for ties in (last, chance)}
+    growth = {ties: f"n^{found[f'{root}{ties}: exponent']:.2f}" for ties in TIES}
+    slower = {ties: f"n^{found[f'{log}{ties}: exponent']:.2f}" for ties in TIES}
+    line = claim_of(record, "LRU, B = ceil(2 sqrt n)")["verdict"]
+    assert f"{more[last]:.1f} more computations a layer at n = 4096 and {growth[last]}" in line
+    assert f"by chance, {more[chance]:.1f} and {growth[chance]}:" in line
+    assert f"it is {slower[chance]}:" in claim_of(record, "LRU, B = ceil(log2 n)")["verdict"]
+    said = " ".join(page.split())
+    assert f"{growth[last]} within ceil(2 sqrt n), from n = 256 to 4096." in said
+    assert f"growth is {growth[chance]}, {more[chance]:.1f} more" in said
+    assert f"in place of {more[last]:.1f}," in said
+    assert f"is {growth[none]} there." in said
+    assert (
+        f"make it {slower[last]}, ties by chance {slower[chance]}, and true LRU {slower[none]};"
+        in said
+    )
+
+
+def test_rules_of_ties_differ_where_tensors_are_equally_stale() -> None:
+    """The first that goes is the oldest, as where a rematerialization counts as an access."""
+    found = [additional(machine, 128, 23, seed=0) for machine in TIES.values()]
+    assert found[0] > found[1] == found[3] > found[2]

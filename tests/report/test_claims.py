@@ -208,6 +208,16 @@ def test_the_programs_rows_say_what_the_lines_say() -> None:
     assert "ok" not in tight.values()
 
 
+def test_why_the_program_of_vgg_16_has_no_solution() -> None:
+    (line,) = [x for x in claims() if x["claim"].startswith("VGG-16: overhead at 0.39")]
+    (least,) = {
+        json.loads(row["extra"])["once_floor_bytes"] / float(row["checkpoint_all_peak_bytes"])
+        for row in programs()
+        if (row["model"], row["strategy"]) == ("vgg16", "monet")
+    }
+    assert f"takes {least:.2f} of our memory or more" in line["verdict"]
+
+
 @pytest.mark.parametrize(
     ("network", "least", "others"), [("MobileNet", 0.4, ()), ("ResNet50", 0.5, (0.3, 0.2))]
 )

@@ -30,6 +30,7 @@ ALL = {
     "capture": "captures of published sizes",
     "ops": "PyTorch's own list of ops: captured, executed, judged",
     "monet_sizes": "MONeT's programs of two networks with the products of its published code",
+    "monet_costs": "`anytime_joint` where no implementation is cheaper than PyTorch's own",
     "gist_cpu": "what Gist's encodings cost where they run",
     "log_costs": "DTR on DenseNet-BC's logs: three costs of its operators, two forms of the model",
     "lru_ties": "LRU on simrd's toy chain: which of equally stale tensors goes",

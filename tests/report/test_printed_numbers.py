@@ -11,6 +11,9 @@ from committed import HOUSE, claims, figures, lines, quoted
 
 from benchmarks.log_costs import evened
 from benchmarks.lru_ties import TIES, additional
+from benchmarks.monet_costs import never_cheaper, saved
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.ir import Graph, Implementation
 from rematbench.strategies.revolve.planner import advances
 from rematbench.streams.events import Call, EventStream, Release
 
@@ -132,3 +135,18 @@ def test_rules_of_ties_differ_where_tensors_are_equally_stale() -> None:
     """The first that goes is the oldest, as where a rematerialization counts as an access."""
     found = [additional(machine, 128, 23, seed=0) for machine in TIES.values()]
     assert found[0] > found[1] == found[3] > found[2]
+
+
+def test_no_implementation_is_cheaper_than_pytorch_s_own() -> None:
+    graph = unit_chain(3)
+    (first, *rest), (own, *_) = graph.ops, graph.ops[0].implementations
+    others = (replace(own, name=f"at {cost}", cost=cost) for cost in (own.cost / 2, 3 * own.cost))
+    graph = replace(graph, ops=(replace(first, implementations=(own, *others)), *rest))
+    costs = [each.cost / own.cost for each in never_cheaper(graph).ops[0].implementations]
+    assert costs == [1, 1, 3]
+    assert saved(graph) == pytest.approx(100 * (own.cost / 2) / sum(x.cost for x in own_of(graph)))
+    assert saved(never_cheaper(graph)) == 0
+
+
+def own_of(graph: Graph) -> list[Implementation]:
+    return [op.implementations[0] for op in graph.ops]

@@ -417,16 +417,10 @@ def loop_of(options: Options) -> Loop:
 _loops: dict[Any, Loop] = {}
 
 
-def stop() -> None:
-    """Count no more: no step follows."""
-    for loop in _loops.values():
-        loop.stop()
-
-
 def forget() -> None:
     """Nothing is pending, and no sequence known."""
-    stop()
     for loop in _loops.values():
+        loop.stop()
         loop.close()
     _loops.clear()
 

@@ -150,3 +150,51 @@ def test_no_implementation_is_cheaper_than_pytorch_s_own() -> None:
 
 def own_of(graph: Graph) -> list[Implementation]:
     return [op.implementations[0] for op in graph.ops]
+
+
+NETWORKS = {
+    "ResNet-50": ("resnet50", "0.33"),
+    "GoogleNet": ("googlenet", "0.33"),
+    "MobileNet-V2": ("mobilenet_v2", "0.33"),
+    "U-Net": ("unet", "0.33"),
+    "VGG-16": ("vgg16", "0.4"),
+}
+
+
+def test_what_implementations_cost_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/monet_costs.json"
+    found, page = figures(record), " ".join((HOUSE / "docs/papers/monet.md").read_text().split())
+    for name, (model, memory) in NETWORKS.items():
+        line = claim_of(record, f"{name}: overhead at")
+        said = r"([\d.]+) % of a step at most; .*? it is \+([\d.]+) %"
+        ((saved_, dear),) = re.findall(said, line["verdict"])
+        overhead = found[f"{model} at {memory}: overhead"]
+        assert saved_ == f"{found[f'{model}: saved by the cheapest implementations']:.1f}"
+        assert dear == f"{overhead:.1f}"
+        assert f"+{dear} % ({name})" in page or f"+{dear} % for {name} at {memory};" in page
+        paper = float(line["printed"].removesuffix(" %"))
+        between = "the paper lies between" in line["verdict"]
+        assert between == (paper <= overhead)
+    ratio = found["mobilenet_v2, 10 % overhead: memory / anytime_joint's"]
+    assert f"it is {ratio:.2f}:" in claim_of(record, "MobileNet-V2 at 10 %")["verdict"]
+
+
+@pytest.mark.parametrize("name", ["ResNet-50", "U-Net", "VGG-16"])
+def test_checkmate_o_beside_monet_is_what_its_rows_say(name: str) -> None:
+    (line,) = [each for each in claims() if each["claim"].startswith(f"{name} at 10 % overhead")]
+    share, cost, more = re.findall(
+        r"takes ([\d.]+) of the memory, at (\S+) %, ([\d.]+) times", line["verdict"]
+    )[0]
+    ran = {
+        (f"{row['peak_bytes'] / row['checkpoint_all_peak_bytes']:.3f}", f"{row['overhead']:+.1%}")
+        for row in quoted("quick")
+        if (row["model"], row["strategy"]) == (NETWORKS[name][0], "checkmate_o")
+        and row["peak_bytes"] is not None
+        and row["checkpoint_all_peak_bytes"] is not None
+        and row["overhead"] is not None
+    }
+    assert (share, f"{cost}%") in ran
+    joint = figures("monet")[f"{NETWORKS[name][0]}, 10 % overhead: memory of anytime_joint"]
+    assert more == f"{float(share) / joint:.2f}"
+    (ours,) = re.findall(r"\(ours\): ([\d.]+),", line["ours"])
+    assert sorted(map(float, (ours, line["printed"], more)))[1] == float(line["printed"])

@@ -147,6 +147,34 @@ def test_another_profiler_goes_first() -> None:
     assert planned(net).outside is None
 
 
+class Layer(nn.Module):
+    """A convolution, normalized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.body(x)
+        return found
+
+
+def test_inductor_keeps_a_batch_norm_s_averages() -> None:
+    """Its forward half writes them: nothing else reads what a plan computes for that."""
+    model = nn.Sequential(Layer(), Layer())
+    twin = copy.deepcopy(model)
+    for each in model:
+        each.compile(backend="rematbench", options=options(budget=0.9, lower="inductor"))
+    for _ in range(4):
+        x = torch.randn(8, 4, 24, 24)
+        for run in (model, twin):
+            run(x).square().mean().backward()
+    assert rematbench.explain(model).steps
+    pairs = zip(model.state_dict().values(), twin.state_dict().values(), strict=True)
+    assert all(torch.allclose(mine, other, atol=1e-5) for mine, other in pairs)
+    assert int(model[0].body[1].num_batches_tracked) == 4
+
+
 def test_a_budget_below_what_is_outside_says_so() -> None:
     with pytest.raises(Infeasible, match="what lies outside of the compiled graphs"):
         trained(budget=5_000_000, words=4000)

@@ -275,10 +275,13 @@ class _Joiner:
         return replace(op, name=new, phase=self.phase, writes=writes, implementations=found)
 
     def _handed(self, event: Event) -> list[str]:
-        """What a half returns; what outlives the sequence is an output of it."""
+        """What a half returns, or writes to what it was given; what outlives the sequence is an
+        output of it.
+        """
         call, halves = self.calls[event.call], self.halves[event.call]
         kinds = {r.tensor: r.kind for r in halves.captured.residents}
-        ends = halves.gradients if event.backward else halves.results
+        written = (Ref(new) for _, new in halves.written)
+        ends = halves.gradients if event.backward else (*halves.results, *written)
         given = halves.primals if event.backward else ("",) * len(ends)
         found: dict[str, None] = {}
         for end, primal in zip(ends, given, strict=False):

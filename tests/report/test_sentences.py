@@ -183,11 +183,8 @@ def interval(cell: str) -> tuple[float, float]:
 def test_what_is_said_of_pytorch_s_planners_is_their_record() -> None:
     text = " ".join((HOUSE / TRAIN).read_text().split())
     rows = planners()
-    assert {row[-1] for row in rows} == {FORMER["anytime"]}
-    assert (
-        f"beside `anytime` (which its record calls by its former name, `{FORMER['anytime']}`)"
-        in text
-    )
+    assert {row[-1] for row in rows} == {"anytime"}
+    assert "sets them beside `anytime`, `linearized_greedy` and `ap_greedy`" in text
     met = [row for row in rows if "no plan" not in row[3]]
     counted = f"meets the budget in {len(met)} of {len(rows)} cases, ours in all {len(rows)}; "
     assert f"`torch_budget` {counted}in those {len(met)} our best plan costs less" in text

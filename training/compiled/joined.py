@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -275,13 +276,10 @@ class _Joiner:
         return replace(op, name=new, phase=self.phase, writes=writes, implementations=found)
 
     def _handed(self, event: Event) -> list[str]:
-        """What a half returns, or writes to what it was given; what outlives the sequence is an
-        output of it.
-        """
+        """What a half returns; what outlives the sequence is an output of it."""
         call, halves = self.calls[event.call], self.halves[event.call]
         kinds = {r.tensor: r.kind for r in halves.captured.residents}
-        written = (Ref(new) for _, new in halves.written)
-        ends = halves.gradients if event.backward else (*halves.results, *written)
+        ends = halves.gradients if event.backward else _left(halves)
         given = halves.primals if event.backward else ("",) * len(ends)
         found: dict[str, None] = {}
         for end, primal in zip(ends, given, strict=False):
@@ -313,6 +311,11 @@ class _Joiner:
         self.homes.append((-1, place))
         read = dict.fromkeys([*before, *reads])
         self.ops.append(simple_op(_tick(place), self.phase, read, made, cost, workspace))
+
+
+def _left(halves: Halves) -> tuple[Any, ...]:
+    """What a forward half returns, and what it writes to what it was given."""
+    return (*halves.results, *(Ref(new) for _, new in halves.written))
 
 
 def _tick(place: int) -> str:

@@ -12,6 +12,7 @@ from rematbench.report.papers.simrd import FIGURES, log_table
 from rematbench.report.papers.simrd_notes import notes, smallest
 
 PLACE = "runs/reference/papers/simrd_logs.csv.gz"
+ACCESSES = "tests/data/golden/simrd/accesses.csv"
 ROWS = quoted("simrd_logs")
 PAGE = (HOUSE / "docs/papers/simrd.md").read_text()
 
@@ -82,6 +83,25 @@ def test_storage_accesses() -> None:
         said = ours(f"storage accesses of {begin}")
         assert f"{ratio}x on ours (geometric means of " in said
         assert said.endswith(f"and {count})")
+
+
+def test_what_the_published_program_counts() -> None:
+    """Its EqClass over its Local, in geometric mean; and how both grow from 0.8 to 0.6."""
+    data = pd.read_csv(HOUSE / ACCESSES).pivot(
+        index=["log", "ratio"], columns="heuristic", values=["status", "storage_accesses"]
+    )
+    fine = data[(data["status"] == "ok").all(axis=1)]["storage_accesses"].astype(float)
+    ratios = fine["DTREqClass"] / fine["DTRLocal"]
+    light, tight = (ratios.xs(r, level="ratio").prod() ** (1 / 3) for r in (0.8, 0.6))
+    assert len(ratios.xs(0.8, level="ratio")) == len(ratios.xs(0.6, level="ratio")) == 3
+    (line,) = [c for c in claims() if c["claim"] == "storage accesses of EqClass over Local"]
+    assert line["ours"].startswith(f"{light:.1f}x at 0.8 of the memory and {tight:.1f}x at 0.6")
+    assert ACCESSES in line["where"].split("; ")
+    grown = fine.xs(0.6, level="ratio") / fine.xs(0.8, level="ratio")
+    (local, eqclass) = (grown[each].agg(["min", "max"]) for each in ("DTRLocal", "DTREqClass"))
+    assert f"{local['min']:.1f} to {local['max']:.1f} times as much at 0.6" in line["verdict"]
+    assert f"every eviction, {eqclass['min']:.1f} to {eqclass['max']:.1f} times" in line["verdict"]
+    assert f"{light:.1f}x at 0.8 of the memory, {tight:.1f}x at 0.6" in PAGE
 
 
 def test_the_relaxed_cost_beside_the_exact_one() -> None:

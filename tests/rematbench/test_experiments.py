@@ -51,11 +51,13 @@ def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
     sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
     jobs = sweep_jobs(sweeps, given, loader)
     composer = Composer(loader, master)
-    for number, job in enumerate(jobs):
-        choices = {override for override in job if override.partition("=")[0] in GROUPS}
-        if number == 0 or not choices <= _composed:
-            settings_from(*composer(job))
-            _composed.update(choices)
+    chosen = [{each for each in job if each.partition("=")[0] in GROUPS} for job in jobs]
+    for least in (2, 1):  # a job with a model and a strategy that are new is one for both
+        for job, choices in zip(jobs, chosen, strict=True):
+            if len(choices - _composed) >= least:
+                settings_from(*composer(job))
+                _composed.update(choices)
+    settings_from(*composer(jobs[0]))
     return jobs
 
 
@@ -105,7 +107,9 @@ def test_the_budgets_of_executed_models_can_be_met(
     composer = Composer(loader, master)
     sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
     budgets: dict[str, list[float]] = {}
-    for job in sweep_jobs(sweeps, [chosen], loader):
+    jobs = sweep_jobs(sweeps, [chosen], loader)
+    each = {tuple(word for word in job if "strategy=" not in word): job for job in jobs}
+    for job in each.values():
         settings = settings_from(*composer(job))
         name = str(settings.model["name"])
         if name not in budgets:

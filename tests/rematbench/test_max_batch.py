@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -263,9 +264,10 @@ MISTAKES = [
 def test_mistakes_are_one_line_and_exit_2(call, arguments: list[str], said: str) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert err.startswith("rematbench-max-batch: ")
-    assert said in err
-    assert err.count("\n") == 1
+    # On a busy machine lines of progress come first, one every ten seconds.
+    (line,) = [each for each in err.splitlines() if not re.match(r" *\d+ s  ", each)]
+    assert line.startswith("rematbench-max-batch: ")
+    assert said in line
     assert not list(Path("runs/jobs").rglob("row.json"))
 
 

@@ -125,7 +125,7 @@ def test_what_ties_do_to_lru_is_what_its_record_says() -> None:
     assert f"in place of {more[last]:.1f}," in said
     assert f"is {growth[none]} there." in said
     assert (
-        f"make it {slower[last]}, ties by chance {slower[chance]}, and true LRU {slower[none]};"
+        f"make it {slower[last]}, ties by chance {slower[chance]}, and true LRU {slower[none]}."
         in said
     )
 

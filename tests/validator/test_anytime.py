@@ -18,9 +18,9 @@ from rematbench.zoo import make_model
 def executed(captured: Captured, graph: Graph, share: float) -> tuple[int, validator.Measurement]:
     """Peak as simulated, and what was measured."""
     budget = int(share * simulate(graph, program_order(graph)).peak_bytes)
-    strategy = Anytime(gap=0.03)
+    strategy = Anytime(gap=0.1)
     strategy.warm_up()  # compiling would be of its time
-    solution = strategy.plan(Problem(graph, budget, time_limit=15))
+    solution = strategy.plan(Problem(graph, budget, time_limit=5))
     peak = simulate(graph, solution.plan).peak_bytes
     assert peak <= budget
     return peak, validator.measure(captured, solution.plan, device="cpu", repeats=1)
@@ -29,7 +29,7 @@ def executed(captured: Captured, graph: Graph, share: float) -> tuple[int, valid
 @pytest.mark.parametrize(
     ("name", "options", "share"),
     [
-        ("resnet50", {"batch_size": 64, "resolution": 64}, 0.5),
+        ("resnet50", {"batch_size": 32, "resolution": 64}, 0.75),
         ("unet", {"batch_size": 4, "resolution": "96x128", "base_channels": 8}, 0.5),
     ],
 )

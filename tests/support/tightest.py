@@ -103,8 +103,11 @@ def strategy_of(name: str) -> object:
     return make_strategy(settings_from(config, name))
 
 
-def executed(name: str) -> Executed:
+def executed(name: str, least: float = 0.0) -> Executed:
     """A strategy's plan at the smallest of :data:`FRACTIONS` at which it has one, executed.
+
+    Args:
+        least: smaller ones are not tried.
 
     Raises:
         LookupError: it applies to none of :data:`MODELS`, or fits nowhere.
@@ -116,16 +119,20 @@ def executed(name: str) -> Executed:
         net = captured(model)
         if isinstance(strategy, ChoosesImplementations):
             net = _costed(with_alternatives(net, strategy.kinds, None))
-        found = _tightest(strategy, net, LONGER.get(name, SECONDS))
+        found = _tightest(strategy, net, LONGER.get(name, SECONDS), least)
         if found is not None:
             fraction, plan = found
             return _run(name, model, fraction, net, plan)
     raise LookupError(f"{name} has no plan for any of {', '.join(MODELS)}")
 
 
-def _tightest(strategy: object, net: Captured, seconds: float) -> tuple[float, Plan] | None:
+def _tightest(
+    strategy: object, net: Captured, seconds: float, least: float
+) -> tuple[float, Plan] | None:
     peak = simulate(net.graph, program_order(net.graph)).peak_bytes
     for fraction in FRACTIONS:
+        if fraction < least:
+            continue
         problem = Problem(net.graph, int(fraction * peak), seconds, captured=net)
         try:
             plan = strategy.plan(problem).plan  # type: ignore[attr-defined]
@@ -146,6 +153,18 @@ def _run(name: str, model: str, fraction: float, net: Captured, plan: Plan) -> E
     found = validator.measure(net, plan, device="cpu", repeats=1)
     verdict, reason = str(found.verdict), found.reason or ""
     return Executed(name, model, fraction, trace.recomputations, other, verdict, reason)
+
+
+def recorded(path: Path = RECORD) -> list[Executed]:
+    """The rows of the table."""
+    with path.open(newline="") as file:
+        return [
+            Executed(
+                **(row | {"fraction": float(row["fraction"])})  # type: ignore[arg-type]
+                | {key: int(row[key]) for key in ("recomputations", "encodings")}
+            )
+            for row in csv.DictReader(file)
+        ]
 
 
 def write(rows: Iterable[Executed], path: Path = RECORD) -> None:

@@ -5,8 +5,9 @@ quotes (simrd, section 5.1: figures 2 and 3). simrd notes when a tensor was last
 before what it needs is computed again. All tensors of a chain that runs again are therefore equally
 stale, and what LRU evicts is a choice among ties. Four rules play the same program within both
 budgets: the published program's (the last in its pool goes), the first in the pool, any one by
-chance (mean of several seeds), and no ties, where a rematerialization counts as an access. The
-readable runtime plays them: lengths end where that takes minutes.
+chance (mean of several seeds), and no ties, where a rematerialization counts as an access. More
+memory, twice and four times figure 3's, shows whether its constant matters. The readable runtime
+plays them: lengths end where that takes minutes.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ TIES = {
 BUDGETS: dict[str, tuple[Callable[[int], int], tuple[int, ...]]] = {
     "ceil(2 sqrt n)": (lambda n: math.ceil(2 * math.sqrt(n)), (256, 512, 1024, 2048, 4096)),
     "ceil(log2 n)": (lambda n: math.ceil(math.log2(n)), (128, 256, 512, 1024, 2048)),
+    "2 ceil(log2 n)": (lambda n: 2 * math.ceil(math.log2(n)), (128, 256, 512, 1024)),
+    "4 ceil(log2 n)": (lambda n: 4 * math.ceil(math.log2(n)), (128, 256, 512, 1024)),
 }
 
 

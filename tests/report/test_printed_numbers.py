@@ -10,8 +10,8 @@ import pytest
 from committed import HOUSE, claims, figures, lines, quoted
 
 from benchmarks.log_costs import evened
-from benchmarks.lru_ties import TIES, additional
-from benchmarks.monet_costs import never_cheaper, saved
+from benchmarks.lru_ties import TIES, Touching, additional
+from benchmarks.monet_costs import dearer, never_cheaper, saved
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.strategies.revolve.planner import advances
 from rematbench.streams.events import Call, EventStream, Release
@@ -146,6 +146,31 @@ def test_no_implementation_is_cheaper_than_pytorch_s_own() -> None:
     plain = sum(op.implementations[0].cost for op in graph.ops)
     assert saved(graph) == pytest.approx(100 * (own.cost / 2) / plain)
     assert saved(never_cheaper(graph)) == 0
+
+
+def test_only_convolutions_of_the_named_modules_become_dearer() -> None:
+    graph = unit_chain(3)
+    named = [
+        replace(op, target=target, scope=scope)
+        for op, target, scope in zip(
+            graph.ops,
+            ("aten.convolution.default", "aten.relu.default", "aten.convolution_backward.default"),
+            ("layer", "layer", "head"),
+            strict=False,
+        )
+    ]
+    graph = replace(graph, ops=(*named, *graph.ops[3:]))
+    before, after = (
+        [op.implementations[0].cost for op in each.ops]
+        for each in (graph, dearer(graph, {"layer"}, 16))
+    )
+    assert after == [16 * before[0], *before[1:]]
+
+
+def test_lru_without_ties_computes_each_stretch_of_a_chain_from_its_start() -> None:
+    """It keeps the newest of the chain, all slots but two: n^2 / (2 (B - 2)) additional."""
+    found, last = additional(Touching, 256, 8, seed=0), 256**2 / (2 * (8 - 2))
+    assert 0.9 * last < found < last
 
 
 NETWORKS = {

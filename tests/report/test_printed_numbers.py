@@ -209,8 +209,29 @@ def test_what_implementations_cost_is_what_its_record_says() -> None:
         paper = float(line["printed"].removesuffix(" %"))
         between = "the paper lies between" in line["verdict"]
         assert between == (paper <= overhead)
-    ratio = found["mobilenet_v2, 10 % overhead: memory / anytime_joint's"]
-    assert f"it is {ratio:.2f}:" in claim_of(record, "MobileNet-V2 at 10 %")["verdict"]
+
+
+def test_what_convolutions_cost_is_what_its_record_says() -> None:
+    record = "runs/benchmarks/monet_costs.json"
+    found, page = figures(record), " ".join((HOUSE / "docs/papers/monet.md").read_text().split())
+    line, ratio = claim_of(record, "MobileNet-V2 at 10 %")["verdict"], "memory / anytime_joint's"
+    modelled, both, alone = (
+        found[f"mobilenet_v2{which}: {ratio}"]
+        for which in (
+            ", 10 % overhead",
+            ", convolutions 4 times as dear",
+            ", depthwise convolutions 16 times as dear",
+        )
+    )
+    share = found["mobilenet_v2, convolutions 4 times as dear: convolutions' share"] / 100
+    before = f"{share / (4 - 3 * share):.0%}".replace("%", " %")
+    after = f"{share:.0%}".replace("%", " %")
+    memory = found["mobilenet_v2, convolutions 4 times as dear: memory of anytime"]
+    assert f"gives them {before} of a step, and the ratio is {modelled:.2f} with" in line
+    assert f"dear, {after} of a step, Checkmate's memory is {memory:g} (paper 0.40)" in line
+    assert f"the ratio {both:.2f}, with depthwise ones alone 16 times as dear {alone:.2f};" in line
+    assert f"({after} of a step, not {before}) and" in page
+    assert f"it is {both:.2f}, with depthwise ones alone 16 times as dear {alone:.2f};" in page
 
 
 @pytest.mark.parametrize("name", ["ResNet-50", "U-Net", "VGG-16"])

@@ -253,3 +253,24 @@ def test_checkmate_o_beside_monet_is_what_its_rows_say(name: str) -> None:
     assert more == f"{float(share) / joint:.2f}"
     (ours,) = re.findall(r"\(ours\): ([\d.]+),", line["ours"])
     assert sorted(map(float, (ours, line["printed"], more)))[1] == float(line["printed"])
+
+
+def test_what_highs_proves_of_the_papers_programs_is_what_its_record_says() -> None:
+    record, page = "runs/benchmarks/monet_proofs.json", (HOUSE / "docs/papers/monet.md").read_text()
+    found = figures(record)
+    noop = claim_of(record, "MONeT-NoOp proves")["ours"]
+    monet = claim_of(record, "budgets at which MONeT proves")["ours"]
+    vgg, unet, mobile = "vgg16 at 0.75", "unet at 0.67", "mobilenet_v2 at 0.67"
+    proven, gap = "2% proven", "gap after 600 s"
+    slow, fast = found[f"{vgg}, Checkmate's (9): {proven}"], found[f"{vgg}, MONeT-NoOp: {proven}"]
+    assert f"{slow / fast:.0f} times on VGG-16 at 0.75 ({fast:.1f} and {slow:.0f} CPU s)" in noop
+    assert found[f"{unet}, Checkmate's (9): solutions in 600 s"] == 0
+    alone = found[f"{unet}, MONeT-NoOp: {proven}"]
+    assert f"more than {math.floor(600 / alone)} times on U-Net at 0.67 ({alone:.0f} s;" in noop
+    quick, large = found[f"{vgg}, MONeT: {proven}"], found[f"{mobile}, MONeT: {proven}"]
+    open_, open_noop = found[f"{unet}, MONeT: {gap}"], found[f"{mobile}, MONeT-NoOp: {gap}"]
+    assert f"VGG-16 at 0.75 in {quick:.0f} s, MobileNet-V2 at 0.67 in {large:.0f} s" in monet
+    assert f"U-Net at 0.67 not ({open_:.1f} %)" in monet
+    assert f"| VGG-16, 0.75 | {slow:.0f} | {fast:.1f} | {quick:.1f} |" in page
+    assert f"| U-Net, 0.67 | no solution | {alone:.1f} | not proven: {open_:.1f} % |" in page
+    assert f"0.67 | not tried | not proven: {open_noop:.1f} % | {large:.1f} |" in page

@@ -63,6 +63,12 @@ def saved(graph: Graph) -> float:
     return 100 * (1 - least / plain)
 
 
+def share(graph: Graph, modules: Container[str]) -> float:
+    """What these modules' ops, with PyTorch's own implementations, take of a step, in %."""
+    costs = [(op.scope in modules, op.implementations[0].cost) for op in graph.ops]
+    return 100 * sum(cost for inside, cost in costs if inside) / sum(cost for _, cost in costs)
+
+
 def convolutions(case: Case) -> Iterator[Figure]:
     """Table 1's memory where convolutions cost more, no implementation less than PyTorch's own."""
     model = make_model(case.model, **case.options)
@@ -74,9 +80,8 @@ def convolutions(case: Case) -> Iterator[Figure]:
     for which, modules, times in dear:
         title = f"{case.name}, {which} {times} times as dear"
         alone, both = (dearer(each, modules, times) for each in (bare, never_cheaper(full)))
-        costs = [(op.scope in found, op.implementations[0].cost) for op in alone.ops]
-        share = sum(cost for inside, cost in costs if inside) / sum(cost for _, cost in costs)
-        yield Figure(f"{title}: convolutions' share", 100 * share, None, "% of a step")
+        part = share(alone, found)
+        yield Figure(f"{title}: convolutions' share", part, None, "% of a step")
         memory = memory_at_overhead(Anytime(gap=GAP), alone)
         yield Figure(f"{title}: memory of anytime", memory, None, "of checkpoint-all")
         ratio = memory / memory_at_overhead(AnytimeJoint(gap=GAP), both)

@@ -108,6 +108,19 @@ def call(
     return run
 
 
+def check_script(script: Path, place: Path) -> None:
+    """It runs in a process of its own, with the imports that it brings, and prints three losses."""
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": f"{Path(fit.__file__).parents[1]}:{place}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == 3
+
+
 def test_the_cheapest_plan_and_its_code(call: Call, place: Path) -> None:
     keys = ("memory=45kB", "strategy=linearized_sqrt", "strategies=[chen_greedy]")
     code, out, _, folder = call(*keys)
@@ -120,15 +133,7 @@ def test_the_cheapest_plan_and_its_code(call: Call, place: Path) -> None:
     assert row["peak_bytes"] <= 45_000 < row["checkpoint_all_peak_bytes"]
     assert row["overhead"] == min(t["overhead"] for t in tried if t["status"] == "ok")
     assert (folder / "train.py").read_text() in out
-    environment = {**os.environ, "PYTHONPATH": f"{Path(fit.__file__).parents[1]}:{place}"}
-    done = subprocess.run(
-        [sys.executable, folder / "train.py"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert len(done.stdout.split()) == 3  # losses
+    check_script(folder / "train.py", place)
 
 
 SMALL = ("model.options.layers=2", "model.options.width=16", "model.options.heads=2")
@@ -153,16 +158,7 @@ def test_what_is_printed_runs(keys: tuple[str, ...], call: Call, place: Path) ->
     assert code == 0, err
     row = json.loads((folder / "row.json").read_text())
     assert row["status"] == "ok", row["reason"]
-    environment = {**os.environ, "PYTHONPATH": f"{Path(fit.__file__).parents[1]}:{place}"}
-    done = subprocess.run(
-        [sys.executable, folder / "train.py"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) == 3  # losses
+    check_script(folder / "train.py", place)
 
 
 ZOO: tuple[str, ...] = (*SMALL, *SENTENCES[:2])
@@ -414,10 +410,4 @@ def test_on_a_device(call: Call, place: Path) -> None:
     assert row["status"] == "ok"
     assert row["gradient_bitwise"]
     assert row["measured_peak_bytes"] <= 2**30
-    environment = {**os.environ, "PYTHONPATH": f"{place}:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(
-        [sys.executable, folder / "train.py"],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) == 3  # losses
+    check_script(folder / "train.py", place)

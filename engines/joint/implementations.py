@@ -147,6 +147,7 @@ class AllowedImplementations:
             writes=tables.writes,
             outputs=tables.outputs,
             value_bytes=tables.value_bytes,
+            random=np.array([op.random for op in self.graph.ops], dtype=np.bool_),
         )
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rematbench.base.kernels import kernel
-from rematbench.engines.plans.stages import FloatArray
+from rematbench.engines.plans.stages import BoolArray, FloatArray
 from rematbench.engines.stages.kernels import row
 from rematbench.graphs.ir import IntArray, Rows
 
@@ -28,6 +28,7 @@ class Implementations(NamedTuple):
         writes: per op, the values that it writes.
         outputs: values that must be live at the end.
         value_bytes: per value.
+        random: per op, does it draw random numbers?
     """
 
     members: Rows
@@ -40,6 +41,7 @@ class Implementations(NamedTuple):
     writes: Rows
     outputs: IntArray
     value_bytes: IntArray
+    random: BoolArray
 
 
 @kernel
@@ -64,7 +66,8 @@ def picked(groups, place, writers):
 def leanest(ops, choice, preferred, implementations):
     """Per compute, its leanest legal implementation (-1: nobody reads it) and a mask of all.
 
-    Backwards, since a value may be overwritten only where nobody reads it later.
+    Backwards, since a value may be overwritten only where nobody reads it later. A random op that
+    is computed again keeps its first compute, read or not: it draws in program order.
 
     Args:
         choice: per op, its group.
@@ -78,11 +81,12 @@ def leanest(ops, choice, preferred, implementations):
         is_repeat[p] = seen[ops[p]]
         seen[ops[p]] = True
     needed = np.zeros(implementations.value_bytes.size, dtype=np.bool_)
+    draws_later = np.zeros(choice.size, dtype=np.bool_)
     for v in implementations.outputs:
         needed[v] = True
     for p in range(ops.size - 1, -1, -1):
         op = ops[p]
-        wanted = False
+        wanted = draws_later[op] and not is_repeat[p]
         for written in row(implementations.writes, op):
             wanted = wanted or needed[written]
         if not wanted:
@@ -93,6 +97,7 @@ def leanest(ops, choice, preferred, implementations):
         if best < 0:  # also where recomputing may only overwrite, and must not
             best, legal[p] = _leanest_of(choice[op], preferred[op], needed, implementations)
         lean[p] = best
+        draws_later[op] = implementations.random[op]
         for written in row(implementations.writes, op):
             needed[written] = False
         for read in row(implementations.reads, best):

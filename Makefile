@@ -6,7 +6,10 @@ TORCH ?= $(PINNED)
 venv = $(if $(filter $(PINNED),$1),.venv,.venv-$1)
 VENV ?= $(call venv,$(TORCH))
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check -q install --no-compile
+# Modules are compiled when they are first imported: pip would compile 25,000 of them, one by one.
+# Where this is set, each of the thousand processes that tests start would compile its own again.
+unexport PYTHONDONTWRITEBYTECODE
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
@@ -27,14 +30,14 @@ VISION = if [ $(TORCH) = $(PINNED) ]; then sed -n 's/^torchvision==//p' constrai
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	{ grep -Ev '^$(OWN)==' constraints.txt; echo "torch==$(TORCH)"; } > $(CONSTRAINTS)
-	$(PIP) install "torch==$(TORCH)"
-	$(PIP) install --no-deps "torchvision==$$($(VISION))"
-	$(PIP) install -c $(CONSTRAINTS) -e .
+	$(INSTALL) "torch==$(TORCH)"
+	$(INSTALL) --no-deps "torchvision==$$($(VISION))"
+	$(INSTALL) -c $(CONSTRAINTS) -e .
 	touch $@
 
 # What only tests and linters need: pytest, ruff, mypy, the launchers.
 $(TOOLS): $(READY)
-	$(PIP) install -c $(CONSTRAINTS) -e ".[dev,models,moccasin,sac,joblib,ray,slurm]"
+	$(INSTALL) -c $(CONSTRAINTS) -e ".[dev,models,moccasin,sac,joblib,ray,slurm]"
 	touch $@
 
 bench: $(READY)
@@ -149,7 +152,7 @@ links:
 # The site, in build/site: from docs/, docstrings, the configuration and committed results.
 DOCS := $(VENV)/.docs
 $(DOCS): $(READY)
-	$(PIP) install -c $(CONSTRAINTS) -e ".[docs]"
+	$(INSTALL) -c $(CONSTRAINTS) -e ".[docs]"
 	touch $@
 
 docs: $(DOCS) links

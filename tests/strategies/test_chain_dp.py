@@ -244,7 +244,7 @@ def test_never_cheaper_than_a_proven_bound(graph: Graph) -> None:
     whole = simulate(graph, program_order(graph)).peak_bytes
     for share in (0.6, 0.8):
         budget = max(int(share * whole), graph.floor_bytes())
-        solution = Anytime().plan(Problem(graph, budget, time_limit=3))
+        solution = Anytime().plan(Problem(graph, budget, time_limit=1))
         assert solution.bound is not None
         assert cost(ChainDp(), graph, budget) >= solution.bound - 1e-6
 

@@ -91,7 +91,7 @@ def test_recomputation_during_the_forward_pass() -> None:
     assert solution.bound_of == "9"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(5))
 def test_brute_force(seed: int) -> None:
     graph = random_dag(seed, count=5, most_writes=1 + seed % 2)
     plans = brute_force(graph)
@@ -202,7 +202,7 @@ def test_memory_has_its_price_at_the_fullest_moment(monkeypatch: pytest.MonkeyPa
     assert solution.bound <= cost_of(graph, solution)
 
 
-@pytest.mark.parametrize("seed", [11, 16])
+@pytest.mark.parametrize("seed", [16])
 def test_every_schedule_of_seven_ops(seed: int) -> None:
     """Two million of them: anytime and the printed program find each peak's least cost."""
     graph = random_dag(seed, count=7)
@@ -225,7 +225,7 @@ def test_two_ways_of_trying_every_schedule_agree(seed: int) -> None:
         assert min(needs for price, needs in plans if price <= cost) == peak
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_problem_9_on_training_graphs(seed: int) -> None:
     graph = random_graph(4, seed, edges_per_op=1.8)
     floor, most = graph.floor_bytes(), Space.full(graph).everything().trace.peak_bytes

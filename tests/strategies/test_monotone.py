@@ -60,7 +60,7 @@ def test_cost_falls_as_the_budget_grows(name: str, graph: Graph) -> None:
         strategy.warm_up()
     least, most = graph.floor_bytes(), simulate(graph, program_order(graph)).peak_bytes
     costs: list[float | None] = []
-    seconds = 5.0 if name == "anytime" else 20.0  # it goes on where it cannot prove a gap of zero
+    seconds = 2.0 if name == "anytime" else 20.0  # it goes on where it cannot prove a gap of zero
     for step in range(BUDGETS + 1):
         budget = least + (most - least) * step // BUDGETS
         try:

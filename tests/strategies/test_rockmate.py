@@ -194,7 +194,7 @@ def test_between_the_bound_and_whole_stages(seed: int) -> None:
     budget = int(0.7 * peak_of(graph))
     found = Rockmate(gap=0.0).plan(Problem(graph, budget))
     assert found.plan is not None
-    exact = Anytime().plan(Problem(graph, budget, 20))
+    exact = Anytime().plan(Problem(graph, budget, 4))
     assert exact.bound is not None
     assert simulate(graph, found.plan).cost >= exact.bound * (1 - 1e-9)
     parts = segments_of(graph, 50)

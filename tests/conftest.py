@@ -1,5 +1,6 @@
 """Tests run side by side, so that each process keeps to one thread."""
 
+import gc
 import logging
 import os
 import sys
@@ -11,6 +12,14 @@ from rematbench.base.clock import BACKGROUND
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+gc.disable()  # while all tests are imported, PyTorch and its libraries among what they import
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for again, but not among what has been imported."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

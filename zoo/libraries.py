@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, RematbenchError, is_out_of_memory
+from rematbench.base.imports import uncollected
 from rematbench.base.origin import accuse
 from rematbench.conf.published import of_libraries, sized
 from rematbench.tracing.workload import Workload, image_size
@@ -134,9 +135,10 @@ def import_library(where: str, name: str) -> ModuleType:
     Raises:
         ConfigError: it is not installed.
     """
-    import_torchvision()  # all three import it
     try:
-        return importlib.import_module(name)
+        with uncollected():
+            import_torchvision()  # all three import it
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise

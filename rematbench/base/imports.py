@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -32,6 +34,18 @@ class Registered:
 
     path: str
     source: str
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is looked for in the block, which imports: a sixth of PyTorch's time is that."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def registered_in(group: str) -> Mapping[str, Registered]:

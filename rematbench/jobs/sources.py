@@ -14,6 +14,7 @@ import numpy as np
 from rematbench import costmodel
 from rematbench.base.cache_dirs import FOR_THE_USER
 from rematbench.base.errors import ConfigError, RematbenchError
+from rematbench.base.imports import uncollected
 from rematbench.base.origin import one_line
 from rematbench.base.sizes import image_size
 from rematbench.conf.published import LIBRARIES
@@ -132,8 +133,9 @@ def _remember(slot: str, key: Any, make: Any) -> Any:
 
 def _capture(settings: Settings, say: Any) -> Captured:
     say("capture")
-    from rematbench.tracing.costless import costless_parameters
-    from rematbench.tracing.trace import capture
+    with uncollected():
+        from rematbench.tracing.costless import costless_parameters
+        from rematbench.tracing.trace import capture
 
     device = "cpu" if settings.device == "none" else settings.device
     why = ""

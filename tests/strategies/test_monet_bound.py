@@ -592,7 +592,7 @@ def test_matrices_only_where_they_are_small_and_ways_can_be_chosen(
         patched.setattr(Bound, "linear", enough)
         chosen = AnytimeJoint(gap=0.0).plan(Problem(graph, 10 * (40 + 5), time_limit=AMPLE))
     assert chosen.details["build_seconds"] > 0
-    short = Problem(graph, 10 * (40 + 5), time_limit=0.5)
+    short = Problem(graph, 10 * (40 + 5), time_limit=3)
     monkeypatch.setattr(of_large, "HUGE", len(graph.ops) - 1)
     huge = AnytimeJoint(gap=0.0).plan(short)
     ops = tuple(replace(op, implementations=op.implementations[:1]) for op in graph.ops)

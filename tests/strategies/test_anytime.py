@@ -202,10 +202,9 @@ def test_memory_has_its_price_at_the_fullest_moment(monkeypatch: pytest.MonkeyPa
     assert solution.bound <= cost_of(graph, solution)
 
 
-@pytest.mark.parametrize("seed", [16])
-def test_every_schedule_of_seven_ops(seed: int) -> None:
+def test_every_schedule_of_seven_ops() -> None:
     """Two million of them: anytime and the printed program find each peak's least cost."""
-    graph = random_dag(seed, count=7)
+    graph = random_dag(16, count=7)
     known = frontier(graph)
     assert len(known) > 1
     for peak, cost in known:

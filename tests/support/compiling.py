@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +31,6 @@ def fresh() -> Iterator[None]:
     sizes.forget()
     beyond.forget()
     calls.forget()
-    gc.collect()  # what an earlier test left would go during a step whose memory is measured
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()

@@ -176,7 +176,7 @@ gpu-bundle: $(TOOLS)
 # There, with the checkout and the bundle beside it: into a folder, and nothing of the machine changes.
 gpu-offline:
 	python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target build/site $(BUNDLE)/*.whl
-	PYTHONSAFEPATH=1 PYTHONPATH=$(abspath build/site) \
+	REMATBENCH_COMMIT=$$(cat $(BUNDLE)/COMMIT) PYTHONSAFEPATH=1 PYTHONPATH=$(abspath build/site) \
 	  $(MAKE) gpu TOOLS= BIN=$$(dirname $$(command -v python3)) SUITE="$(SUITE)"
 
 clean:

@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.gpu_bundle FOLDER --python 3.12 --has torch numpy ...`` puts the wheel of
 this checkout into a folder, and those of all that it needs and the machine lacks, in the versions
-that are installed here; but for what is large and can be done without.
+that are installed here; but for what is large and can be done without. ``COMMIT`` beside
+them says which checkout it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from rematbench.rows.provenance import commit
 
 ROOTS = ("rematbench", "pytest", "pytest-xdist")
 """What is run there: the suite, and the tests that need a device."""
@@ -69,6 +72,7 @@ def fetch(folder: Path, python: str, packages: list[str]) -> None:
             build = [*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", package]
             subprocess.run(build, check=True)
     subprocess.run([*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", "."], check=True)
+    (folder / "COMMIT").write_text(f"{commit() or ''}\n")
 
 
 def main() -> None:

@@ -33,7 +33,13 @@ def versions(*more: str) -> str:
 
 @functools.cache
 def commit() -> str | None:
-    """The checkout's commit, with ``-dirty`` where files differ from it; None outside git."""
+    """The checkout's commit, with ``-dirty`` where files differ from it; None outside git.
+
+    ``REMATBENCH_COMMIT`` says it of code that was carried to where there is no git (``make
+    gpu-offline``).
+    """
+    if carried := os.environ.get("REMATBENCH_COMMIT"):
+        return carried
     try:
         asked = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         found = subprocess.run(asked, cwd=HOUSE, capture_output=True, text=True, timeout=10)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rematbench.cli.closing import closing_line
+from rematbench.rows import provenance
 from rematbench.rows.row import find_rows, finite, format_row, make_row, read_row, write_row
 from rematbench.rows.shown import summarise
 
@@ -89,3 +90,10 @@ def test_a_folder_named_by_a_digit_that_is_no_number_is_read(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         write_row(tmp_path / name / "row.json", make_row(model=name))
     assert {row["model"] for row in find_rows([tmp_path])} == {"²", "3", "a"}
+
+
+def test_code_that_was_carried_says_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMATBENCH_COMMIT", "0123456789ab")
+    assert provenance.commit.__wrapped__() == "0123456789ab"
+    monkeypatch.setenv("REMATBENCH_COMMIT", "")
+    assert provenance.commit.__wrapped__() != ""

@@ -31,7 +31,7 @@ class Alone:
         op, implementation: its names.
         error: relative, as :class:`~rematbench.graphs.kinds.ImplementationTraits` defines; None
             where no number tells it, see ``reason``.
-        tolerance: what it states.
+        tolerance: what is allowed: what it states, or more where a device rounds more.
         reason: what is wrong; None: it is within its tolerance.
     """
 
@@ -166,22 +166,22 @@ class _Walk:
         outs: Collection[str],
         rounding: _Rounding,
     ) -> Alone:
-        worst = 0.0
+        worst, most = 0.0, tolerance
         for name in outs:
             expected = self.tensors[name]
             allowed = self._allowed(tolerance, expected)
             largest = largest_entry(expected)
             error = difference(made[name], expected, largest)
             if isinstance(error, str):
-                return Alone(op.name, implementation.name, None, tolerance, f"{name}: {error}")
+                return Alone(op.name, implementation.name, None, allowed, f"{name}: {error}")
             if error > allowed > 0.0:
                 found = difference(made[name], expected, max(largest, rounding.terms(name)))
                 error = error if isinstance(found, str) else found
             if error > allowed:
                 reason = f"{name} is off by {error:.3g} of its largest entry (allowed: {allowed:g})"
-                return Alone(op.name, implementation.name, error, tolerance, reason)
-            worst = max(worst, error)
-        return Alone(op.name, implementation.name, worst, tolerance)
+                return Alone(op.name, implementation.name, error, allowed, reason)
+            worst, most = max((worst, most), (error, allowed))
+        return Alone(op.name, implementation.name, worst, most)
 
     def _allowed(self, tolerance: float, expected: Tensor) -> float:
         usual = 0.0 if self.exact else TOLERANCE.get(expected.dtype, 0.0)

@@ -49,8 +49,8 @@ class Rounding:
         float64_reference: ``eager``, or ``captured``: the captured step by its default
             implementations, where the model itself computes something else in double precision.
         alone_count: implementations that were compared alone.
-        alone_error, alone_tolerance, alone_worst: of the one that comes closest to what it
-            states, or exceeds it: its error, what it states, and its op and name.
+        alone_error, alone_tolerance, alone_worst: of the one that comes closest to what is
+            allowed, or exceeds it: its error, what is allowed, and its op and name.
         lossy_error: largest error of a lossy implementation alone; None: the plan has none.
         reason: what is wrong; None: nothing.
     """
@@ -251,7 +251,7 @@ def _on_cpu(result: StepResult) -> StepResult:
 
 
 def _closeness(alone: Alone) -> float:
-    """How much of what it states an implementation's error takes up."""
+    """How much of what is allowed an implementation's error takes up."""
     if alone.reason is not None:
         return float("inf")
     return (alone.error or 0.0) / alone.tolerance if alone.tolerance else -1.0

@@ -238,8 +238,9 @@ def _workload(where: str, module: nn.Module, batch: Any, loss: Callable[..., Ten
     given = tuple(batch)
 
     def make_batch() -> tuple[Tensor, ...]:
-        mode = detect_fake_mode()
-        return given if mode is None else tuple(mode.from_tensor(item) for item in given)
+        mode, device = detect_fake_mode(), torch.get_default_device()
+        made = given if mode is None else tuple(mode.from_tensor(item) for item in given)
+        return tuple(item.to(device) for item in made)  # where a factory function would make it
 
     return Workload(where.partition(":")[2], module, make_batch, loss)
 

@@ -26,9 +26,12 @@ class InexactFacts(TypedDict):
     ]
     alone_count: Annotated[int, Means("implementations that were compared alone")]
     alone_error: Annotated[
-        float | None, Means("of the one that is closest to what it states, or exceeds it", "ratio")
+        float | None, Means("of the one that is closest to what is allowed, or exceeds it", "ratio")
     ]
-    alone_tolerance: Annotated[float | None, Means("what that one states", "ratio")]
+    alone_tolerance: Annotated[
+        float | None,
+        Means("what it is allowed: what it states, or more where the device rounds more", "ratio"),
+    ]
     alone_worst: Annotated[str | None, Means("its op and name")]
     lossy_error: Annotated[float | None, Means("largest of a lossy one alone", "ratio")]
     reason: Annotated[str | None, Means("what is wrong; null: nothing")]

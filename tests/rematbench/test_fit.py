@@ -404,8 +404,8 @@ def test_on_a_device(call: Call, place: Path) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    code, said, _, folder = call("memory=1GiB", "device=cuda", "costmodel=profiled")
-    assert code == 0, said
+    code, said, error, folder = call("memory=1GiB", "device=cuda", "costmodel=profiled")
+    assert code == 0, said + error
     row = json.loads((folder / "row.json").read_text())
     assert row["status"] == "ok"
     assert row["gradient_bitwise"]

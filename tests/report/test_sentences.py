@@ -16,6 +16,7 @@ from committed import HOUSE, figures, lines
 from rematbench.suite.summary import THEIRS
 
 SUITE = "intel-xeon-processor-2.50ghz"
+H200 = "nvidia-h200"
 FORMER = {"anytime_joint": "monet", "anytime": "checkmate_ilp"}
 """Names of before, in the records of then."""
 
@@ -94,6 +95,71 @@ def suite_rows() -> tuple[str, ...]:
     return commit, str(len(rows)), str(len(ran))
 
 
+def h200_rows() -> list[dict[str, Any]]:
+    """Those that ran, each with its ``extra``."""
+    rows = lines(f"runs/reference/{H200}/leaderboard.csv")
+    return [row | json.loads(row["extra"]) for row in rows if row["status"] == "ok"]
+
+
+def h200_counts() -> tuple[str, ...]:
+    rows = lines(f"runs/reference/{H200}/leaderboard.csv")
+    late = sum("the suite's time was over" in row["reason"] for row in rows)
+    (commit,) = {row["commit"][:7] for row in rows}
+    ran = h200_rows()
+    assert all(row["measured_seconds"] for row in ran)
+    return commit, str(len(rows)), str(len(ran)), str(len({row["model"] for row in ran})), str(late)
+
+
+def h200_gradients() -> tuple[str, ...]:
+    of: dict[str, list[float]] = {"exact": [], "rounding": []}
+    for row in h200_rows():
+        of[row["verdict"]].append(float(row["gradient_max_error"]))
+    exact, rounding = of.values()
+    return (
+        str(len(exact)),
+        f"{max(exact):.1e}".replace("e-05", "e-5"),
+        str(len(rounding)),
+        (f"{max(rounding):.2f}"),
+    )
+
+
+def h200_peaks() -> tuple[str, ...]:
+    rows = h200_rows()
+    off = max(abs(int(row["peak_bytes"]) - int(row["requested_bytes"])) for row in rows)
+    above = max(1 - int(row["peak_bytes"]) / int(row["measured_peak_bytes"]) for row in rows)
+    return str(off), f"{100 * above:.2f}"
+
+
+def h200_times() -> tuple[str, ...]:
+    found = [line for line in lines(f"runs/reference/{H200}/summary.csv") if line["eager_seconds"]]
+    points = [100 * float(line["overhead_error"]) for line in found]
+    ranks = [float(line["rank_correlation"]) for line in found]
+    (row,) = (row for row in h200_rows() if row["model"] == "vit_b_16-bfloat16")
+    shares = [100 * float(row[key]) for key in ("overhead", "measured_overhead")]
+    return (
+        *(f"{min(points):.1f}", f"{max(points):.1f}", f"{min(ranks):.2f}", f"{max(ranks):.2f}"),
+        *(f"{share:.0f}" for share in shares),
+    )
+
+
+def h200_batch_norms() -> tuple[str, ...]:
+    found = {
+        line["model"]: 100 * float(line["checkpoint_all_overhead"])
+        for line in lines(f"runs/reference/{H200}/summary.csv")
+        if line["eager_seconds"]
+    }
+    slow = [f"{found.pop(name):.0f}" for name in ("resnet50", "googlenet", "mobilenet_v2")]
+    return f"{max(found.values()):.1f}", *slow
+
+
+def h200_faster() -> tuple[str, ...]:
+    rows = [r for r in h200_rows() if (r["model"], r["strategy"]) == ("unet", "anytime_joint")]
+    row = min(rows, key=lambda row: float(row["budget_fraction"]))
+    return f"{100 + 100 * float(row['measured_overhead']):.0f}", (
+        f"{100 * float(row['budget_fraction']):.0f}"
+    )
+
+
 def suite_summary() -> tuple[str, ...]:
     found = lines(f"runs/reference/{SUITE}/summary.csv")
     peak = max(float(line["worst_peak_error"]) for line in found)
@@ -150,6 +216,16 @@ SENTENCES: list[tuple[str, str, Callable[[], tuple[str, ...]]]] = [
     (GPU, r"peaks are within # % of measured ones, measured overheads within # to # points of "
      r"planned ones \(medians of a model\), and planned costs rank as measured times do \(# to #;"
      r".*?as eager training, within # %, but # % longer in float64", suite_summary),
+    ("README.md", "for # plans of # models, of", lambda: h200_counts()[2:4]),
+    (GPU, r"commit (\w+), seven .*? has # rows. # plans of # models ran; # more had", h200_counts),
+    (GPU, r"None was wrong. # plans .*? differ by ([\d.e-]+) of the largest entry at most .*?"
+     "# run other implementations.*? off by up to #, in GoogleNet", h200_gradients),
+    (GPU, "from the allocator, to within # bytes.*?at most # % of the measured", h200_peaks),
+    (GPU, r"checkpoint-all are within # to # points of .*? do \(# to #;.*?in bfloat16 was planned "
+     r"at \+# % and measured at \+# %", h200_times),
+    (GPU, r"eager training, within # %, where .*?: \+# % on ResNet-50, \+# % on GoogleNet, "
+     r"\+# % on MobileNet-V2", h200_batch_norms),
+    (GPU, "trains the U-Net in # % of eager training's time, within # % of its peak", h200_faster),
     *((GPU, rf"\| {title} \| # \| (above 0.8|0.[0-9]+) \| # \| # \|", monet_headlines(model))
       for title, model in TABLES.items()),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rematbench.base.errors import CaptureError, ConfigError
 from rematbench.graphs.ir import Phase
@@ -84,6 +85,15 @@ def test_python_models() -> None:
             make_python_model(target)
     with pytest.raises(ConfigError, match="its options are: width"):
         make_python_model(f"{here}:own_loss", height=5)
+
+
+def test_the_batch_of_a_python_model_goes_where_it_trains() -> None:
+    workload = make_python_model("test_capture:own_loss")
+    assert workload.make_batch()[0].device.type == "cpu"
+    with torch.device("meta"):
+        assert workload.make_batch()[0].is_meta
+    with FakeTensorMode(), torch.device("cuda"):
+        assert workload.make_batch()[0].device.type == "cuda"
 
 
 def test_a_package_that_was_imported_through_a_link_is_the_folder_s(

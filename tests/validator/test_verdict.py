@@ -22,6 +22,7 @@ from rematbench.tracing.trace import capture
 from rematbench.tracing.workload import Workload
 from rematbench.validator import GradientVerdict, StepResult, Validator, compare
 from rematbench.validator.alone import compare_alone
+from rematbench.validator.compare import TOLERANCE
 
 
 class Bottleneck(nn.Module):
@@ -160,6 +161,19 @@ def test_what_rounds_too_much_is_seen_alone(network: Captured, checker: Validato
     wrong = judged(checker, half, {op: "conv:chunk2"})
     assert f"{op} conv:chunk2 alone: " in wrong.reason
     assert wrong.rounding.float64_error < 1e-12
+
+
+def test_a_device_that_does_not_repeat_its_bits_allows_more(
+    network: Captured, checker: Validator
+) -> None:
+    op = op_with(network, "conv:chunk2", "convolution_").name
+    checker.use(spoilt(network, op, "conv:chunk2", lambda x: x * (1 - 3e-5)))
+    chosen = op, "conv:chunk2"
+    strict, lax = (compare_alone(checker.bench, [chosen], exact)[chosen] for exact in (True, False))
+    assert strict.reason is not None
+    assert strict.error > strict.tolerance == network.traits[chosen].tolerance
+    assert strict.tolerance < lax.error < lax.tolerance == TOLERANCE[torch.float32]
+    assert lax.reason is None
 
 
 def test_what_hides_behind_rounding_is_seen_in_double(

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from time import perf_counter, process_time
 from types import FrameType
 
-LATE, LATE_SHARE = 0.25, 0.025
+LATE, LATE_SHARE = 0.25, 0.01
 """What a planner may overrun before it is stopped: seconds, and a share of its limit."""
 REPEAT = 0.5
 """Seconds until it is told again: an anytime planner notes the first time and finishes its step."""

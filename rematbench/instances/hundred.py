@@ -1,13 +1,13 @@
 """REMATLIB-100's table: every strategy on its hundred problems; from rows, a test makes it.
 
-``python -m rematbench.instances.hundred ROWS --out docs/rematlib-100.md``
+``python -m rematbench.instances.hundred ROWS ... --out docs/rematlib-100.md``
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from rematbench.instances.records import Library, LibraryProblem, graph_name, re
 from rematbench.instances.selection import HUNDRED, select
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import TIE
-from rematbench.report.leaderboard.held import took
+from rematbench.report.leaderboard.held import HELD, held, took
 from rematbench.report.leaderboard.names import label
 from rematbench.rows.row import Row
 from rematbench.strategies.registry import cards
 
-FACTORS = (1.01, 1.05, 1.2)
+CLOSE = 1.01
+FACTORS = (CLOSE, 1.05, 1.2)
 """Of the cheapest plan, within which shares are counted."""
 _HEAD = """# REMATLIB-100
 
@@ -47,6 +48,8 @@ strategy makes of them: {rows} rows, {limits}. **Modelled** costs; nothing here 
 {table}
 
 {unsolved}
+{sections}
+## Where it is from
 
 Made from rows by `python -m rematbench.instances.hundred`, and held against them by a test. To put
 a planner of your own beside them:
@@ -56,6 +59,19 @@ rematbench-instances solve REMATLIB-100 strategy=yours time_limit=1 hydra.sweep.
 rematbench-instances compare runs/yours {place}:dtr
 ```
 """
+_SECTION = """
+## With {limit} s
+
+{rows} rows of {problems} problems ([file](../{place})).
+The cheapest plan, too, is of these rows.{after}{moved}{failed}
+{late}
+
+{table}
+
+{unsolved}
+"""
+_AFTER = """ *After*: within
+1 % of it by the plan that the planner had by then."""
 _NOT_APPLICABLE = {
     "they move values to a host, and no problem here has a link to one "
     "([others](instances.md#two-memories) have)": (
@@ -80,7 +96,9 @@ def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
         ``strategy``, ``limit`` (seconds), ``problem``, ``applies``, ``moved`` (is its plan out of
         program order?), ``failed`` (did the run?), ``cost`` (infinite where there is no plan in
         program order), ``ratio`` (to the problem's cheapest; NaN where none has a plan),
-        ``seconds`` of planning, ``processor`` seconds (NaN where the row has none).
+        ``ratio_1`` and so on (of the plan that it had after so many seconds,
+        :data:`.held.HELD`), ``seconds`` of planning, ``processor`` seconds (NaN where the row has
+        none).
 
     Raises:
         ConfigError: no row is of these problems.
@@ -96,12 +114,15 @@ def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
     field = pd.DataFrame(lines).sort_values("cost", kind="stable")
     field = field.drop_duplicates(["strategy", "limit", "problem"])
     least = field.groupby("problem")["cost"].transform("min")
-    return field.assign(ratio=field["cost"] / least.where(np.isfinite(least)))
+    least = least.where(np.isfinite(least))
+    early = {f"ratio_{at}": field.pop(f"held_{at}") / least for at in HELD}
+    return field.assign(ratio=field["cost"] / least, **early)
 
 
 def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
     solved, moved = row["status"] == "ok", row["extra"].get("in_program_order") is False
-    return {
+    early = zip(HELD, held(row), strict=True)
+    return {f"held_{at}": np.inf if moved else cost for at, cost in early} | {
         "strategy": str(row["strategy"]),
         "limit": row["extra"].get("time_limit"),
         "problem": problem.instance,
@@ -127,6 +148,9 @@ def summary(field: pd.DataFrame) -> pd.DataFrame:
                 "applies": int(mine["applies"].sum()),
                 "solved": len(solved),
                 **within,
+                **{
+                    _after(at): int((mine[f"ratio_{at}"] <= CLOSE * (1 + TIE)).sum()) for at in HELD
+                },
                 "cost": float(np.exp(np.log(solved["ratio"]).mean())),
                 "seconds": float(solved["seconds"].median()),
             }
@@ -135,47 +159,76 @@ def summary(field: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values([1.0, "solved", "applies"], ascending=False, kind="stable")
 
 
-def document(rows: Sequence[Row], library: Library, place: str) -> str:
+def document(found: Mapping[str, Sequence[Row]], library: Library) -> str:
     """``docs/rematlib-100.md``.
 
     Args:
-        place: where the rows are, from a checkout's root.
+        found: rows by their place, from a checkout's root: those of the first make the page, and
+            each other place, of one time limit, a section of it.
     """
+    (place, rows), *others = found.items()
     field = field_of(rows, library)
+    limits = " or ".join(f"{limit:g}" for limit in sorted({*field["limit"].dropna()}))
+    facts = _facts(field, place)
+    sections = [_section(field_of(more, library), where) for where, more in others]
+    return _HEAD.format(
+        **facts, limits=f"a planner was given {limits} s", sections="".join(sections)
+    )
+
+
+def _section(field: pd.DataFrame, place: str) -> str:
+    """What the planners do with another time limit."""
+    facts, after = _facts(field, place), _AFTER if any(_earlier(field)) else ""
+    return _SECTION.format(**facts, limit=f"{field['limit'].max():g}", after=after)
+
+
+def _facts(field: pd.DataFrame, place: str) -> dict[str, object]:
+    """What a table of rows, and the words around it, say."""
     moved, left = int(field["moved"].sum()), field.groupby("problem")["cost"].min()
     unsolved = sorted(left.index[~np.isfinite(left)])
-    limits = sorted({*field["limit"].dropna()})
-    return _HEAD.format(
-        rows=len(field),
-        limits=f"a planner was given {' or '.join(f'{limit:g}' for limit in limits)} s",
-        failed=f" {failed} runs failed." if (failed := int(field["failed"].sum())) else "",
-        moved=f" {moved} plans put ops off, and are left out." if moved else "",
-        problems=len(left),
-        late=_late(field),
-        table=_table(summary(field), several=len(limits) > 1),
-        unsolved=(
+    several = field["limit"].nunique() > 1
+    return {
+        "rows": len(field),
+        "failed": f" {failed} runs failed." if (failed := int(field["failed"].sum())) else "",
+        "moved": f" {moved} plans put ops off, and are left out." if moved else "",
+        "problems": len(left),
+        "late": _late(field),
+        "table": _table(summary(field), several=several, earlier=_earlier(field)),
+        "unsolved": (
             f"On {len(unsolved)} none has a plan: {', '.join(f'`{name}`' for name in unsolved)}."
             if unsolved
             else "On each some strategy has a plan."
         ),
-        place=place,
-    )
+        "place": place,
+    }
 
 
-def _table(found: pd.DataFrame, *, several: bool) -> str:
+def _after(seconds: int) -> str:
+    return f"after {seconds} s"
+
+
+def _earlier(field: pd.DataFrame) -> list[int]:
+    """The seconds of :data:`HELD` after which every planner here went on."""
+    return [at for at in HELD if at < field["limit"].min()]
+
+
+def _table(found: pd.DataFrame, *, several: bool, earlier: Sequence[int]) -> str:
     """Those that apply to something, as a table; the others by name."""
-    lines = [[*_COLUMNS, "cost", "seconds"], ["---"] * (len(_COLUMNS) + 2)]
+    heads = [*_COLUMNS, *map(_after, earlier)]
+    lines = [[*heads, "cost", "seconds"], ["---"] * (len(heads) + 2)]
     shown = found[found["applies"] > 0]
     for line in shown.to_dict("records"):
         name = label(line["strategy"], "`") + (f", {line['limit']:g} s" if several else "")
-        counts = [line[key] for key in ("applies", "solved", 1.0, *FACTORS)]
+        counts = [
+            line[key] for key in ("applies", "solved", 1.0, *FACTORS, *heads[len(_COLUMNS) :])
+        ]
         numbers = ["–", "–"]
         if line["solved"]:
             numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]
         lines.append([name, *map(str, counts), *numbers])
     left = sorted({*cards()} - {*shown["strategy"]})
     never = sorted({*left} & {*chain.from_iterable(_NOT_APPLICABLE.values())})
-    lines += [[label(name, "`"), "0", *["–"] * len(_COLUMNS)] for name in never]
+    lines += [[label(name, "`"), "0", *["–"] * len(heads)] for name in never]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"{text}\n\n{_missing(left, never)}"
 
@@ -222,13 +275,15 @@ def _late(field: pd.DataFrame) -> str:
 def main(arguments: Sequence[str]) -> None:
     """The command. Exits 2 for a bad argument, with one line that says what."""
     parser = Arguments(prog="rematbench.instances.hundred", description=__doc__)
-    parser.add_argument("place", help="of the rows: a leaderboard (.csv.gz) or a sweep's folder")
+    what = "rows: a leaderboard (.csv.gz) or a sweep's folder; one with other time limits after it"
+    parser.add_argument("place", help=what)
+    parser.add_argument("others", nargs="*", help="each of one time limit, a section of its own")
     parser.add_argument("--library", default="instances", help="folder of the library")
     parser.add_argument("--out", type=Path, help="the page; without: on the screen")
     given = parser.parse_args(arguments)
     try:
-        rows = collect([Path(given.place)]).rows
-        text = document(rows, read_library(given.library), given.place)
+        found = {place: collect([Path(place)]).rows for place in (given.place, *given.others)}
+        text = document(found, read_library(given.library))
     except RematbenchError as error:
         print(f"{parser.prog}: {one_line(error)}", file=sys.stderr)
         sys.exit(2)

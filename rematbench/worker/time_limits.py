@@ -12,9 +12,9 @@ from rematbench.rows.row import Outcome
 from rematbench.worker import process_memory
 from rematbench.worker.serve import PATROL
 
-# A planner that does not stop at its time limit is killed with its worker so much later: a share of
-# the limit, and seconds, of the clock that the limit is of (a signal has asked it to stop before).
-LATE_SHARE, LATE = 0.05, 1.0
+# No planner's row is later than a share of its limit, or these seconds, by the clock that the limit
+# is of (a signal has asked it to stop before): so it is killed with its worker somewhat earlier.
+LATE_SHARE, LATE, MARGIN = 0.05, 1.0, 1.5 * PATROL
 # With one thread the limit is in CPU seconds. A planner that waits uses none, and one beside ten
 # other processes few: it is killed after so many times as long, and these seconds, by the wall
 # clock. With more threads the seconds count.
@@ -64,7 +64,7 @@ class Limits:
     def of(cls, settings: Settings) -> Limits:
         """Those of a job."""
         limit = settings.time_limit
-        late = limit * (1 + LATE_SHARE) + LATE
+        late = limit + max(LATE_SHARE * limit, LATE) - MARGIN
         job = settings.job_time_limit or inf
         if settings.threads == 1:
             return cls(PATIENT * limit + GRACE, late, job, settings.job_memory_limit)

@@ -53,7 +53,7 @@ class Board:
             infinite where there is no plan), ``seconds`` of planning (:func:`.held.took`; of
             :data:`PREPARED` the network's slowest, which prepared the others), ``limit`` (seconds;
             :func:`.held.limit`), ``ratio`` (cost / best known cost of the problem; infinite where
-            there is no plan), ``ratio_1``, ``ratio_10``, ``ratio_60`` (of the plan that it had
+            there is no plan), ``ratio_1``, ``ratio_5``, ``ratio_20`` (of the plan that it had
             after so many seconds; missing: :func:`.held.held`), ``best`` (is it one of the best?),
             ``soon`` (seconds until its plan was within :data:`CLOSE` of the best known cost;
             infinite: never), ``applies`` (could the strategy be asked at all?), ``gap`` (of the

@@ -9,7 +9,7 @@ import numpy as np
 from rematbench.rows.row import Row, known
 from rematbench.strategies.registry import cards
 
-HELD = (1, 10, 60)
+HELD = (1, 5, 20)
 """Seconds after which it is asked what plan a planner had."""
 LIMITED = 0.9
 """Share of its limit that a planner took which would have gone on."""

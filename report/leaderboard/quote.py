@@ -86,7 +86,7 @@ _STRATEGIES = (
     "Shares are of the problems that a strategy applies to, with their counts; a share on fewer "
     "than four networks says on how many. Solved: it has a plan within the budget. Best: no known "
     "plan of the captured ops is cheaper. Within: its plan costs at most so much more than the "
-    "best known one. After 1, 10 and 60 s: within 1 %, by the plan that it had by then, of the "
+    "best known one. After 1, 5 and 20 s: within 1 %, by the plan that it had by then, of the "
     "problems on which it was given so many seconds, or, where it always was, done before; –: it "
     "was not given so long, and would have gone on. Rows that do not say what they were given "
     "count after 1 s only. Who runs other ops than the captured ones is cheaper by those, and has "

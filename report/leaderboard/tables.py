@@ -53,7 +53,7 @@ def summary(board: Board) -> pd.DataFrame:
         of
         those: ``solved``, ``best`` (no plan is cheaper), ``alone`` (every other is dearer),
         ``within_1`` and ``within_5`` (per cent of the best cost), ``within_1_at_1`` and so on
-        (within 1 per cent after 1, 10 and 60 seconds, of those of which it is known: of none, where
+        (within 1 per cent after 1, 5 and 20 seconds, of those of which it is known: of none, where
         none was given so long, and some would have gone on); the same of
         all problems, ``solved_all`` and so on; ``overhead`` (median of the problems of
         :func:`common`; missing: it has no plan for one) and ``seconds`` of planning (median of

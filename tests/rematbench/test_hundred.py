@@ -17,6 +17,7 @@ from rematbench.rows.row import Row, make_row
 
 HOUSE = Path(__file__).parents[2]
 ROWS = "runs/reference/library/rematlib-100.csv.gz"
+LONGER = sorted((HOUSE / ROWS).parent.glob("rematlib-100-*.csv.gz"))
 LIBRARY = read_library(HOUSE / "instances")
 SMALL = Library(
     Path("nowhere"),
@@ -67,7 +68,7 @@ def test_the_table_by_hand() -> None:
     assert (dtr["seconds"], anytime["seconds"]) == (0.5, 1.0)
     assert found.loc["xla_remat", "solved"] == 0  # the plan is out of order
     assert found.loc["join_dp", "applies"] == 0
-    text = hundred.document(TOLD, SMALL, "rows.csv.gz")
+    text = hundred.document({"rows.csv.gz": TOLD}, SMALL)
     assert "7 rows, a planner was given 1 s" in " ".join(text.split())
     assert "1 plans put ops off" in text
     assert "On 1 none has a plan: `c@1`." in text
@@ -80,11 +81,25 @@ def test_the_table_by_hand() -> None:
 def test_late_runs_are_told() -> None:
     """By the processor's seconds: more than 5 % over the limit; more than a second, by name."""
     on_time = row("dtr", "c", 100.0, plan_cpu_seconds=1.05)
-    assert "*Late*" not in hundred.document([on_time], SMALL, "rows")
+    assert "*Late*" not in hundred.document({"rows": [on_time]}, SMALL)
     two = [row("dtr", "a", 9.0, plan_cpu_seconds=1.06), row("dtr", "b", 9.0, plan_cpu_seconds=2.5)]
-    text = hundred.document([on_time, *two], SMALL, "rows")
+    text = hundred.document({"rows": [on_time, *two]}, SMALL)
     assert "2 runs took more than 5 % longer" in text
     assert "in seconds of the processor: `dtr` 2. 1 took a second longer: `dtr` on `b@1`" in text
+
+
+def test_another_time_limit_is_a_section() -> None:
+    """With what planners had by 1 and 5 s; costs beside the cheapest of these rows."""
+    history = [[0.5, 120.0, 90.0], [4.0, 101.0, 90.0], [15.0, 100.0, 90.0]]
+    long = {"time_limit": 20.0, "plan_cpu_seconds": 19.0}
+    more = [row("anytime", "a", 100.0, incumbents=history, **long), row("dtr", "a", 120.0, **long)]
+    text = hundred.document({"rows": TOLD, "runs/more.csv.gz": more}, SMALL)
+    first, _, section = text.partition("## With 20 s\n")
+    assert "after 5 s" not in first
+    assert "2 rows of 1 problems ([file](../runs/more.csv.gz))" in section
+    assert "| within 20 % | after 1 s | after 5 s | cost | seconds |" in section
+    assert "| `anytime` (ours) | 1 | 1 | 1 | 1 | 1 | 1 | 0 | 1 | 1.000 | 19 |" in section
+    assert "| `dtr` | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 1.200 | 19 |" in section
 
 
 def test_rows_of_other_problems_are_refused() -> None:
@@ -94,7 +109,8 @@ def test_rows_of_other_problems_are_refused() -> None:
 
 def test_the_page_says_what_the_committed_rows_say(committed: list[Row]) -> None:
     text = (HOUSE / "docs/rematlib-100.md").read_text()
-    assert text == hundred.document(committed, LIBRARY, ROWS)
+    longer = {str(path.relative_to(HOUSE)): collect([path]).rows for path in LONGER}
+    assert text == hundred.document({ROWS: committed} | longer, LIBRARY)
 
 
 def test_the_comparison_in_docs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +121,8 @@ def test_the_comparison_in_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"\n{text}" in (HOUSE / "docs/instances.md").read_text()
 
 
-def test_no_row_is_cheaper_than_a_record(committed: list[Row]) -> None:
-    field = hundred.field_of(committed, LIBRARY)
+def test_no_row_is_cheaper_than_a_record() -> None:
+    field = hundred.field_of(collect([HOUSE / ROWS, *LONGER]).rows, LIBRARY)
     for problem, cost in field.groupby("problem")["cost"].min().items():
         value = LIBRARY.record(str(problem)).value
         assert math.isinf(cost) or (value is not None and value <= cost), problem

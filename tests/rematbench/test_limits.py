@@ -8,11 +8,13 @@ import threading
 from functools import cache
 from pathlib import Path
 from time import perf_counter, sleep
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from rematbench.base import clock
 from rematbench.base.clock import (
     BACKGROUND,
     OutOfTime,
@@ -30,7 +32,7 @@ from rematbench.rows.row import Row, find_rows
 from rematbench.strategies.base import Problem, SupportsWarmUp, cheapest_within
 from rematbench.strategies.registry import make
 from rematbench.worker import time_limits
-from rematbench.worker.serve import _World
+from rematbench.worker.serve import PATROL, _World
 from rematbench.worker.worker import the_worker
 
 HEEDLESS = """
@@ -139,6 +141,14 @@ def test_the_parent_ends_what_no_signal_ends(
     left = {path.name for path in Path("runs/heedless").iterdir()}
     assert "plan.json" in left
     assert not any(name.startswith("handed_over") for name in left)
+
+
+@pytest.mark.parametrize(("limit", "latest"), [(1.0, 2.0), (20.0, 21.0), (60.0, 63.0)])
+def test_none_is_later_than_a_second_or_a_twentieth(limit: float, latest: float) -> None:
+    """It is asked to stop, killed at the next look after that, and by then not too late."""
+    given = SimpleNamespace(time_limit=limit, threads=1, job_time_limit=None, job_memory_limit=None)
+    asked = limit + clock.LATE + clock.LATE_SHARE * limit
+    assert asked < time_limits.Limits.of(given).busy < latest - PATROL
 
 
 def test_a_planner_that_takes_more_threads_than_it_has(

@@ -19,6 +19,8 @@ import torch.multiprocessing as mp
 
 PATIENCE = 240.0
 """Seconds after which processes are ended, and their test fails."""
+IMPORTED = ["torch._inductor.compile_fx", "torch.distributed.fsdp", "torch.distributed.tensor"]
+"""Once, by the process that all of them are forked from."""
 
 
 def side_by_side(function: Callable[..., None], folder: Path, *args: Any, ranks: int = 2) -> None:
@@ -31,12 +33,13 @@ def side_by_side(function: Callable[..., None], folder: Path, *args: Any, ranks:
     Raises:
         TimeoutError: they did not end in time; their stacks are on standard error.
     """
+    mp.set_forkserver_preload(IMPORTED)
     group = mp.start_processes(
         _begin,
         (ranks, function, str(folder), args),
         nprocs=ranks,
         join=False,
-        start_method="spawn",
+        start_method="forkserver",
     )
     assert group is not None
     deadline = monotonic() + PATIENCE

@@ -54,14 +54,15 @@ class Schema:
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
-_schemas: dict[int, tuple[Schema, Any]] = {}  # by id, with the operator, whose hash is Python's
+KNOWN: dict[int, tuple[Schema, Any]] = {}
+"""What schemas tell by their operators' ids, with these, whose hash is Python's."""
 
 
 def schema_of(func: Any) -> Schema:
     """What an operator's schema tells."""
-    known = _schemas.get(id(func))
+    known = KNOWN.get(id(func))
     if known is None:
-        known = _schemas[id(func)] = _schema_of(func), func
+        known = KNOWN[id(func)] = _schema_of(func), func
     return known[0]
 
 
@@ -240,7 +241,7 @@ class FirstCall:
                 after = Cell(self.memory, cell.bytes, op, cell.cost + op.cost)
                 op.becomes = [*op.becomes, (cell, weakref.ref(after))]
                 self.memory.take_over(cell, after)
-                buffers[cell].cell = after
+                buffers[cell].move(after)
 
     def _prepare(self) -> None:
         """Make room, and save what the call destroys and a repetition needs."""
@@ -291,7 +292,7 @@ class FirstCall:
         cell.form = None
         self.memory.hold(cell, now.whole().clone())
         if cell in buffers:
-            buffers[cell].cell = now
+            buffers[cell].move(now)
         else:
             self.session.constants.replace(now)
 
@@ -315,9 +316,8 @@ class FirstCall:
         op, session = self.op, self.session
         size = rounded(item.untyped_storage().nbytes(), session.device)
         kept = self.kept or size <= kept_size(session.device)
-        cell = Cell(self.memory, size, None if kept else op, op.cost)
+        cell = Cell(self.memory, size, None if kept else op, op.cost, geometry)
         if not kept:
             op.made = [*op.made, (position, weakref.ref(cell))]
-        cell.form = geometry
         self.memory.hold(cell, item)
         return session.new_buffer(cell, item.device)

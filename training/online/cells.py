@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
@@ -62,11 +62,15 @@ class Cell:
     )
 
     def __init__(
-        self, memory: CellPool, size: int, op: ExecutedOp | None, cost: float = 0.0
+        self,
+        memory: CellPool,
+        size: int,
+        op: ExecutedOp | None,
+        cost: float = 0.0,
+        form: Form | None = None,
     ) -> None:
-        self.memory, self.bytes, self.op, self.cost = memory, size, op, cost
+        self.memory, self.bytes, self.op, self.cost, self.form = memory, size, op, cost, form
         self.data: Tensor | None = None
-        self.form: Form | None = None
         self.views: dict[Form, Tensor] | None = None
         self.locks = 0
         self.slot = -1
@@ -169,9 +173,9 @@ class ExecutedOp:
         self.profile = _UNKNOWN
         self.cost = 0.0
 
-    def enrol(self, cells: Iterable[Cell]) -> None:
+    def enrol(self, cells: Sequence[Cell]) -> None:
         """It reads these cells."""
-        self.cells = tuple(dict.fromkeys(cells))
+        self.cells = tuple(cells if len(cells) < 2 else dict.fromkeys(cells))
         number, known = id(self), weakref.ref(self)
         for cell in self.cells:
             cell.users[number] = known
@@ -194,7 +198,7 @@ class PlainOp(ExecutedOp):
         memory: CellPool,
         function: Any,
         args: Any,
-        cells: Iterable[Cell],
+        cells: Sequence[Cell],
         profile: Profile,
         cost: float,
     ) -> None:
@@ -232,7 +236,6 @@ class CellPool:
         self._bytes, self._cost = array("d", [1.0] * 256), array("d", [1.0] * 256)
         self._used, self._shut = array("d", [-1.0] * 256), array("d", [inf] * 256)
         self._columns = self._seen()
-        self._fallen: set[int] = set()  # slots whose costs are less than noted, maybe
 
     def _seen(self) -> list[np.ndarray[Any, Any]]:
         """Bytes, costs, last uses and shut ones as arrays of numpy's, which share their memory."""
@@ -305,13 +308,10 @@ class CellPool:
 
     def choose(self) -> Cell | None:
         """The cell to evict next, or None when every resident cell is locked or kept."""
-        for slot in self._fallen:
-            if self._owners[slot] is not None:
-                self._refresh(slot)
-        self._fallen.clear()
         size, cost, used, shut = self._columns
         now = self.clock + _INSTANT
-        score = self.heuristic.score(cost, size, used, now - used) + shut
+        score = self.heuristic.score(cost, size, used, now - used)
+        score = score + shut if score is used else np.add(score, shut, out=score)
         slot = int(score.argmin())
         if self._shut[slot]:
             return None
@@ -326,8 +326,8 @@ class CellPool:
     def _refresh(self, slot: int) -> bool:
         """Bring a cell's cost up to date with the evicted cells around it; did it rise?
 
-        They join ever larger sets, so that costs mostly rise: only what looks cheapest is looked
-        at again, and what was next to a cell that came back.
+        They join ever larger sets, so that costs mostly rise, and only what looks cheapest is
+        looked at again; beside a cell that comes back, what cells cost alone is noted.
         """
         owner, known = self._owners[slot], self._cost[slot]
         cell = None if owner is None else owner()
@@ -347,7 +347,7 @@ class CellPool:
         if cell.component is not None:
             cell.component.root().cost -= cell.cost
             cell.component = None
-            self._fallen.update(other.slot for other in _beside(cell) if other.slot >= 0)
+            self._fall(cell)
         if cell.op is None:
             return
         slot = self._free.pop() if self._free else len(self._owners)
@@ -364,6 +364,22 @@ class CellPool:
         self._used[slot] = self.clock
         self._shut[slot] = inf if cell.locks else 0.0
 
+    def _fall(self, cell: Cell) -> None:
+        """``cell`` has come back: the resident ones beside it cost no more than they do alone."""
+        noted = self._cost
+        if cell.op is not None:
+            for other in cell.op.cells:
+                if other.slot >= 0:
+                    noted[other.slot] = other.cost
+        for known in tuple(cell.users.values()):
+            op = known()
+            if op is None:
+                continue
+            for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
+                after = made()
+                if after is not None and after.slot >= 0:
+                    noted[after.slot] = after.cost
+
     def _leave(self, cell: Cell) -> None:
         self._release_slot(cell)
         if self._by_component:
@@ -378,26 +394,13 @@ class CellPool:
         cell.slot = -1
 
 
-def _beside(cell: Cell) -> Iterator[Cell]:
-    """The cells that ``cell`` was made from and those that were made from it."""
-    if cell.op is not None:
-        yield from cell.op.cells
-    for known in tuple(cell.users.values()):
-        op = known()
-        if op is not None:
-            for _, made in (*op.made, *op.becomes):
-                if (other := made()) is not None:
-                    yield other
-
-
 def _components_beside(cell: Cell) -> set[Component]:
-    """The components of the evicted ones of :func:`_beside`, which is written out here: most of
-    what an eviction takes is spent in it."""
+    """Those of the evicted cells that ``cell`` was made from, and that were made from it."""
     found: set[Component] = set()
     if cell.op is not None:
         for other in cell.op.cells:
             if (evicted := other.component) is not None:
-                found.add(evicted.root())
+                found.add(evicted if evicted.parent is None else evicted.root())
     for known in tuple(cell.users.values()):
         op = known()
         if op is None:
@@ -405,5 +408,5 @@ def _components_beside(cell: Cell) -> set[Component]:
         for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
             after = made()
             if after is not None and (evicted := after.component) is not None:
-                found.add(evicted.root())
+                found.add(evicted if evicted.parent is None else evicted.root())
     return found

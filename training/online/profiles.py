@@ -36,9 +36,10 @@ _forms: dict[Geometry, Form] = {}
 
 def form_of(tensor: Tensor) -> Form:
     """The geometry of a tensor."""
-    geometry = geometry_of(tensor)
-    found = _forms.get(geometry)
+    # The shape as it is: as a key, it is the tuple that it becomes in a form.
+    found = _forms.get((tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype))
     if found is None:
+        geometry = geometry_of(tensor)
         found = _forms[geometry] = Form(*geometry)
     return found
 

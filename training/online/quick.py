@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rematbench.tracing.nested import tensors_in
 from rematbench.training.online.calls import Schema, Session, kept_size, ordinary_argument
-from rematbench.training.online.cells import At, Cell, ExecutedOp, PlainOp
+from rematbench.training.online.cells import At, Cell, ExecutedOp, PlainOp, Scalar
 from rematbench.training.online.engine import PLAIN
 from rematbench.training.online.profiles import Profile
 from rematbench.training.online.tensor import Remat
@@ -59,7 +59,8 @@ class QuickCalls:
         key: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
-        if not self._read(args, key, cells, given):
+        ordinary: list[At | Scalar] = []
+        if not self._read(args, key, cells, given, ordinary):
             return self._run_again(func, schema, args) if self._evicted else None
         profile = self._profiles.get(tuple(key))
         if profile is None or profile.geometry is None:
@@ -74,7 +75,7 @@ class QuickCalls:
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
         if profile.size > self._small and not (self._keeps and _in_backward() != -1):
-            past = PlainOp(memory, func, self._described(args), cells, profile, cost)
+            past = PlainOp(memory, func, _described(args, iter(ordinary)), cells, profile, cost)
         return self._wrapped(out, past, profile, cost)
 
     def _run_again(self, func: Any, schema: Schema, args: Sequence[Any]) -> Remat | None:
@@ -86,9 +87,15 @@ class QuickCalls:
         return self.run(func, schema, args)
 
     def _read(
-        self, args: Sequence[Any], key: list[Any], cells: list[Cell], given: list[Any]
+        self,
+        args: Sequence[Any],
+        key: list[Any],
+        cells: list[Cell],
+        given: list[Any],
+        ordinary: list[At | Scalar],
     ) -> bool:
-        """Sort the arguments: key and cells, and as the operator takes them.
+        """Sort the arguments: key and cells, as the operator takes them, and what stands for the
+        ordinary tensors among them.
 
         Returns:
             Are all of them there, and of kinds that are known here?
@@ -113,33 +120,18 @@ class QuickCalls:
                 key += kind, len(item)
                 inner: list[Any] = []
                 given.append(inner)
-                if not self._read(item, key, cells, inner):
+                if not self._read(item, key, cells, inner, ordinary):
                     return False
             elif isinstance(item, Tensor):
                 at, part = ordinary_argument(self._session.constants, item)
                 key.append(part)
                 given.append(item)
+                ordinary.append(at)
                 if at.__class__ is At:
                     cells.append(at.cell)
             else:
                 return False
         return True
-
-    def _described(self, args: Sequence[Any]) -> list[Any]:
-        """Arguments that are known here as :class:`FirstCall` describes them: with :class:`At` or a
-        scalar in place of tensors."""
-        spec: list[Any] = []
-        for item in args:
-            kind = item.__class__
-            if kind is Remat:
-                spec.append(At(item.buffer.cell, item.geometry))
-            elif kind in PLAIN:
-                spec.append(item)
-            elif kind is list:
-                spec.append(self._described(item))
-            else:
-                spec.append(ordinary_argument(self._session.constants, item)[0])
-        return spec
 
     def _make_room(self, cells: Sequence[Cell], need: int, func: Any) -> None:
         engine = self._session.engine
@@ -154,9 +146,28 @@ class QuickCalls:
     ) -> Remat:
         geometry = profile.geometry
         assert geometry is not None
-        cell = Cell(self._memory, profile.size, past, cost)
+        cell = Cell(self._memory, profile.size, past, cost, geometry)
         if past is not None:
-            past.made = [(0, weakref.ref(cell))]
-        cell.form = geometry
+            past.made = ((0, weakref.ref(cell)),)
         self._memory.hold(cell, out)
         return Remat.wrap(self._new_buffer(cell, self._device or out.device), geometry)
+
+
+def _described(args: Sequence[Any], ordinary: Iterator[At | Scalar]) -> list[Any]:
+    """Arguments as :class:`FirstCall` describes them.
+
+    Args:
+        ordinary: what stands for the ordinary tensors among them.
+    """
+    spec: list[Any] = []
+    for item in args:
+        kind = item.__class__
+        if kind is Remat:
+            spec.append(At(item.buffer.cell, item.geometry))
+        elif kind in PLAIN:
+            spec.append(item)
+        elif kind is list:
+            spec.append(_described(item, ordinary))
+        else:
+            spec.append(next(ordinary))
+    return spec

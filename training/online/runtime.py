@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import time
-import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import require
 from rematbench.tracing.nested import tensors_in
-from rematbench.training.online.calls import FirstCall, Schema, Session, schema_of
-from rematbench.training.online.cells import CellPool
+from rematbench.training.online.calls import KNOWN, FirstCall, Schema, Session, schema_of
+from rematbench.training.online.cells import Cell, CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import Engine, OutOfBudget, below_autograd
 from rematbench.training.online.profiles import SHARED, Profiles, form_of, stand_in
@@ -127,7 +126,7 @@ class DtrRuntime(TorchDispatchMode):
         self._quick = QuickCalls(self._session)
         self._residents = list(residents)
         self._views: dict[Any, Any] = {}
-        self.buffers: dict[int, weakref.ref[Buffer]] = {}
+        self.cells: dict[int, Cell] = {}
         self._active = False
         self._below = below_autograd()  # no operator is dispatched inside of another
         self._seconds = 0.0
@@ -176,29 +175,30 @@ class DtrRuntime(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        return self.dispatch(func, args, kwargs or {})
+        return self.dispatch(func, args, kwargs)
 
-    def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
         """Run one operator below autograd; returns what autograd shall see of its result."""
         began = time.perf_counter()
-        schema = schema_of(func)
+        known = KNOWN.get(id(func))
+        schema = schema_of(func) if known is None else known[0]
         try:
-            if schema.same and isinstance(args[0], Remat):
+            if schema.same and args[0].__class__ is Remat:
                 return Remat.wrap(args[0].buffer, args[0].geometry)
-            if schema.view and self._active and isinstance(args[0], Remat):
-                return self._view(func, schema, args, kwargs)
+            if schema.view and self._active and args[0].__class__ is Remat:
+                return self._view(func, schema, args, kwargs or {})
             with self._below:
-                return self._run(func, args, kwargs, schema)
+                if schema.plain and not kwargs and self._active and not self.constants.due:
+                    found = self._quick.run(func, schema, args)
+                    if found is not None:
+                        return found
+                return self._run(func, args, kwargs or {}, schema)
         finally:
             self._seconds += time.perf_counter() - began
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], schema: Schema) -> Any:
         if not self._active:
             return ordinary(func, args, kwargs)
-        if schema.plain and not kwargs and not self.constants.due:
-            found = self._quick.run(func, schema, args)
-            if found is not None:
-                return found
         if schema.same or schema.view:  # of an ordinary tensor
             return func(*args, **kwargs)
         if self.constants.due:
@@ -210,9 +210,8 @@ class DtrRuntime(TorchDispatchMode):
         """A view needs no data: its geometry follows from its argument's."""
         tensor: Remat = args[0]
         key: tuple[Any, ...] = schema, tensor.geometry
-        if len(args) > 1 or kwargs:
-            options = *args[1:], *kwargs, *kwargs.values()
-            key += tuple([tuple(a) if a.__class__ is list else a for a in options])
+        for option in args[1:] if not kwargs else (*args[1:], *kwargs, *kwargs.values()):
+            key += (tuple(option) if option.__class__ is list else option,)
         buffer, found = tensor.buffer, self._views.get(key)
         if found is None:
             with below_autograd():
@@ -228,11 +227,7 @@ class DtrRuntime(TorchDispatchMode):
 
     def _sweep(self) -> bool:
         """Let go of constants that no op would need again; True when that freed memory."""
-        return self.constants.sweep({buffer.cell for buffer in self._alive()})
-
-    def _alive(self) -> list[Buffer]:
-        """The buffers that a tensor is in."""
-        return [known for weak in list(self.buffers.values()) if (known := weak()) is not None]
+        return self.constants.sweep(set(self.cells.values()))
 
     def _settle_gradient(self, leaf: Tensor) -> None:
         """A finished gradient becomes an ordinary tensor, and its past can go."""
@@ -253,8 +248,7 @@ class DtrRuntime(TorchDispatchMode):
     def _settle(self) -> None:
         """Bring back what is still alive, for good."""
         with below_autograd():
-            for buffer in self._alive():
-                cell = buffer.cell
+            for cell in list(self.cells.values()):
                 self.engine.acquire((cell,))
                 self.memory.keep(cell)
                 self.engine.release((cell,))

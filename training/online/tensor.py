@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -18,25 +17,33 @@ _wrapper, _strided = torch.Tensor._make_wrapper_subclass, torch.strided
 
 
 class Runtime(Protocol):
-    """What a :class:`Remat` needs of its runtime."""
+    """What a :class:`Remat` needs of its runtime.
 
-    buffers: dict[int, weakref.ref[Buffer]]
+    Attributes:
+        cells: of the storages that a tensor is in, by the ids of their buffers.
+    """
 
-    def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any: ...
+    cells: dict[int, Cell]
+
+    def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any: ...
 
 
 class Buffer:
     """One storage over time, whichever cell is its present version; it dies with the last tensor
     in it."""
 
-    __slots__ = ("__weakref__", "cell", "device", "runtime")
+    __slots__ = ("cell", "device", "runtime")
 
     def __init__(self, runtime: Runtime, cell: Cell, device: torch.device) -> None:
-        self.runtime, self.cell, self.device = runtime, cell, device
-        runtime.buffers[id(self)] = weakref.ref(self)
+        self.runtime, self.device = runtime, device
+        self.cell = runtime.cells[id(self)] = cell
+
+    def move(self, cell: Cell) -> None:
+        """``cell`` is the storage's present version from now on."""
+        self.cell = self.runtime.cells[id(self)] = cell
 
     def __del__(self) -> None:
-        self.runtime.buffers.pop(id(self), None)
+        del self.runtime.cells[id(self)]
         self.cell.memory.bury(self.cell)
 
 
@@ -69,7 +76,7 @@ class Remat(Tensor):
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         first = next(t for t in tensors_in(args, kwargs) if isinstance(t, Remat))
-        return first.buffer.runtime.dispatch(func, args, kwargs or {})
+        return first.buffer.runtime.dispatch(func, args, kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         place = "resident" if self.buffer.cell.data is not None else "evicted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from functools import cache
@@ -32,6 +33,7 @@ from rematbench.rows.row import Row, find_rows
 from rematbench.strategies.base import Problem, SupportsWarmUp, cheapest_within
 from rematbench.strategies.registry import make
 from rematbench.worker import time_limits
+from rematbench.worker.process_memory import cpu_seconds
 from rematbench.worker.serve import PATROL, _World
 from rematbench.worker.worker import the_worker
 
@@ -141,6 +143,19 @@ def test_the_parent_ends_what_no_signal_ends(
     left = {path.name for path in Path("runs/heedless").iterdir()}
     assert "plan.json" in left
     assert not any(name.startswith("handed_over") for name in left)
+
+
+def test_what_a_started_process_uses_counts_at_once() -> None:
+    """A solver's, say: its planner waits for it."""
+    before = cpu_seconds(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as solver:
+        deadline = perf_counter() + 60.0
+        while cpu_seconds(solver.pid) < 0.5 and perf_counter() < deadline:
+            sleep(0.05)
+        assert cpu_seconds(os.getpid()) - before >= 0.5
+        solver.kill()
+        solver.wait()
+        assert 0.5 <= cpu_seconds(os.getpid()) - before < 30.0  # and once
 
 
 @pytest.mark.parametrize(("limit", "latest"), [(1.0, 2.0), (20.0, 21.0), (60.0, 63.0)])

@@ -107,14 +107,15 @@ class Worker:
             process = self._alive(threads)
             answer = self._talk(process, request, limits, say)
             self._served += 1
+            if "again" in answer or self._is_elsewhere():
+                self.stop()
+                continue
             if "bad" in answer:
                 raise ConfigError(answer["bad"])
-            if "again" not in answer:
-                return answer
-            self.stop()
+            return answer
 
     def _is_elsewhere(self) -> bool:
-        """Has a variable that the process read changed since it began?"""
+        """Has a variable that its last job read changed since the process began?"""
         known = ((name, self._environment.get(name)) for name in self.loaded.variables)
         return any(os.environ.get(name) != value for name, value in known)
 

@@ -256,9 +256,10 @@ def _late(field: pd.DataFrame) -> str:
     if not len(late):
         return ""
     counts = Counter(sorted(late["strategy"])).most_common()
+    runs = "run" if len(late) == 1 else "runs"
     whose = ", ".join(f"`{name}` {count}" for name, count in counts)
     said = (
-        f"\n- *Late*: a planner ends between two of its steps. {len(late)} runs took more than "
+        f"\n- *Late*: a planner ends between two of its steps. {len(late)} {runs} took more than "
         f"{100 * (LATE - 1):.0f} % longer than\n  they were given, in seconds of the processor: "
         f"{whose}."
     )

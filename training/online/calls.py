@@ -54,15 +54,14 @@ class Schema:
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 
 
-KNOWN: dict[int, tuple[Schema, Any]] = {}
-"""What schemas tell by their operators' ids, with these, whose hash is Python's."""
+_schemas: dict[int, tuple[Schema, Any]] = {}  # by id, with the operator, whose hash is Python's
 
 
 def schema_of(func: Any) -> Schema:
     """What an operator's schema tells."""
-    known = KNOWN.get(id(func))
+    known = _schemas.get(id(func))
     if known is None:
-        known = KNOWN[id(func)] = _schema_of(func), func
+        known = _schemas[id(func)] = _schema_of(func), func
     return known[0]
 
 

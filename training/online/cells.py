@@ -400,7 +400,7 @@ def _components_beside(cell: Cell) -> set[Component]:
     if cell.op is not None:
         for other in cell.op.cells:
             if (evicted := other.component) is not None:
-                found.add(evicted if evicted.parent is None else evicted.root())
+                found.add(evicted.root())
     for known in tuple(cell.users.values()):
         op = known()
         if op is None:
@@ -408,5 +408,5 @@ def _components_beside(cell: Cell) -> set[Component]:
         for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
             after = made()
             if after is not None and (evicted := after.component) is not None:
-                found.add(evicted if evicted.parent is None else evicted.root())
+                found.add(evicted.root())
     return found

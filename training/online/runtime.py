@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.costmodel.device import require
 from rematbench.tracing.nested import tensors_in
-from rematbench.training.online.calls import KNOWN, FirstCall, Schema, Session, schema_of
+from rematbench.training.online.calls import FirstCall, Schema, Session, schema_of
 from rematbench.training.online.cells import Cell, CellPool
 from rematbench.training.online.constants import Constants
 from rematbench.training.online.engine import Engine, OutOfBudget, below_autograd
@@ -180,18 +180,13 @@ class DtrRuntime(TorchDispatchMode):
     def dispatch(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
         """Run one operator below autograd; returns what autograd shall see of its result."""
         began = time.perf_counter()
-        known = KNOWN.get(id(func))
-        schema = schema_of(func) if known is None else known[0]
+        schema = schema_of(func)
         try:
             if schema.same and args[0].__class__ is Remat:
                 return Remat.wrap(args[0].buffer, args[0].geometry)
             if schema.view and self._active and args[0].__class__ is Remat:
                 return self._view(func, schema, args, kwargs or {})
             with self._below:
-                if schema.plain and not kwargs and self._active and not self.constants.due:
-                    found = self._quick.run(func, schema, args)
-                    if found is not None:
-                        return found
                 return self._run(func, args, kwargs or {}, schema)
         finally:
             self._seconds += time.perf_counter() - began
@@ -199,6 +194,10 @@ class DtrRuntime(TorchDispatchMode):
     def _run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], schema: Schema) -> Any:
         if not self._active:
             return ordinary(func, args, kwargs)
+        if schema.plain and not kwargs and not self.constants.due:
+            found = self._quick.run(func, schema, args)
+            if found is not None:
+                return found
         if schema.same or schema.view:  # of an ordinary tensor
             return func(*args, **kwargs)
         if self.constants.due:

@@ -219,9 +219,8 @@ def _table(found: pd.DataFrame, *, several: bool, earlier: Sequence[int]) -> str
     shown = found[found["applies"] > 0]
     for line in shown.to_dict("records"):
         name = label(line["strategy"], "`") + (f", {line['limit']:g} s" if several else "")
-        counts = [
-            line[key] for key in ("applies", "solved", 1.0, *FACTORS, *heads[len(_COLUMNS) :])
-        ]
+        keys = ("applies", "solved", 1.0, *FACTORS, *map(_after, earlier))
+        counts = [line[key] for key in keys]
         numbers = ["–", "–"]
         if line["solved"]:
             numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]

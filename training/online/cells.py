@@ -310,8 +310,7 @@ class CellPool:
         """The cell to evict next, or None when every resident cell is locked or kept."""
         size, cost, used, shut = self._columns
         now = self.clock + _INSTANT
-        score = self.heuristic.score(cost, size, used, now - used)
-        score = score + shut if score is used else np.add(score, shut, out=score)
+        score = self.heuristic.score(cost, size, used, now - used) + shut
         slot = int(score.argmin())
         if self._shut[slot]:
             return None
@@ -366,19 +365,9 @@ class CellPool:
 
     def _fall(self, cell: Cell) -> None:
         """``cell`` has come back: the resident ones beside it cost no more than they do alone."""
-        noted = self._cost
-        if cell.op is not None:
-            for other in cell.op.cells:
-                if other.slot >= 0:
-                    noted[other.slot] = other.cost
-        for known in tuple(cell.users.values()):
-            op = known()
-            if op is None:
-                continue
-            for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
-                after = made()
-                if after is not None and after.slot >= 0:
-                    noted[after.slot] = after.cost
+        for other in _beside(cell):
+            if other.slot >= 0:
+                self._cost[other.slot] = other.cost
 
     def _leave(self, cell: Cell) -> None:
         self._release_slot(cell)
@@ -394,22 +383,19 @@ class CellPool:
         cell.slot = -1
 
 
-def _components_beside(cell: Cell) -> set[Component]:
-    """Those of the evicted cells that ``cell`` was made from, and that were made from it.
-
-    Written out, as in :meth:`CellPool._fall`: most of what an eviction takes is spent here.
-    """
-    found: set[Component] = set()
-    if cell.op is not None:
-        for other in cell.op.cells:
-            if (evicted := other.component) is not None:
-                found.add(evicted.root())
+def _beside(cell: Cell) -> list[Cell]:
+    """The cells that ``cell`` was made from and those that were made from it."""
+    found = [] if cell.op is None else [*cell.op.cells]
     for known in tuple(cell.users.values()):
         op = known()
         if op is None:
             continue
         for _, made in (*op.made, *op.becomes) if op.becomes else op.made:
-            after = made()
-            if after is not None and (evicted := after.component) is not None:
-                found.add(evicted.root())
+            if (after := made()) is not None:
+                found.append(after)
     return found
+
+
+def _components_beside(cell: Cell) -> set[Component]:
+    """Those of the evicted ones of :func:`_beside`."""
+    return {other.component.root() for other in _beside(cell) if other.component is not None}

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rematbench.base.errors import ConfigError
+from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.streams.eviction import HEURISTICS, Component
 from rematbench.tracing.storages import storage_key
 from rematbench.training.online.profiles import Form, Profile
@@ -131,6 +130,16 @@ class Scalar:
     tensor: Tensor
     version: int
 
+    def read(self) -> Tensor:
+        """The tensor.
+
+        Raises:
+            ExecutionError: it has been changed since.
+        """
+        if self.tensor._version != self.version:
+            raise ExecutionError("a scalar that an op had read was changed in place; clone it")
+        return self.tensor
+
 
 class ExecutedOp:
     """One executed call, and how to repeat it.
@@ -164,7 +173,7 @@ class ExecutedOp:
 
     def __init__(self, memory: CellPool, function: Any, args: Any, kwargs: Any) -> None:
         self.memory, self.function, self.args, self.kwargs = memory, function, args, kwargs
-        self.cells: tuple[Cell, ...] = ()
+        self.cells: Sequence[Cell] = ()
         self.written: tuple[Cell, ...] = ()
         self.made: Sequence[tuple[int, weakref.ref[Cell]]] = ()
         self.becomes: Sequence[tuple[Cell, weakref.ref[Cell]]] = ()
@@ -187,24 +196,39 @@ class ExecutedOp:
 
 
 class PlainOp(ExecutedOp):
-    """One that writes to none of its arguments, draws no random numbers, and has none by name."""
+    """One that writes to none of its arguments, draws no random numbers, and has none by name.
 
-    __slots__ = ()
-    kwargs: Mapping[str, Any] = MappingProxyType({})
+    Attributes:
+        key: its arguments by their kinds, with geometries in place of tensors: the key of its
+            profile, which says what ``args`` of another op does.
+        cells: those of its tensors in the order of ``key``, each as often as it is read.
+        scalars: its tensors of one entry that are no cell's.
+    """
+
+    __slots__ = ("key", "scalars")
+    cells: Sequence[Cell]
     written, becomes, random, random_bytes = (), (), (), 0
 
     def __init__(
         self,
-        memory: CellPool,
         function: Any,
-        args: Any,
+        key: tuple[Any, ...],
         cells: Sequence[Cell],
+        scalars: Sequence[Scalar],
         profile: Profile,
         cost: float,
     ) -> None:
-        self.memory, self.function, self.args = memory, function, args
-        self.profile, self.cost, self.made = profile, cost, ()
-        self.enrol(cells)  # from here on, cells that go away ask what it has made
+        self.function, self.key, self.scalars = function, key, scalars
+        self.profile, self.cost, self.made, self.cells = profile, cost, (), cells
+        number = id(self)
+        known: weakref.ref[ExecutedOp] = weakref.ref(self)
+        for cell in cells:  # from here on, cells that go away ask what it has made
+            cell.users[number] = known
+
+    def __del__(self) -> None:
+        number = id(self)
+        for cell in self.cells:
+            cell.users.pop(number, None)
 
 
 class CellPool:

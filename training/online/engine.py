@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from operator import or_
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from torch import Tensor
 from rematbench.base.errors import ConfigError, ExecutionError
 from rematbench.tracing.devices import Accelerator, accelerator_of
 from rematbench.tracing.nested import tensors_in
-from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, Scalar
-from rematbench.training.online.profiles import Profile, run
+from rematbench.training.online.cells import At, Cell, CellPool, ExecutedOp, PlainOp, Scalar
+from rematbench.training.online.profiles import Form, Profile, run
 
 COSTS = ("measured", "modelled")
 _FEW_RUNS = 100  # thrashing is not judged by fewer
@@ -51,6 +52,7 @@ below_autograd = partial(torch._C._ExcludeDispatchKeyGuard, _ABOVE)
 
 PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype})
 """Of arguments that are what they are, wherever they stand."""
+_NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
 
 def fill(spec: Any, tensor_at: Callable[[Cell, Any], Tensor]) -> Any:
@@ -67,11 +69,38 @@ def fill(spec: Any, tensor_at: Callable[[Cell, Any], Tensor]) -> Any:
         return filled if kind is list else tuple(filled)
     if kind is dict:
         return {name: fill(item, tensor_at) for name, item in spec.items()}
-    if kind is Scalar:
-        if spec.tensor._version != spec.version:
-            raise ExecutionError("a scalar that an op had read was changed in place; clone it")
-        return spec.tensor
-    return spec
+    return spec.read() if kind is Scalar else spec
+
+
+def _fill_again(
+    count: int,
+    parts: Iterator[Any],
+    cells: Iterator[Cell],
+    scalars: Iterator[Scalar],
+    tensor_at: Callable[[Cell, Any], Tensor],
+) -> list[Any]:
+    """The next ``count`` arguments of a :class:`PlainOp`, from its key, cells and scalars."""
+    filled: list[Any] = []
+    for _ in range(count):
+        part = next(parts)
+        if part.__class__ is Form:
+            filled.append(tensor_at(next(cells), part))
+        elif part is list:
+            filled.append(_fill_again(next(parts), parts, cells, scalars, tensor_at))
+        elif part in PLAIN:
+            filled.append(next(parts))
+        else:  # a scalar's type
+            filled.append(next(scalars).read())
+    return filled
+
+
+def _arguments(op: ExecutedOp, tensor_at: Callable[[Cell, Any], Tensor]) -> tuple[Any, Any]:
+    """Those of an op that runs again."""
+    if op.__class__ is not PlainOp:
+        return fill(op.args, tensor_at), op.kwargs and fill(op.kwargs, tensor_at)
+    _, _, count, *parts = op.key
+    again = _fill_again(count, iter(parts), iter(op.cells), iter(op.scalars), tensor_at)
+    return again, _NO_NAMES
 
 
 class _Frame:
@@ -237,7 +266,7 @@ class Engine:
             return copies.get(cell, cell).at(geometry)
 
         at = copied if copies else Cell.at
-        args, kwargs = fill(op.args, at), op.kwargs and fill(op.kwargs, at)
+        args, kwargs = _arguments(op, at)
         if op.random:
             with _replayed(op):
                 out, seconds = run(op.function, args, kwargs, op.profile, self.device)

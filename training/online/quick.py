@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -56,13 +56,14 @@ class QuickCalls:
         Raises:
             OutOfBudget: inputs, outputs and workspace do not fit together.
         """
-        key: list[Any] = [schema, tuple, len(args)]
+        parts: list[Any] = [schema, tuple, len(args)]
         cells: list[Cell] = []
         given: list[Any] = []
-        ordinary: list[At | Scalar] = []
-        if not self._read(args, key, cells, given, ordinary):
+        scalars: list[Scalar] = []
+        if not self._read(args, parts, cells, given, scalars):
             return self._run_again(func, schema, args) if self._evicted else None
-        profile = self._profiles.get(tuple(key))
+        key = tuple(parts)
+        profile = self._profiles.get(key)
         if profile is None or profile.geometry is None:
             return None
         memory = self._memory
@@ -75,7 +76,7 @@ class QuickCalls:
         cost = self._session.engine.ran(profile, cells, seconds)
         past = None
         if profile.size > self._small and not (self._keeps and _in_backward() != -1):
-            past = PlainOp(memory, func, _described(args, iter(ordinary)), cells, profile, cost)
+            past = PlainOp(func, key, cells, scalars, profile, cost)
         return self._wrapped(out, past, profile, cost)
 
     def _run_again(self, func: Any, schema: Schema, args: Sequence[Any]) -> Remat | None:
@@ -92,10 +93,9 @@ class QuickCalls:
         key: list[Any],
         cells: list[Cell],
         given: list[Any],
-        ordinary: list[At | Scalar],
+        scalars: list[Scalar],
     ) -> bool:
-        """Sort the arguments: key and cells, as the operator takes them, and what stands for the
-        ordinary tensors among them.
+        """Sort the arguments: key and cells, as the operator takes them, and scalars.
 
         Returns:
             Are all of them there, and of kinds that are known here?
@@ -120,15 +120,16 @@ class QuickCalls:
                 key += kind, len(item)
                 inner: list[Any] = []
                 given.append(inner)
-                if not self._read(item, key, cells, inner, ordinary):
+                if not self._read(item, key, cells, inner, scalars):
                     return False
             elif isinstance(item, Tensor):
                 at, part = ordinary_argument(self._session.constants, item)
                 key.append(part)
                 given.append(item)
-                ordinary.append(at)
-                if at.__class__ is At:
+                if isinstance(at, At):
                     cells.append(at.cell)
+                else:
+                    scalars.append(at)
             else:
                 return False
         return True
@@ -151,23 +152,3 @@ class QuickCalls:
             past.made = ((0, weakref.ref(cell)),)
         self._memory.hold(cell, out)
         return Remat.wrap(self._new_buffer(cell, self._device or out.device), geometry)
-
-
-def _described(args: Sequence[Any], ordinary: Iterator[At | Scalar]) -> list[Any]:
-    """Arguments as :class:`FirstCall` describes them.
-
-    Args:
-        ordinary: what stands for the ordinary tensors among them.
-    """
-    spec: list[Any] = []
-    for item in args:
-        kind = item.__class__
-        if kind is Remat:
-            spec.append(At(item.buffer.cell, item.geometry))
-        elif kind in PLAIN:
-            spec.append(item)
-        elif kind is list:
-            spec.append(_described(item, ordinary))
-        else:
-            spec.append(next(ordinary))
-    return spec

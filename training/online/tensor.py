@@ -50,6 +50,7 @@ class Buffer:
 class Remat(Tensor):
     """A tensor without memory of its own; ops on it make its storage resident while they run."""
 
+    __slots__ = ("buffer", "geometry")  # made for every result: quicker than in its dictionary
     buffer: Buffer
     geometry: Form
     __torch_function__ = torch._C._disabled_torch_function_impl

@@ -63,7 +63,7 @@ _SECTION = """
 ## With {limit} s
 
 {rows} rows of {problems} problems ([file](../{place})).
-The cheapest plan, too, is of these rows.{after}{moved}{failed}
+The cheapest plan, too, is of these rows.{after}{moved}{failed}{some}
 {late}
 
 {table}
@@ -72,6 +72,8 @@ The cheapest plan, too, is of these rows.{after}{moved}{failed}
 """
 _AFTER = """ *After*: within
 1 % of it by the plan that the planner had by then."""
+_SOME = """
+Those were run that better a plan until their time is up, and not the others of the first table."""
 _NOT_APPLICABLE = {
     "they move values to a host, and no problem here has a link to one "
     "([others](instances.md#two-memories) have)": (
@@ -170,20 +172,24 @@ def document(found: Mapping[str, Sequence[Row]], library: Library) -> str:
     field = field_of(rows, library)
     limits = " or ".join(f"{limit:g}" for limit in sorted({*field["limit"].dropna()}))
     facts = _facts(field, place)
-    sections = [_section(field_of(more, library), where) for where, more in others]
+    known = field["strategy"].nunique()
+    sections = [_section(field_of(more, library), where, known) for where, more in others]
     return _HEAD.format(
         **facts, limits=f"a planner was given {limits} s", sections="".join(sections)
     )
 
 
-def _section(field: pd.DataFrame, place: str) -> str:
-    """What the planners do with another time limit."""
-    facts, after = _facts(field, place), _AFTER if any(_earlier(field)) else ""
-    return _SECTION.format(**facts, limit=f"{field['limit'].max():g}", after=after)
+def _section(field: pd.DataFrame, place: str, known: int) -> str:
+    """What planners do with another time limit; ``known``: how many the first table has."""
+    facts, after = _facts(field, place, []), _AFTER if any(_earlier(field)) else ""
+    some = _SOME if field["strategy"].nunique() < known else ""
+    return _SECTION.format(**facts, limit=f"{field['limit'].max():g}", after=after, some=some)
 
 
-def _facts(field: pd.DataFrame, place: str) -> dict[str, object]:
-    """What a table of rows, and the words around it, say."""
+def _facts(
+    field: pd.DataFrame, place: str, every: Iterable[str] = tuple(cards())
+) -> dict[str, object]:
+    """What a table of rows, and the words around it, say; of ``every``, also who has none."""
     moved, left = int(field["moved"].sum()), field.groupby("problem")["cost"].min()
     unsolved = sorted(left.index[~np.isfinite(left)])
     several = field["limit"].nunique() > 1
@@ -193,7 +199,7 @@ def _facts(field: pd.DataFrame, place: str) -> dict[str, object]:
         "moved": f" {moved} plans put ops off, and are left out." if moved else "",
         "problems": len(left),
         "late": _late(field),
-        "table": _table(summary(field), several=several, earlier=_earlier(field)),
+        "table": _table(summary(field), every, several=several, earlier=_earlier(field)),
         "unsolved": (
             f"On {len(unsolved)} none has a plan: {', '.join(f'`{name}`' for name in unsolved)}."
             if unsolved
@@ -212,8 +218,10 @@ def _earlier(field: pd.DataFrame) -> list[int]:
     return [at for at in HELD if at < field["limit"].min()]
 
 
-def _table(found: pd.DataFrame, *, several: bool, earlier: Sequence[int]) -> str:
-    """Those that apply to something, as a table; the others by name."""
+def _table(
+    found: pd.DataFrame, every: Iterable[str], *, several: bool, earlier: Sequence[int]
+) -> str:
+    """Those that apply to something, as a table; the others of ``every`` by name."""
     heads = [*_COLUMNS, *map(_after, earlier)]
     lines = [[*heads, "cost", "seconds"], ["---"] * (len(heads) + 2)]
     shown = found[found["applies"] > 0]
@@ -225,14 +233,14 @@ def _table(found: pd.DataFrame, *, several: bool, earlier: Sequence[int]) -> str
         if line["solved"]:
             numbers = [f"{line['cost']:.3f}", f"{line['seconds']:.2g}"]
         lines.append([name, *map(str, counts), *numbers])
-    left = sorted({*cards()} - {*shown["strategy"]})
+    left = sorted({*every} - {*shown["strategy"]})
     never = sorted({*left} & {*chain.from_iterable(_NOT_APPLICABLE.values())})
     lines += [[label(name, "`"), "0", *["–"] * len(heads)] for name in never]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"{text}\n\n{_missing(left, never)}"
+    return "\n\n".join([text, *_missing(left, never)])
 
 
-def _missing(left: Sequence[str], never: Sequence[str]) -> str:
+def _missing(left: Sequence[str], never: Sequence[str]) -> list[str]:
     """Who has no rows, and why."""
     said = [
         f"Not applicable to any of the hundred, because {why}: {_quoted(names)}."
@@ -241,7 +249,7 @@ def _missing(left: Sequence[str], never: Sequence[str]) -> str:
     ]
     if others := [name for name in left if name not in never]:
         said.append(f"Not run yet: {_quoted(others)}.")
-    return "\n\n".join(said)
+    return said
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -100,6 +100,8 @@ def test_another_time_limit_is_a_section() -> None:
     assert "| within 20 % | after 1 s | after 5 s | cost | seconds |" in section
     assert "| `anytime` (ours) | 1 | 1 | 1 | 1 | 1 | 1 | 0 | 1 | 1.000 | 19 |" in section
     assert "| `dtr` | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 1.200 | 19 |" in section
+    assert "Those were run that better a plan until their time is up" in section
+    assert "poet" not in section.partition("## Where")[0]
 
 
 def test_rows_of_other_problems_are_refused() -> None:

@@ -17,16 +17,28 @@ async function documentOf(bytes, kind, name) {
   try {
     if (bytes[0] === 0x1f && bytes[1] === 0x8b) {
       const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      text = await new Response(stream).text();
-    } else text = new TextDecoder().decode(bytes);
-    text = JSON.parse(text);
+      bytes = await new Response(stream).arrayBuffer();
+    }
+    text = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (error) {
     throw new Error(`${name}: cannot be read (${error.message}); fetch the file again`);
   }
-  if (kind && text.format !== `rematbench-${kind}`)
+  if (kind && text?.format !== `rematbench-${kind}`)
     throw new Error(`${name}: no ${kind}; its "format" must be "rematbench-${kind}"`);
-  if (text.version !== 1) throw new Error(`${name}: version ${text.version}; this reads version 1`);
+  if (text?.version !== 1) throw new Error(`${name}: version ${text?.version}; this reads version 1`);
+  if (text.format === "rematbench-plan") checkPlan(text, name);
   return text;
+}
+
+const KEYS = ["format", "version", "graph", "strategy", "budget_bytes", "statements"];
+
+// Is a plan's document as RULES.md has it?
+function checkPlan(plan, name) {
+  const budget = plan.budget_bytes ?? 0;
+  const sound = Number.isSafeInteger(budget) && budget >= 0 && Array.isArray(plan.statements)
+    && typeof plan.graph === "string" && ["string", "undefined"].includes(typeof plan.strategy);
+  if (!sound || !Object.keys(plan).every((key) => KEYS.includes(key)))
+    throw new Error(`${name}: no plan as RULES.md has it: its keys are ${KEYS.join(", ")}`);
 }
 
 // Per write of an implementation, the value whose storage it takes over, or -1.

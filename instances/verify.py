@@ -35,12 +35,7 @@ class BadFile(Exception):
 
 
 class Refused(Exception):
-    """A plan is not valid.
-
-    Attributes:
-        statement: its number in the plan, from 0; their count, for what is missing at the end.
-        reason: in words.
-    """
+    """A plan is not valid: at which statement, from 0 (their count: at the end), and why."""
 
     def __init__(self, statement: int, reason: str) -> None:
         super().__init__(f"statement {statement}: {reason}")
@@ -110,13 +105,14 @@ def read(path: str, kind: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             data = file.read()
-        document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+        document = json.loads(text, parse_constant=int)  # which refuses NaN and Infinity
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise BadFile(f"{path}: cannot be read ({error}); fetch the file again") from None
     wanted = f"rematbench-{kind}"
     if not isinstance(document, dict) or document.get("format") != wanted:
         raise BadFile(f'{path}: no {kind}; its "format" must be "{wanted}"')
-    if document.get("version") != 1:
+    if repr(document.get("version")) != "1":
         raise BadFile(f"{path}: version {document.get('version')!r}; this program reads version 1")
     return document
 
@@ -263,9 +259,12 @@ def _check_draws(net: Numbered, ops: Sequence[int]) -> None:
 
 
 def _plan(path: str) -> dict[str, Any]:
-    plan = read(path, "plan")
-    if not isinstance(plan.get("statements"), list):
-        raise BadFile(f"{path}: without statements; give another")
+    plan, keys = read(path, "plan"), "format version graph strategy budget_bytes statements"
+    budget, kinds = plan.get("budget_bytes"), [type(plan.get(k, "")) for k in keys.split()[2:4]]
+    sound = budget is None or (type(budget) is int and budget >= 0)
+    sound = sound and kinds == [str, str] and type(plan.get("statements")) is list
+    if not (sound and plan.keys() <= {*keys.split()}):
+        raise BadFile(f"{path}: no plan as RULES.md has it; its keys are: {keys}")
     return plan
 
 

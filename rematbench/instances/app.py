@@ -13,7 +13,7 @@ from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.base.origin import one_line
 from rematbench.base.sizes import size
 from rematbench.instances.news import tell
-from rematbench.instances.records import STATUSES, Library, is_closed, read_library
+from rematbench.instances.records import HOME, STATUSES, Library, is_closed, read_library
 from rematbench.instances.selection import ALL, FILTERS, select
 from rematbench.instances.tally import by_space
 from rematbench.rows.provenance import now
@@ -50,7 +50,7 @@ def solve_selection(words: Words, options: Mapping[str, str]) -> None:
     """A sweep of ``rematbench -m``."""
     from rematbench.instances.solve import solve
 
-    solve(words, options.get("library", "instances"))
+    solve(words, options.get("library", HOME))
 
 
 def submit_files(words: Words, options: Mapping[str, str]) -> None:
@@ -113,7 +113,7 @@ COMMANDS: Mapping[str, tuple[Callable[[Words, Mapping[str, str]], None], tuple[s
 
 
 def _library(options: Mapping[str, str]) -> Library:
-    return read_library(options.get("library", "instances"))
+    return read_library(options.get("library", HOME))
 
 
 def _run(given: Words) -> None:

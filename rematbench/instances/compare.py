@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 
 from rematbench.base.errors import ConfigError
+from rematbench.graphs.link import NONE, Link
 from rematbench.instances.records import Library, LibraryProblem, graph_name
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import TIE
 from rematbench.report.leaderboard.paired import interval
+from rematbench.report.pages.lanes import link_of
 from rematbench.rows.row import Row
 
 RECORDS = "records"
@@ -64,25 +66,27 @@ def costs_of(side: str, library: Library) -> Costs:
     """
     if side == RECORDS:
         return {name: record.value for name, record in library.records.items()}
-    known: dict[tuple[str, int | None], LibraryProblem] = {
-        (graph_name(each.graph), each.budget_bytes): each for each in library.instances.values()
+    known: dict[tuple[str, int | None, Link], LibraryProblem] = {
+        (graph_name(each.graph), each.budget_bytes, each.host_link): each
+        for each in library.instances.values()
     }
-    found: dict[str, float | None] = {}
+    hashes, found = library.hashes(), dict[str, float | None]()
     for row in _rows(side):
-        problem = known.get((str(row["model"]), row["budget_bytes"]))
-        if problem is not None:
+        name, ours = str(row["model"]), row["graph_hash"]
+        problem = known.get((name, row["budget_bytes"], link_of(row) or NONE))
+        if problem is not None and (ours is None or ours == hashes.get(name, ours)):
             cost = min(_number(found.get(problem.instance)), _number(row["cost"]))
             found[problem.instance] = cost if cost < np.inf else None
     if not found:
         raise ConfigError(
-            f"{side}: no row is of the library's graphs and budgets; `rematbench-instances solve` "
-            "makes some"
+            f"{side}: no row is of the library's graphs, budgets and links; `rematbench-instances "
+            "solve` makes some"
         )
     return found
 
 
 def _rows(side: str) -> list[Row]:
-    """The rows of one strategy; of those without a plan the cost is None."""
+    """The rows of one strategy; the cost of those without a plan in program order is None."""
     place, colon, name = side.rpartition(":")
     rows = collect([Path(place if colon else side)]).rows
     rows = [row for row in rows if not colon or row["strategy"] == name]
@@ -92,7 +96,11 @@ def _rows(side: str) -> list[Row]:
         raise ConfigError(
             f"{side}: rows of one strategy are needed, there are {there}; give A:NAME"
         )
-    return [row if row["status"] == "ok" else row | {"cost": None} for row in rows]
+    return [row if _counts(row) else row | {"cost": None} for row in rows]
+
+
+def _counts(row: Row) -> bool:
+    return row["status"] == "ok" and row["extra"].get("in_program_order") is not False
 
 
 def compare(

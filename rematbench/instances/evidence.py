@@ -6,16 +6,18 @@ Of a run of ours that is what its row says of the program and its options; of an
     {"format": "rematbench-bound", "version": 1, "graph": "unit_chain16", "budget_bytes": 5,
      "bound": 51, "bound_of": "any", "by": "A. Person", "proof": "program, version, command; where"}
 
-``"bound": null`` says that the space ``bound_of`` has no plan within the budget.
+``"bound": null`` says that the space ``bound_of`` has no plan within the budget. Of space ``C``,
+``"computes"`` is the number; of a problem for two memories, ``"link"`` its link.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -23,7 +25,7 @@ from omegaconf import OmegaConf
 from rematbench.base.errors import ConfigError
 from rematbench.base.json_files import read_json
 from rematbench.graphs.ir import Graph
-from rematbench.instances.records import BestKnown, whole_bound
+from rematbench.instances.records import COPY, BestKnown, whole_bound
 from rematbench.rows.row import Row, cells, make_row
 
 FORMAT = "rematbench-bound"
@@ -41,6 +43,8 @@ _DECIDED = (
     *("launch", "force", "cache", "hydra"),  # of no consequence
 )
 _VERSION = re.compile(r"rematbench [^;\s]+")
+_MOST = 2**53
+"""Cost units: sums of no more are exact."""
 Evidence = Mapping[str, Any]
 
 
@@ -53,7 +57,9 @@ def credit(row: Row, options: Sequence[str]) -> str:
     made = _VERSION.search(str(row["versions"]))
     program = " ".join(filter(None, [made[0] if made else "rematbench", row["commit"]]))
     more = f", {' '.join(options)}" if options else ""
-    return f"{row['strategy']} ({row['extra'].get('time_limit', 0):g} s, {program}{more})"
+    limit = row["extra"].get("time_limit")
+    spent = "no limit" if limit is None else f"{limit:g} s"
+    return f"{row['strategy']} ({spent}, {program}{more})"
 
 
 def options_of(path: Path, row: Row) -> tuple[str, ...]:
@@ -89,11 +95,14 @@ def read_bound(path: Path) -> tuple[Row, Evidence]:
     """
     told = read_json(path, ConfigError)
     _check_bound_file(path, told)
-    space, bound = told["bound_of"], told["bound"]
-    known: dict[str, Any] = {"status": "time_limit", "bound": bound, "bound_of": space}
+    space, bound, link = told["bound_of"], told["bound"], told.get("link")
+    extra: dict[str, Any] = {"no_plan_in": [space]} if bound is None else {}
+    if link is not None:
+        extra["link"] = {"out": link, "in": link, "latency": COPY}
+    known = {"model": told["graph"], "budget_bytes": told["budget_bytes"], "extra": extra}
     if bound is None:
-        known = {"status": "infeasible", "extra": {"no_plan_in": [space]}}
-    return make_row(model=told["graph"], budget_bytes=told["budget_bytes"], **known), told
+        return make_row(status="infeasible", **known), told
+    return make_row(status="time_limit", bound=bound, bound_of=space, **known), told
 
 
 def _check_bound_file(path: Path, told: Any) -> None:
@@ -106,8 +115,15 @@ def _check_bound_file(path: Path, told: Any) -> None:
     space, bound = told["bound_of"], told.get("bound", "")
     if space not in SPACES:
         raise ConfigError(f"{path}: bound_of={space!r}: give one of {', '.join(SPACES)}")
-    if type(bound) not in (int, float, type(None)):
+    if bound is not None and not (_is_number(bound) and 0 <= bound < _MOST):
         raise ConfigError(f"{path}: bound={bound!r}: give a number, or null where no plan is")
+    for name, where in (("computes", space == "C"), ("link", told.get("link") is not None)):
+        if where and not (type(told.get(name)) is int and told[name] > 0):
+            raise ConfigError(f"{path}: {name}={told.get(name)!r}: give a whole number above 0")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
 def proven(old: BestKnown, bound: int | None, space: str, by: str | None, date: str) -> BestKnown:
@@ -120,20 +136,27 @@ def is_bound_file(path: Path) -> bool:
     return path.name.endswith((".bound.json", ".bound.json.gz"))
 
 
-def fault_of(told: Evidence, bound: int | None, space: str | None, budget: int) -> str | None:
+def fault_of(told: Any, bound: int | None, space: str | None, budget: int) -> str | None:
     """Where kept evidence is not of a record: what is wrong.
 
     Args:
+        told: what the file holds.
         bound, space: of the record; no bound: that the space has no plan.
         budget: of the record, in bytes.
     """
-    if not isinstance(told.get("budget_bytes"), int) or told["budget_bytes"] < budget:
-        return f"is for a budget of {told.get('budget_bytes')} bytes, the record's is {budget}"
-    stated = told.get("bound")
+    if not isinstance(told, dict):
+        return "is no JSON object"
+    given, stated = told.get("budget_bytes"), told.get("bound")
+    unlimited = given is None and "strategy" in told  # a run that might take what it wanted
+    if not unlimited and (type(given) is not int or given < budget):
+        return f"is for a budget of {given} bytes, the record's is {budget}"
     if bound is None:
         spaces = told.get("no_plan_in", [told.get("bound_of")] if stated is None else [])
-        return None if space in spaces else f"does not say that {space} has no plan"
-    if stated is None or (whole_bound(stated), told.get("bound_of")) != (bound, space):
+        known = isinstance(spaces, list) and space in spaces
+        return None if known else f"does not say that {space} has no plan"
+    if space == "C" and type(told.get("computes")) is not int:
+        return "does not say how often a plan of space C may compute an op"
+    if not _is_number(stated) or (whole_bound(stated), told.get("bound_of")) != (bound, space):
         said = f"{stated} ({told.get('bound_of')})"
         return f"is of the bound {said}, the record's is {bound} ({space})"
     return None

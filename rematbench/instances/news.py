@@ -50,6 +50,8 @@ def tell(step: RecordStep) -> str:
     if _has_new_bound(step):
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
+    if _is_evidence(step):
+        parts.append(f"evidence of its bound {new.bound} ({new.bound_of}) by {new.bound_by}")
     if _is_new_proof(step):
         parts.append(f"no plan ({new.bound_of}) by {new.bound_by}")
     gap = "no gap known" if new.gap is None else f"gap {new.gap:.3%}"
@@ -65,6 +67,12 @@ def _has_new_bound(step: RecordStep) -> bool:
     return step.new.bound is not None and of != (step.old.bound, step.old.bound_of)
 
 
+def _is_evidence(step: RecordStep) -> bool:
+    """Is the bound as it was, and proven again?"""
+    kept = step.new.bound is not None and step.new.bound_date != step.old.bound_date
+    return kept and not _has_new_bound(step)
+
+
 def _is_new_proof(step: RecordStep) -> bool:
     return is_without_plan(step.new) and not is_without_plan(step.old)
 
@@ -76,14 +84,16 @@ def _is_now_closed(step: RecordStep) -> bool:
 def _credited(step: RecordStep) -> set[str | None]:
     """Who made what is new, and nobody else."""
     by = {step.new.by} if _has_new_value(step) else set()
-    return by | ({step.new.bound_by} if _has_new_bound(step) or _is_new_proof(step) else set())
+    proven = _has_new_bound(step) or _is_new_proof(step) or _is_evidence(step)
+    return by | ({step.new.bound_by} if proven else set())
 
 
 def counted(steps: Sequence[RecordStep], what: str = "") -> str:
     """Many steps in a line, with those alone who made what changed; the problems, folded."""
-    kinds = (_has_new_value, _has_new_bound, _is_new_proof, _is_now_closed)
-    values, bounds, proofs, closed = (sum(map(kind, steps)) for kind in kinds)
+    kinds = (_has_new_value, _has_new_bound, _is_new_proof, _is_evidence, _is_now_closed)
+    values, bounds, proofs, again, closed = (sum(map(kind, steps)) for kind in kinds)
     without = f", {proofs} without a plan" if proofs else ""
+    without += f", {again} bounds proven again" if again else ""
     by = sorted(filter(None, set().union(*map(_credited, steps))))
     credited = f", by {', '.join(by)}" if by else ""
     names = ", ".join(step.new.instance for step in steps)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import LATENCY, NONE, Link
 from rematbench.instances.table import read_table, write_table
 
+HOME = "instances"
+"""The library's folder in a checkout."""
 CLOSED = 1e-3
 """A problem is closed where value and bound are so near, relatively."""
 QUICK = 10.0
@@ -187,6 +190,12 @@ class Library:
         """
         return read_graph(self.folder / path)
 
+    def hashes(self) -> Mapping[str, str]:
+        """Of graphs by name, as ``features.csv`` has them, where there is such a table."""
+        table = self.folder / "features.csv"
+        rows = read_table(table) if table.is_file() else []
+        return {row["name"]: row["hash"] for row in rows if row["hash"]}
+
     def record(self, name: str) -> BestKnown:
         """An instance's record."""
         return self.records.get(name) or unsolved(self.instances[name])
@@ -211,7 +220,7 @@ def graph_name(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".graph.json.gz")
 
 
-def read_library(folder: str | Path = "instances") -> Library:
+def read_library(folder: str | Path = HOME) -> Library:
     """Read the tables.
 
     Raises:
@@ -226,11 +235,19 @@ def read_library(folder: str | Path = "instances") -> Library:
     path = place / "records.csv"
     records = _read(path, BestKnown) if path.is_file() else ()
     named = {each.instance: each for each in instances}
+    _check_single(place / "problems.csv", instances)
+    _check_single(path, records)
     for record in records:
         if record.instance not in named:
             name = record.instance
             raise ConfigError(f"{path}: instance {name!r} is not in problems.csv; remove the row")
     return Library(place, named, {each.instance: _counted(each, named) for each in records})
+
+
+def _check_single(path: Path, rows: Sequence[LibraryProblem | BestKnown]) -> None:
+    for name, count in Counter(row.instance for row in rows).items():
+        if count > 1:
+            raise ConfigError(f"{path}: instance {name!r} has {count} rows; keep one")
 
 
 def _counted(record: BestKnown, named: Mapping[str, LibraryProblem]) -> BestKnown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from omegaconf import OmegaConf
 from rematbench.base.errors import ConfigError
 from rematbench.cli.app import command, recall, run_or_recall
 from rematbench.cli.hydra_task import JobTask
-from rematbench.instances.records import read_library
+from rematbench.instances.records import HOME, read_library
 from rematbench.instances.selection import FILTERS, select, sweeps
 
 RESOLVER = "library_sweeps"
@@ -40,9 +41,17 @@ def overrides(words: Sequence[str], folder: str) -> list[str]:
     given = ",".join(f'"{text}"' for text in (folder, " ".join(selection), part))
     made = [f"hydra.sweeper.sweeps=${{{RESOLVER}:{given}}}"]
     if "hydra.sweep.dir" not in keys:
-        name = re.sub(r"[^\w.=-]+", "_", " ".join([*selection, *sorted(rest), part]))
-        made.append(f"hydra.sweep.dir=runs/instances/{name}")
+        library = [] if folder == HOME else [f"library={folder}"]
+        made.append(f"hydra.sweep.dir={_folder([*selection, *sorted([*rest, *library])], part)}")
     return [*rest, *made]
+
+
+def _folder(words: Sequence[str], part: str) -> str:
+    """The sweep's, which no other words have: a hash tells apart what a name cannot."""
+    name = re.sub(r"[^\w.=-]+", "_", " ".join([*words, part]))
+    if any(re.search(r"[^\w.=-]", word) for word in words):
+        name += f"-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:8]}"
+    return f"runs/instances/{name}"
 
 
 def _check_keys(keys: Mapping[str, str]) -> None:

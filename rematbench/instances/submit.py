@@ -7,37 +7,31 @@ it can be proven again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, InvalidPlan, RematbenchError
 from rematbench.base.json_files import write_json as write_document
 from rematbench.base.origin import one_line
-from rematbench.graphs.files import plan_document, read_plan, write_json
+from rematbench.graphs.files import plan_document, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
-from rematbench.instances.evidence import (
-    SPACES,
-    Evidence,
-    credit,
-    is_bound_file,
-    of_run,
-    options_of,
-    proven,
-    read_bound,
-)
+from rematbench.instances.evidence import SPACES, Evidence, proven
 from rematbench.instances.news import RecordStep, add_news
+from rematbench.instances.offers import Submission, files_of, read_offer
 from rematbench.instances.records import (
     CLOSED,
     QUICK,
     BestKnown,
     Library,
     LibraryProblem,
+    gap_of,
     graph_name,
     is_without_plan,
     settled,
@@ -45,73 +39,8 @@ from rematbench.instances.records import (
     whole_cost,
 )
 from rematbench.report.pages.lanes import link_of
-from rematbench.rows.row import Row, read_row
+from rematbench.rows.row import Row
 from rematbench.strategies.registry import class_of
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What somebody sends.
-
-    Attributes:
-        where: the file that is named in messages.
-        plan: of the file, or of the run; None where it found none.
-        row: of the run, or of a bound file, which is of no run; None for a plan alone.
-        by: who sends it.
-        date: of the run, or today.
-        graph: the name of its graph.
-        evidence: what is kept with its bound.
-        is_run: has a run of ours made it?
-    """
-
-    where: Path
-    plan: Plan | None
-    row: Row | None
-    by: str
-    date: str
-    graph: str
-    evidence: Evidence = field(default_factory=dict)
-    is_run: bool = True
-
-    @property
-    def budget(self) -> int | None:
-        """Bytes: that the plan or the run was for."""
-        if self.row is not None:
-            return self.row["budget_bytes"]
-        return None if self.plan is None else self.plan.budget_bytes
-
-
-def offers(place: Path, by: str | None, today: str) -> Iterator[Submission]:
-    """A plan or bound file, or every run under a folder (of a sweep, say) that has a row.
-
-    Raises:
-        ConfigError: there is nothing, or a bound file is bad.
-        PlanError: a plan file is bad.
-    """
-    if place.is_file() and place.name != "row.json":
-        yield _of_file(place, by, today)
-        return
-    rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
-    if not rows:
-        raise ConfigError(f"{place}: no plan file, nor a folder of runs; give *.plan.json or a run")
-    yield from (_of_run(path, by) for path in rows)
-
-
-def _of_file(path: Path, by: str | None, today: str) -> Submission:
-    if is_bound_file(path):
-        row, told = read_bound(path)
-        return Submission(path, None, row, by or told["by"], today, told["graph"], told, False)
-    plan = read_plan(path)
-    return Submission(path, plan, None, by or plan.strategy or "unknown", today, plan.graph)
-
-
-def _of_run(path: Path, by: str | None) -> Submission:
-    row, file = read_row(path), path.with_name("plan.json")
-    options = options_of(path, row)
-    run = credit(row, options)
-    plan = read_plan(file) if file.is_file() and row["status"] == "ok" else None
-    name, day = (f"{by}, {run}" if by else run), str(row["utc"])[:10]
-    return Submission(path, plan, row, name, day, str(row["model"]), of_run(row, options))
 
 
 class RecordJudge:
@@ -166,10 +95,13 @@ class RecordJudge:
                 f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
                 f"{known}"
             )
+        graph = self._graph(problems[0].graph)
         if offer.row is not None and offer.is_run:
-            _check_hashes(offer, self._graph(problems[0].graph))
-        steps = self._plans(offer, problems) if offer.plan is not None else []
-        steps += self._bounds(offer, problems)
+            _check_hashes(offer, graph)
+        links = {each.host_link for each in problems if offer.plan is not None}
+        traces = {link: _judged(offer, graph, link) for link in links}
+        steps = self._plans(offer, problems, traces) if traces else []
+        steps += self._bounds(offer, problems, traces)
         if not steps:
             raise ConfigError(f"{offer.where}: not better; {self._best(offer, problems)}")
         return steps
@@ -185,11 +117,11 @@ class RecordJudge:
             self.plans[old.instance] = plan
         return [RecordStep(old, new)]
 
-    def _plans(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
+    def _plans(
+        self, offer: Submission, problems: Sequence[LibraryProblem], traces: Mapping[Link, Trace]
+    ) -> list[RecordStep]:
         """A plan is one for every budget that holds its peak, and for every link."""
-        assert offer.plan is not None
-        graph, steps = self._graph(problems[0].graph), list[RecordStep]()
-        traces = {link: _judged(offer, graph, link) for link in {p.host_link for p in problems}}
+        steps = list[RecordStep]()
         for problem in problems:
             old, trace = self.records[problem.instance], traces[problem.host_link]
             cost = whole_cost(trace.cost)
@@ -201,10 +133,12 @@ class RecordJudge:
             steps += self._keep(new, offer.plan)
         return steps
 
-    def _bounds(self, offer: Submission, problems: Sequence[LibraryProblem]) -> list[RecordStep]:
+    def _bounds(
+        self, offer: Submission, problems: Sequence[LibraryProblem], traces: Mapping[Link, Trace]
+    ) -> list[RecordStep]:
         """A bound holds for every smaller budget, too."""
         row = offer.row
-        if row is None or not _proves(row):
+        if row is None or not _proves(offer, row):
             return []
         if row["status"] == "infeasible":
             return self._proofs(offer, row, problems)
@@ -214,7 +148,8 @@ class RecordJudge:
         steps = []
         for problem in problems:
             if budget is None or problem.budget_bytes <= budget:
-                steps += self._bound(offer, problem, bound, space)
+                quick = _quick(offer, problem, traces.get(problem.host_link), bound)
+                steps += self._bound(offer, problem, bound, space, quick)
         return steps
 
     def _proofs(
@@ -222,10 +157,17 @@ class RecordJudge:
     ) -> list[RecordStep]:
         """That a space has no plan, where none is known; it has none for smaller budgets either."""
         spaces = [space for space in SPACES if space in row["extra"].get("no_plan_in", ())]
-        steps, quick = [], _quick_proof(row)
+        steps, quick = [], _took_little(row)
         for problem in problems:
             old, budget = self.records[problem.instance], problem.budget_bytes
-            if not spaces or _is_settled(old) or budget > (offer.budget or 0):
+            if not spaces or budget > (offer.budget or 0):
+                continue
+            if spaces[0] == "any" and old.value is not None:
+                raise ConfigError(
+                    f"{offer.where}: no plan ({spaces[0]}) by {offer.by}, but there is the known "
+                    f"plan of {old.value} by {old.by} for {problem.instance}; drop it"
+                )
+            if _is_settled(old, spaces[0]):
                 continue
             old = replace(old, status="easy") if quick and budget == offer.budget else old
             self.evidence[problem.instance] = offer.evidence
@@ -233,20 +175,19 @@ class RecordJudge:
         return steps
 
     def _bound(
-        self, offer: Submission, problem: LibraryProblem, bound: int, space: str
+        self, offer: Submission, problem: LibraryProblem, bound: int, space: str, quick: bool
     ) -> list[RecordStep]:
-        old, own = self.records[problem.instance], problem.budget_bytes == offer.budget
+        old = self.records[problem.instance]
         if is_without_plan(old):
             return []
         if old.value is not None and bound > old.value:
-            if own:
+            if space == "any" or problem.budget_bytes == offer.budget:
                 raise ConfigError(
                     f"{offer.where}: the bound {bound} ({space}) by {offer.by} is above the "
                     f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
                 )
             return []
-        assert offer.row is not None
-        new = replace(old, status="easy") if own and _quick(offer.row) else old
+        new = replace(old, status="easy") if quick else old
         if _better(bound, space, old):
             new = proven(new, bound, space, offer.by, offer.date)
             self.evidence[problem.instance] = offer.evidence
@@ -255,7 +196,7 @@ class RecordJudge:
     def _best(self, offer: Submission, problems: Sequence[LibraryProblem]) -> str:
         asked = [p for p in problems if offer.budget in (None, p.budget_bytes)]
         best = [self.records[each.instance] for each in asked]
-        return "; ".join(f"{r.instance} has {r.value} by {r.by}, bound {r.bound}" for r in best)
+        return "; ".join(map(_state, best))
 
     def write(self) -> None:
         """Plan files and evidence, then ``records.csv``."""
@@ -272,9 +213,16 @@ class RecordJudge:
         self.library.write(self.records)
 
 
-def _proves(row: Row) -> bool:
-    """Is what it proves true of plans that copy, too, where a plan may?"""
-    return link_of(row) is None or class_of(str(row["strategy"])).traits.offloads
+def _state(record: BestKnown) -> str:
+    if is_without_plan(record):
+        return f"{record.instance} has no plan ({record.bound_of}) by {record.bound_by}"
+    return f"{record.instance} has {record.value} by {record.by}, bound {record.bound}"
+
+
+def _proves(offer: Submission, row: Row) -> bool:
+    """Is what it proves true of plans that copy, too, where a plan may? Others say so."""
+    copies = offer.is_run and link_of(row) is not None
+    return not copies or class_of(str(row["strategy"])).traits.offloads
 
 
 def _of_link(offer: Submission, problems: Sequence[LibraryProblem]) -> list[LibraryProblem]:
@@ -285,9 +233,12 @@ def _of_link(offer: Submission, problems: Sequence[LibraryProblem]) -> list[Libr
     found = [each for each in problems if each.host_link == link]
     if not found:
         links = sorted({_told(each.host_link) for each in problems})
+        remedy = "plan with one of them, or submit the plan alone"
+        if not offer.is_run:
+            remedy = 'name one of them, as "link": 12, or none'
         raise ConfigError(
             f"{offer.where}: planned with {_told(link)}, the library's problems of {offer.graph} "
-            f"have {', '.join(links)}; plan with one of them, or submit the plan alone"
+            f"have {', '.join(links)}; {remedy}"
         )
     return found
 
@@ -300,10 +251,23 @@ def _told(link: Link) -> str:
 
 
 def _better(bound: int, space: str, old: BestKnown) -> bool:
+    """Does it close the problem, or do so in a wider space; or else, is it higher, or the same
+    and the first that has evidence?"""
     if old.bound is None or old.bound_of is None:
         return True
     wider = SPACES.index(space) < SPACES.index(old.bound_of)
-    return bound > old.bound or (bound == old.bound and wider)
+    closes, closed = _closes(bound, old.value), _closes(old.bound, old.value)
+    if closes != closed:
+        return closes
+    if closes and space != old.bound_of:
+        return wider
+    again = space == old.bound_of and old.bound_date is None  # proven, where nothing was kept
+    return bound > old.bound or (bound == old.bound and (wider or again))
+
+
+def _closes(bound: int, value: int | None) -> bool:
+    gap = gap_of(value, bound)
+    return gap is not None and gap <= CLOSED
 
 
 def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
@@ -317,10 +281,17 @@ def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
     return replace(old, bound=None, bound_of=None, bound_by=None, bound_date=None)
 
 
-def _quick(row: Row) -> bool:
-    """Has this run alone closed its problem, and soon?"""
-    gap, seconds = row["gap"], row["extra"].get("plan_cpu_seconds")
-    return gap is not None and gap <= CLOSED and seconds is not None and seconds <= QUICK
+def _quick(offer: Submission, problem: LibraryProblem, trace: Trace | None, bound: int) -> bool:
+    """Has this run alone closed its problem, and soon? Its plan is judged, not believed."""
+    if trace is None or offer.row is None or problem.budget_bytes != offer.budget:
+        return False
+    return _closes(bound, whole_cost(trace.cost)) and _took_little(offer.row)
+
+
+def _took_little(row: Row) -> bool:
+    """Did a planner take a quick run's seconds at most?"""
+    seconds = row["extra"].get("plan_cpu_seconds")
+    return seconds is not None and seconds <= QUICK
 
 
 def _check_hashes(offer: Submission, graph: Graph) -> None:
@@ -381,12 +352,11 @@ def submit(
         RematbenchError: nothing was accepted; the only offer's reason where there is one.
     """
     judge, refused = RecordJudge(library), list[str]()
-    for place in places:
-        for offer in offers(place, by, today):
-            try:
-                judge.take(offer)
-            except RematbenchError as error:
-                refused.append(one_line(error))
+    for path in chain.from_iterable(map(files_of, places)):
+        try:
+            judge.take(read_offer(path, by, today))
+        except RematbenchError as error:
+            refused.append(one_line(error))
     if not judge.first:
         more = f" (and {len(refused) - 1} more offers)" if len(refused) > 1 else ""
         raise ConfigError(f"{refused[0]}{more}")
@@ -396,17 +366,13 @@ def submit(
     return steps, refused
 
 
-def _is_settled(record: BestKnown) -> bool:
-    """Is a plan known, or that there is none?"""
-    return record.value is not None or is_without_plan(record)
+def _is_settled(record: BestKnown, space: str) -> bool:
+    """Is a plan known, or that a space as wide has none?"""
+    if record.value is not None or not is_without_plan(record):
+        return record.value is not None
+    return SPACES.index(str(record.bound_of)) <= SPACES.index(space)
 
 
 def _is_no_dearer(record: BestKnown, cost: int) -> bool:
     """Is the plan that is known as cheap?"""
     return record.value is not None and cost >= record.value
-
-
-def _quick_proof(row: Row) -> bool:
-    """Did a proof that there is no plan take a planner's quick seconds at most?"""
-    seconds = row["extra"].get("plan_cpu_seconds")
-    return seconds is not None and seconds <= QUICK

@@ -52,7 +52,19 @@ def text_of(records: Sequence[BestKnown]) -> str:
     return (
         f"{closed:,} of {len(records):,} problems ({closed / len(records):.1%}) are closed, each "
         f"among the plans of a space: {by_space(records)}.\n\n{table}\n\n"
-        f"Provably without a plan (of the space in brackets): {listed or 'none'}.\n"
+        f"Provably without a plan (of the space in brackets): {listed or 'none'}.\n\n"
+        f"{_kept(records)}\n"
+    )
+
+
+def _kept(records: Sequence[BestKnown]) -> str:
+    """How many bounds and proofs can be held against something."""
+    proven = [each for each in records if each.bound_of is not None]
+    kept = sum(each.bound_date is not None for each in proven)
+    return (
+        f"Of the {len(proven):,} bounds and proofs, {kept:,} have their evidence here. The other "
+        f"{len(proven) - kept:,} are of before it was kept, and say who proved them and in how "
+        "many seconds; `instances/evidence/undated.csv` lists them, and `check` lets none be added."
     )
 
 

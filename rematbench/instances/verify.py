@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from operator import attrgetter
 
@@ -15,7 +15,7 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import in_program_order, program_order
 from rematbench.graphs.simulate import check_draws, simulate
-from rematbench.instances.evidence import NEEDED, fault_of, needed_once
+from rematbench.instances.evidence import NEEDED, SPACES, fault_of, needed_once
 from rematbench.instances.records import (
     BestKnown,
     Library,
@@ -29,6 +29,7 @@ from rematbench.instances.table import read_table
 _SHARED = (
     *("graph", "budget_bytes", "family", "floor_bytes", "once_floor_bytes", "ops", "values"),
 )
+UNDATED = "evidence/undated.csv"
 MOST_PLAN_BYTES = 25 * 2**20
 """All plan files together, compressed."""
 
@@ -39,7 +40,7 @@ def faults(library: Library, chosen: Sequence[LibraryProblem]) -> Iterator[str]:
     Args:
         chosen: instances to check.
     """
-    hashes = _hashes(library)
+    hashes, undated = library.hashes(), _undated(library)
     for path, group in groupby(chosen, attrgetter("graph")):
         try:
             graph = library.graph(path)
@@ -49,14 +50,33 @@ def faults(library: Library, chosen: Sequence[LibraryProblem]) -> Iterator[str]:
         yield from _of_graph(library, path, graph, hashes)
         for problem in group:
             yield from _of_record(library, problem, graph)
+            yield from _of_undated(library, library.record(problem.instance), undated)
     yield from _of_folder(library)
 
 
-def _hashes(library: Library) -> Mapping[str, str]:
-    """Of graphs by name, as ``features.csv`` has them, where there is such a table."""
-    table = library.folder / "features.csv"
+def _undated(library: Library) -> Set[tuple[str, ...]]:
+    """The bounds and proofs of before evidence was kept: a list that nothing is added to."""
+    table = library.folder / UNDATED
     rows = read_table(table) if table.is_file() else []
-    return {row["name"]: row["hash"] for row in rows if row["hash"]}
+    return {tuple(row.values()) for row in rows}
+
+
+def _of_undated(
+    library: Library, record: BestKnown, undated: Set[tuple[str, ...]]
+) -> Iterator[str]:
+    """A bound of a known space, and with a date, or one of the old ones."""
+    said = f"{library.folder / 'records.csv'}: {record.instance}"
+    space, bound = record.bound_of, record.bound
+    if space is None and bound is None:
+        return
+    if space not in SPACES:
+        yield f"{said}: bound_of is {space!r}, and must be one of {', '.join(SPACES)}"
+    told = record.instance, "" if bound is None else str(bound), space or "", record.bound_by or ""
+    if record.bound_date is None and told not in undated:
+        yield (
+            f"{said}: the bound {bound} ({space}) has no date, and is none of {UNDATED}; "
+            "`rematbench-instances submit` it with its evidence"
+        )
 
 
 def _of_graph(

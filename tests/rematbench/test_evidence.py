@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
 import shlex
 import shutil
@@ -30,6 +32,7 @@ from rematbench.instances.news import RecordStep, counted
 from rematbench.instances.records import BestKnown, is_closed, read_library
 from rematbench.instances.table import read_table, write_table
 from rematbench.instances.tally import by_space, put
+from rematbench.instances.verify import UNDATED
 
 HOUSE = Path(__file__).parents[2]
 COMMITTED = read_library(HOUSE / "instances")
@@ -70,16 +73,18 @@ def test_a_bound_keeps_its_evidence_and_its_date(place: Path, command: Command) 
         ({"bound": 5}, "unit_chain8@2.json: is of the bound 5 (9), the record's is"),
         ({"bound_of": "any"}, "(any), the record's is"),
         ({"budget_bytes": 6}, "is for a budget of 6 bytes, the record's is 7"),
+        ({"bound": "x"}, "is of the bound x (9), the record's is"),
+        ([], "unit_chain8@2.json: is no JSON object"),
     ],
 )
 def test_check_wants_the_evidence(
-    place: Path, command: Command, change: dict[str, Any] | None, said: str
+    place: Path, command: Command, change: dict[str, Any] | list[Any] | None, said: str
 ) -> None:
     assert command("submit", proven())[0] == 0
     told = json.loads((place / KEPT).read_text())
     (place / KEPT).unlink()
     if change is not None:
-        (place / KEPT).write_text(json.dumps(told | change))
+        (place / KEPT).write_text(json.dumps(told | change if change else change))
     code, found = command("check", "unit_chain8@2")
     assert (code, said in found) == (1, True), found
 
@@ -134,6 +139,11 @@ def test_a_proof_of_somebody_elses_that_there_is_no_plan(place: Path, command: C
         ({"proof": ""}, "proof='': give graph, budget_bytes, by, proof, bound_of, bound"),
         ({"bound_of": "all"}, "bound_of='all': give one of any, 9, F, C"),
         ({"bound": "much"}, "bound='much': give a number"),
+        ({"bound": math.inf}, "Infinity"),
+        ({"bound": 10**400}, "give a number"),
+        ({"bound_of": "C"}, "computes=None: give a whole number above 0"),
+        ({"link": 12}, "the library's problems of unit_chain8 have no link; name one of them"),
+        ({"by": "A.\nPerson"}, "'A. Person' is no name for a record"),
         ({"bound": BEST + 1}, "is above the known plan of"),
         ({"graph": "unit_chain9"}, "did you mean unit_chain8?"),
         ({"budget_bytes": 8}, "no instance of budget 8"),
@@ -175,6 +185,33 @@ def test_the_least_bound_takes_the_cheapest_way() -> None:
     )
     values = (Value("x", 1, resident=True), Value("a", 1), Value("b", 1), Value("c", 1))
     assert needed_once(Graph("ways", values, ops, ("c",), "unit")) == 7
+
+
+def test_a_bound_that_nothing_was_kept_of_is_proven_again(place: Path, command: Command) -> None:
+    """The same bound is taken for its evidence; a second time it is nothing new."""
+    run = proven()
+    assert command("submit", run)[0] == 0
+    old = read_library(place)
+    record = replace(old.records["unit_chain8@2"], bound_date=None)
+    old.write(old.records | {record.instance: record})
+    (place / KEPT).unlink()
+    assert "has no date, and is none of" in command("check", "unit_chain8@2")[1]
+    code, said = command("submit", run)
+    assert (code, f"evidence of its bound {BEST - 3:g} (9) by anytime" in said) == (0, True), said
+    assert read_library(place).records["unit_chain8@2"].bound_date == "2026-01-31"
+    assert command("check", "unit_chain8@2")[0] == 0
+    assert command("submit", run)[0] == 1
+
+
+def test_the_list_of_old_bounds_stays_as_it_is() -> None:
+    """Neither list may grow: they are of the day from which evidence was kept."""
+    lists = {
+        "instances": "d0dc281d1250d498",
+        "instances/two-memories": "9b4d30ffcb8db778",
+    }
+    for folder, told in lists.items():
+        data = (HOUSE / folder / UNDATED).read_bytes()
+        assert hashlib.sha256(data).hexdigest()[:16] == told
 
 
 def known(name: str, **told: Any) -> BestKnown:

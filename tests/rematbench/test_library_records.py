@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import ANY
+from typing import Any
 
 import pytest
 from small_library import (
@@ -27,8 +30,9 @@ from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.instances.records import read_library, whole_bound
+from rematbench.instances.records import read_library, settled, whole_bound
 from rematbench.instances.selection import select, sweeps
+from rematbench.instances.solve import overrides
 
 
 def test_selections(place: Path) -> None:
@@ -122,10 +126,33 @@ def test_a_proof_that_there_is_no_plan_closes_a_problem(place: Path, command: Co
     bound = {"status": "time_limit", "cost": None, "bound": 20.0, "bound_of": "9"}
     command("submit", run_folder(FOUR, "bound", budget_bytes=9, **bound))
     assert read_library(place).records["unit_chain8@2"] == second  # a bound says less
-    assert command("submit", proof) == (1, ANY)
+    code, said = command("submit", proof)
+    assert (code, "unit_chain8@2 has no plan (9) by anytime" in said) == (1, True), said
+    wider = proof.parent / "wider"
+    run_folder(
+        FOUR, "wider", budget_bytes=5, status="infeasible", cost=None, extra={"no_plan_in": ["any"]}
+    )
+    assert command("submit", wider)[0] == 0
+    assert read_library(place).records["unit_chain8@1"].bound_of == "any"
     code, said = command("submit", plan_file(FOUR, None))
     found = read_library(place).records["unit_chain8@2"]
     assert (found.value, found.bound_of, found.status) == (peak_and_cost(FOUR)[1], None, "open")
+
+
+def write_by(name: str) -> Path:
+    """A plan for nine bytes by somebody."""
+    path = plan_file(FOUR, 9, "theirs.plan.json")
+    document = json.loads(path.read_text()) | {"strategy": name}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def edited(run: Path, old: str, new: str) -> Path:
+    """A run's row, changed by hand."""
+    text = (run / "row.json").read_text()
+    assert old in text
+    (run / "row.json").write_text(text.replace(old, new))
+    return run
 
 
 def mistakes() -> dict[str, tuple[Callable[[], object], list[str]]]:
@@ -134,6 +161,7 @@ def mistakes() -> dict[str, tuple[Callable[[], object], list[str]]]:
     bad = FOUR.labelled("x", 7)
     other = Plan(program_order(JOIN).statements, "elsewhere")
     late = Plan([Compute("layer0"), Compute("layer2")], CHAIN.name)
+    no_plan: dict[str, Any] = {"status": "time_limit", "cost": None}
     return {
         "not better": (lambda: plan_file(FOUR, 7), ["not better", "unit_chain8@2 has"]),
         "of another graph": (lambda: plan_file(other, 7), ["'elsewhere' is not in the library"]),
@@ -156,6 +184,41 @@ def mistakes() -> dict[str, tuple[Callable[[], object], list[str]]]:
             lambda: run_folder(FOUR, bound=cost + 3.0, bound_of="any"),
             [f"the bound {cost + 3:g} (any) by anytime", f"known plan of {cost:g} by by_hand"],
         ),
+        "a name of two lines": (
+            lambda: write_by("solver\r2"),
+            ["'solver 2' is no name for a record; say who made it in one line"],
+        ),
+        "a long name": (lambda: write_by("x" * 301), ["is no name for a record"]),
+        "a name of no characters": (lambda: write_by("\udcff"), ["is no name for a record"]),
+        "a bound above a plan for fewer bytes": (
+            lambda: run_folder(FOUR, budget_bytes=9, bound=cost + 3.0, bound_of="any", **no_plan),
+            [f"known plan of {cost:g} by by_hand for unit_chain8@2; drop it"],
+        ),
+        "no plan, where one is known": (
+            lambda: run_folder(
+                FOUR,
+                **(no_plan | {"status": "infeasible"}),
+                budget_bytes=9,
+                extra={"no_plan_in": ["any"]},
+            ),
+            ["no plan (any) by anytime", f"the known plan of {cost:g} by by_hand"],
+        ),
+        "an endless bound": (
+            lambda: edited(run_folder(FOUR, bound=4.5), '"bound": 4.5', '"bound": 1e999'),
+            ["bound=inf is none of a row"],
+        ),
+        "a row without extra": (
+            lambda: edited(run_folder(FOUR, extra={}), '"extra": {', '"extra": 3, "more": {'),
+            ["extra=3 is none of a row; run its job again"],
+        ),
+        "a limit in words": (
+            lambda: run_folder(FOUR, extra={"time_limit": "long"}),
+            ["time_limit='long' is none of a row"],
+        ),
+        "a link in words": (
+            lambda: run_folder(FOUR, extra={"link": {"out": "fast"}}),
+            ["out='fast' is none of a row"],
+        ),
         "no file": (lambda: "nowhere", ["nowhere: no plan file"]),
         "no plan": (lambda: "instances/problems.csv", ["instances/problems.csv"]),
     }
@@ -172,6 +235,46 @@ def test_what_is_refused(place: Path, command: Command, name: str) -> None:
     assert said.count("\n") == 1
     assert all(word in said for word in words), said
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_run_does_not_hold_up_the_others(place: Path, command: Command) -> None:
+    run_folder(FOUR, "all/0")
+    run_folder(SPARSE, "all/1")
+    (Path("all/0") / "row.json").write_text('{"half')
+    code, said = command("submit", "all")
+    assert code == 0, said
+    assert "all/0/row.json: not valid JSON" in said
+    assert read_library(place).records["unit_chain8@2"].value == peak_and_cost(SPARSE)[1]
+
+
+def test_easy_is_judged_and_not_believed(place: Path, command: Command) -> None:
+    """A dearer plan than the bound closes nothing, whatever its row says of its gap."""
+    _, cost = peak_and_cost(FOUR)
+    run = run_folder(FOUR, bound=cost - 2, bound_of="any", gap=0.0)
+    assert command("submit", run)[0] == 0
+    assert read_library(place).records["unit_chain8@2"].status == "open"
+
+
+def test_a_bound_for_as_many_bytes_as_one_wants(place: Path, command: Command) -> None:
+    """It holds for every budget, and its evidence says so."""
+    free = run_folder(FOUR, bound=17.0, bound_of="any", budget_bytes=None)
+    assert command("submit", free)[0] == 0
+    assert {r.bound for r in read_library(place).records.values() if "chain" in r.instance} == {17}
+    assert command("check", "unit_chain8")[0] == 0
+
+
+def test_a_wider_space_closes_better(place: Path, command: Command) -> None:
+    """Neither a higher bound of a narrower space takes its place, nor the same one again."""
+    _, cost = peak_and_cost(FOUR)
+    wide = run_folder(FOUR, "wide", bound=cost * 0.9995, bound_of="any")
+    narrow = run_folder(FOUR, "narrow", bound=cost * 1.0, bound_of="F")
+    _, table = command("submit", narrow), place / "records.csv"
+    assert read_library(place).records["unit_chain8@2"].bound_of == "F"
+    assert command("submit", wide)[0] == 0
+    assert read_library(place).records["unit_chain8@2"].bound_of == "any"
+    before = table.read_text()
+    assert command("submit", narrow)[0] == 1
+    assert table.read_text() == before
 
 
 def test_a_plan_below_a_bound_of_all_plans_is_refused(place: Path, command: Command) -> None:
@@ -235,6 +338,18 @@ def damage(place: Path, name: str) -> str:
         told.write_text(told.read_text().replace(",10,1,", ",11,1,"))
         return "peak are (17, 17, 3, 3, 10), in problems.csv (17, 17, 3, 3, 11)"
     lines = table.read_text().splitlines(keepends=True)
+    if name == "a row twice":
+        table.write_text("".join([*lines, lines[-1]]))
+        return "instance 'join2_3@2' has 2 rows; keep one"
+    if name in ("an invented bound", "another space"):
+        record = read_library(place).records["unit_chain8@2"]
+        space = "any" if name == "an invented bound" else "all"
+        made = replace(record, bound=record.value, bound_of=space, bound_by="me", status="easy")
+        read_library(place).write(read_library(place).records | {record.instance: settled(made)})
+        return {
+            "any": f"the bound {record.value} (any) has no date, and is none of evidence/undated",
+            "all": "bound_of is 'all', and must be one of any, 9, F, C",
+        }[space]
     if name == "a missing row":
         table.write_text("".join(lines[:2] + lines[3:]))
         return "unit_chain8@2 has no row"
@@ -249,6 +364,7 @@ def damage(place: Path, name: str) -> str:
     [
         *("a truncated instance", "a missing plan", "another plan", "a plan too many"),
         *("a missing row", "another value", "another graph", "another peak"),
+        *("a row twice", "an invented bound", "another space"),
     ],
 )
 def test_check_names_what_is_wrong(place: Path, command: Command, name: str) -> None:
@@ -256,7 +372,7 @@ def test_check_names_what_is_wrong(place: Path, command: Command, name: str) -> 
     assert command("check")[0] == 0
     named = damage(place, name)
     code, said = command("check")
-    assert code == 1
+    assert code == (2 if name == "a row twice" else 1)
     assert any(named in line for line in said.splitlines()), said
 
 
@@ -277,6 +393,39 @@ def test_comparing(place: Path, command: Command) -> None:
     assert f"geometric mean: {one / two:.4f} (too few graphs" in said
     assert "    1.000  100.0%    0.0%" in said
     assert command("compare", "a")[0] == 2
+
+
+def test_what_comparing_does_not_count(place: Path, command: Command) -> None:
+    """A plan out of program order; rows with a link, or of another graph of the same name."""
+    run_folder(FOUR, "a", budget_bytes=7)
+    run_folder(FOUR, "moved", budget_bytes=7, extra={"in_program_order": False})
+    run_folder(FOUR, "linked", budget_bytes=7, extra={"link": {"out": 5, "in": 5, "latency": 0}})
+    run_folder(FOUR, "other", budget_bytes=7, graph_hash="0" * 16)
+    assert "1 problems: A solves 1, B 0" in command("compare", "a", "moved")[1]
+    assert (
+        "no row is of the library's graphs, budgets and links"
+        in command("compare", "a", "linked")[1]
+    )
+    assert "1 problems: A solves 1, B 1" in command("compare", "a", "other")[1]
+    place.joinpath("features.csv").write_text(f"name,hash\n{CHAIN.name},{CHAIN.hash}\n")
+    assert "no row is of the library's graphs" in command("compare", "a", "other")[1]
+
+
+def test_each_command_has_a_folder_of_its_own(place: Path) -> None:
+    shutil.copytree(place, "other")
+    asked = [
+        (["unit_chain8", "strategy=dtr"], str(place)),
+        (["unit_chain8", "strategy=dtr"], "other"),
+        (["unit_chain8*", "strategy=dtr"], "other"),
+        (["unit_chain8?*", "strategy=dtr"], "other"),
+    ]
+    folders = [overrides(*each)[-1] for each in asked]
+    assert len({*folders}) == len(asked)
+    assert all(
+        folder.startswith("hydra.sweep.dir=runs/instances/unit_chain8") for folder in folders
+    )
+    name = overrides(["ALL", "strategy=dtr", "time_limit=60"], "instances")[-1]
+    assert name == "hydra.sweep.dir=runs/instances/ALL_strategy=dtr_time_limit=60_1_1"
 
 
 def test_list_and_words(place: Path, command: Command) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from verifying import LIBRARY, graphs, mutated, verifier
 
 from rematbench.base.errors import InvalidPlan, RematbenchError
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.files import graph_document, plan_document, read_graph, write_json
+from rematbench.graphs.files import graph_document, plan_document, read_graph, read_plan, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Compute, Free, Plan, in_program_order, program_order
 from rematbench.graphs.simulate import check_draws, simulate
@@ -54,6 +55,11 @@ async (graph, plans) => {
   }
   return said;
 }
+"""
+READ_ONE = """
+const bytes = require("fs").readFileSync(process.argv[2]);
+const { documentOf } = require(process.argv[1]);
+documentOf(bytes, null, "p").then(() => console.log("read"), (fault) => console.log(fault.message));
 """
 IN_NODE = f"""
 const {{ documentOf, judge, netOf }} = require(process.argv[1]);
@@ -280,6 +286,42 @@ def test_the_command(files: tuple[Path, Path], tmp_path: Path) -> None:
     code, said = run(graph, plan)
     assert code == 1
     assert f"{plan}: statement" in said
+
+
+NO_PLANS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "another key": lambda told: told | {"comment": "mine"},
+    "no strategy": lambda told: told | {"strategy": None},
+    "a budget in words": lambda told: told | {"budget_bytes": "5"},
+    "a budget below none": lambda told: told | {"budget_bytes": -5},
+    "a budget that is no number": lambda told: told | {"budget_bytes": math.nan},
+    "statements in words": lambda told: told | {"statements": "compute"},
+    "a version that is true": lambda told: told | {"version": True},
+    "nothing": lambda told: None,
+}
+
+
+@pytest.mark.parametrize("name", NO_PLANS)
+def test_what_submit_refuses_is_no_plan(files: tuple[Path, Path], name: str) -> None:
+    """In both languages, with a line that says so."""
+    graph, path = files
+    path.write_bytes(
+        json.dumps(NO_PLANS[name](plan_document(program_order(unit_chain(4))))).encode()
+    )
+    with pytest.raises(RematbenchError):
+        read_plan(path)
+    code, said = run(graph, path)
+    assert (code, said.startswith(f"verify.py: {path}: ")) == (2, True), said
+    if NODE is not None:
+        words = [NODE, "-e", READ_ONE, str(LIBRARY / "verify.js"), str(path)]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        assert found.startswith("p: "), found
+
+
+def test_text_that_is_not_utf8_is_no_plan(files: tuple[Path, Path]) -> None:
+    graph, path = files
+    document = plan_document(program_order(unit_chain(4)))
+    path.write_bytes(json.dumps(document).encode("utf-16"))
+    assert run(graph, path)[0] == 2
 
 
 def test_over_its_budget(files: tuple[Path, Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +24,10 @@ from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Compute, Drop, Fetch, Free, Offload, Plan, program_order
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.instances.linked import FOLDER, NETWORKS, RATES, SHARES, linked
+from rematbench.instances.offers import Submission, read_offer
 from rematbench.instances.records import COPY, Library, LibraryProblem, read_library, whole_cost
 from rematbench.instances.selection import select, sweeps
-from rematbench.instances.submit import RecordJudge, Submission, offers
+from rematbench.instances.submit import RecordJudge
 from rematbench.instances.verify import faults
 from rematbench.rows.row import make_row
 
@@ -113,7 +115,7 @@ def test_a_plan_that_copies_is_judged_with_each_link(tmp_path: Path) -> None:
     """And refused by the library without links, which names the remedy."""
     library, name = read_library(TWO), "resnet50_b128@2-25"
     path = TWO / str(library.record(name).plan)
-    (offer,) = offers(path, "me", "2026-01-01")
+    offer = read_offer(path, "me", "2026-01-01")
     judge = RecordJudge(library)
     judge.records[name] = replace(judge.records[name], value=10**12, bound=None, bound_of=None)
     (step,) = judge.take(offer)
@@ -171,3 +173,18 @@ def test_a_bound_is_of_plans_that_copy(
 def test_a_run_with_another_link_is_refused(linked_chain: Library) -> None:
     with pytest.raises(ConfigError, match=r"a link of 4 out.*have a link of 3 out"):
         RecordJudge(linked_chain).take(offer_of("hybrid", linked_chain, 4.0))
+
+
+def test_a_bound_of_somebody_elses_program_is_of_its_link(
+    linked_chain: Library, tmp_path: Path
+) -> None:
+    told = {"format": "rematbench-bound", "version": 1, "graph": "unit_chain8", "budget_bytes": 7}
+    told |= {"bound": 18, "bound_of": "any", "by": "A. Person", "proof": "solver 2, here"}
+    path = tmp_path / "theirs.bound.json"
+    path.write_text(json.dumps(told | {"link": 5}))
+    judge = RecordJudge(linked_chain)
+    (step,) = judge.take(read_offer(path, None, "2026-01-01"))
+    assert (step.new.instance, step.new.bound) == ("chain@1-5", 18)
+    path.write_text(json.dumps(told))
+    with pytest.raises(ConfigError, match=r'planned with no link.*name one of them, as "link": 12'):
+        judge.take(read_offer(path, None, "2026-01-01"))

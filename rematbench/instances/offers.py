@@ -1,0 +1,143 @@
+"""What is sent to the library: a plan file, a bound file, or runs of ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rematbench.base.errors import ConfigError
+from rematbench.base.origin import printable
+from rematbench.graphs.files import read_plan
+from rematbench.graphs.plan import Plan
+from rematbench.instances.evidence import (
+    Evidence,
+    credit,
+    is_bound_file,
+    of_run,
+    options_of,
+    read_bound,
+)
+from rematbench.rows.row import Row, read_row
+
+LONGEST = 300
+"""Characters of a name."""
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "strategy", "status", "utc"), (str,)),
+    **dict.fromkeys(("graph_hash", "bound_of", "commit", "versions"), (str, type(None))),
+    **dict.fromkeys(("budget_bytes", "seed"), (int, type(None))),
+    "bound": (int, float, type(None)),
+    "extra": (dict,),
+}
+"""Of what is read of a row."""
+_EXTRA_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("time_limit", "plan_cpu_seconds"), (int, float, type(None))),
+    "no_plan_in": (list,),
+    "plan_hash": (str, type(None)),
+    "link": (dict, str, type(None)),
+}
+_LINK_KINDS = dict.fromkeys(("out", "in", "latency"), (int, float, type(None)))
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What somebody sends.
+
+    Attributes:
+        where: the file that is named in messages.
+        plan: of the file, or of the run; None where it found none.
+        row: of the run, or of a bound file, which is of no run; None for a plan alone.
+        by: who sends it.
+        date: of the run, or today.
+        graph: the name of its graph.
+        evidence: what is kept with its bound.
+        is_run: has a run of ours made it?
+
+    Raises:
+        ConfigError: ``by`` is no name that a line of a table can hold.
+    """
+
+    where: Path
+    plan: Plan | None
+    row: Row | None
+    by: str
+    date: str
+    graph: str
+    evidence: Evidence = field(default_factory=dict)
+    is_run: bool = True
+
+    def __post_init__(self) -> None:
+        if self.by != printable(self.by) or not 0 < len(self.by) <= LONGEST:
+            raise ConfigError(
+                f"{self.where}: {printable(self.by)[:60]!r} is no name for a record; say who made "
+                f"it in one line of at most {LONGEST} printable characters, with single spaces"
+            )
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes: that the plan or the run was for; None: as many as it wants."""
+        if self.row is not None:
+            return self.row["budget_bytes"]
+        return None if self.plan is None else self.plan.budget_bytes
+
+
+def files_of(place: Path) -> list[Path]:
+    """A plan or bound file, or the row of every run under a folder (of a sweep, say).
+
+    Raises:
+        ConfigError: there is nothing.
+    """
+    rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
+    if not rows:
+        raise ConfigError(f"{place}: no plan file, nor a folder of runs; give *.plan.json or a run")
+    return rows
+
+
+def read_offer(path: Path, by: str | None, today: str) -> Submission:
+    """What a file offers.
+
+    Args:
+        path: one of :func:`files_of`.
+        by: who sends it; None: as the file says.
+        today: ISO date, for what tells none.
+
+    Raises:
+        ConfigError: a row or a bound file is bad.
+        PlanError: a plan file is bad.
+    """
+    if path.name == "row.json":
+        return _of_run(path, by)
+    if is_bound_file(path):
+        row, told = read_bound(path)
+        return Submission(path, None, row, by or told["by"], today, told["graph"], told, False)
+    plan = read_plan(path)
+    return Submission(path, plan, None, by or plan.strategy or "unknown", today, plan.graph)
+
+
+def _of_run(path: Path, by: str | None) -> Submission:
+    row, file = read_row(path), path.with_name("plan.json")
+    _check_row(path, row)
+    options = options_of(path, row)
+    run = credit(row, options)
+    plan = read_plan(file) if file.is_file() and row["status"] == "ok" else None
+    name, day = (f"{by}, {run}" if by else run), str(row["utc"])[:10]
+    return Submission(path, plan, row, name, day, str(row["model"]), of_run(row, options))
+
+
+def _check_row(path: Path, row: Row) -> None:
+    """Is what is read of a row what it must be? Its program wrote it, or somebody by hand."""
+    _check_kinds(path, row, _KINDS)
+    _check_kinds(path, row["extra"], _EXTRA_KINDS)
+    if isinstance(link := row["extra"].get("link"), dict):
+        _check_kinds(path, link, _LINK_KINDS)
+
+
+def _check_kinds(
+    path: Path, told: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]]
+) -> None:
+    for name, value in ((name, told[name]) for name in kinds if name in told):
+        endless = isinstance(value, float) and not math.isfinite(value)
+        if endless or not isinstance(value, kinds[name]):
+            raise ConfigError(f"{path}: {name}={value!r} is none of a row; run its job again")

@@ -34,7 +34,7 @@ def row(number: int) -> Row:
     dice = random.Random(number)
     model, batch, strategy, percent = SWEEP[number % len(SWEEP)]
     status = "ok" if dice.random() < 0.7 else dice.choice(STATUSES)
-    cost = dice.uniform(1e12, 3e12)
+    cost, gap = dice.uniform(1e12, 3e12), dice.random() / 10
     facts = {
         "model": f"model_{model}",
         "batch_size": 2**batch,
@@ -55,9 +55,9 @@ def row(number: int) -> Row:
         "cost": cost,
         "checkpoint_all_cost": 1e12,
         "overhead": cost / 1e12 - 1,
-        "bound": cost * 0.9,
-        "gap": dice.random() / 10,
-        "peak_bytes": dice.randrange(10**10),
+        "bound": cost * (1 - gap),
+        "gap": gap,
+        "peak_bytes": dice.randrange(percent * 10**8),
         "plan_seconds": dice.random(),
         "measured_peak_bytes": dice.randrange(10**10),
         "measured_seconds": dice.random(),

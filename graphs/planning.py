@@ -6,7 +6,7 @@ Here, below both planners and executor, so that neither needs to know the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from rematbench.base.errors import ConfigError
@@ -14,14 +14,11 @@ from rematbench.graphs.budget import plain_number
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.simulate import simulate
 
 if TYPE_CHECKING:
     from rematbench.graphs.kinds import Kind
 
 Degree = Literal["yes", "partly", "no"]
-AGAIN = 0.25
-"""Share of a planner's time that is kept for a second try, see :func:`planned`."""
 BoundOf = Literal["any", "9", "F", "C"]
 
 
@@ -272,30 +269,3 @@ class SupportsWarmStart(Protocol):
 
     @property
     def contained(self) -> Collection[str]: ...
-
-
-def planned(strategy: Strategy, problem: Problem) -> Solution:
-    """A strategy's plan, with room for the random generator's states that its own draws need.
-
-    No planner knows of these states, some kilobytes each (:attr:`Graph.random_state_bytes`). Where
-    they put a plan above its budget, it is made again for a budget that spares all of them, in the
-    quarter of the time that was left for this; the first answer's bound holds for the whole
-    budget, and stays.
-
-    Raises:
-        NotApplicable, Infeasible: as ``strategy.plan`` does.
-    """
-    graph, budget = problem.graph, problem.budget
-    states = graph.random_state_bytes * (len(graph.random_ops) + 1)  # one is set aside
-    if not graph.random_ops or not states:
-        return strategy.plan(problem)
-    bare = replace(problem, graph=replace(graph, random_state_bytes=0))
-    first = strategy.plan(replace(bare, time_limit=problem.time_limit * (1 - AGAIN)))
-    if first.plan is None or budget is None:
-        return first
-    if not budget < simulate(graph, first.plan, problem.link).peak_bytes <= budget + states:
-        return first
-    again = strategy.plan(
-        replace(bare, budget=max(1, budget - states), time_limit=problem.time_limit * AGAIN)
-    )
-    return replace(again, bound=first.bound, bound_of=first.bound_of)

@@ -218,7 +218,8 @@ def _read_leaderboard(path: Path, problems: list[Skipped]) -> Iterator[Record]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", newline="", encoding="utf-8") as file:
+        # Excel puts a byte order mark before its CSVs.
+        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
             lines = list(csv.reader(file))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         problems.append(Skipped(path, f"cannot be read as CSV ({error})"))

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from functools import cache
+from math import isclose
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -16,8 +17,11 @@ from rematbench.strategies import registry
 
 TEXT = columns_of(Text)
 _NUMBERS = tuple(c for c in COLUMNS if c in columns_of(Whole, Number))
+_WHOLES = tuple(c for c in COLUMNS if c in columns_of(Whole))
 _FLAGS = columns_of(Flag)
 _NAMES = ("model", "strategy", "costmodel", "graph_hash")
+_ROUNDING = 1e-6
+"""Share by which numbers may differ that say the same: a spreadsheet keeps ten digits or so."""
 _SCALARS = {str: "text", int: "a number", float: "a number", bool: "true or false"}
 
 
@@ -33,7 +37,13 @@ def fault_of(row: Any) -> str | None:
         return f"a row of another version (unknown: {_some(unknown)}); run its job again"
     if row["status"] not in STATUSES:
         return f"status is {row['status']!r}; it must be one of {', '.join(STATUSES)}"
-    return _of_columns(row) or _of_extra(row["extra"]) or _of_budget(row) or _of_text(row)
+    return (
+        _of_columns(row)
+        or _of_extra(row["extra"])
+        or _of_budget(row)
+        or _of_numbers(row)
+        or _of_text(row)
+    )
 
 
 def _of_columns(row: Mapping[str, Any]) -> str | None:
@@ -132,6 +142,45 @@ def _of_budget(row: Mapping[str, Any]) -> str | None:
     if row["status"] == "ok" or row["extra"].get("once_floor_bytes") is not None:
         return "budget_fraction is set and budget_bytes is null; run its job again"
     return None
+
+
+def _of_numbers(row: Mapping[str, Any]) -> str | None:
+    """Numbers of an ok row that contradict each other; other rows may be above their budget."""
+    if row["status"] != "ok":
+        return None
+    for column in _WHOLES:
+        if type(row[column]) is float and not row[column].is_integer():
+            return f"{column} is {row[column]}; it must be a whole number or null"
+    peak, budget = row["peak_bytes"], row["budget_bytes"]
+    if None not in (peak, budget) and peak > budget:
+        return f"peak_bytes is {peak}; it must not be above budget_bytes, {budget}"
+    return None if row["cost"] is None else _of_overhead(row) or _of_bound(row)
+
+
+def _of_overhead(row: Mapping[str, Any]) -> str | None:
+    cost, base = row["cost"], row["checkpoint_all_cost"]
+    if cost < 0:
+        return f"cost is {cost}; it must not be below 0"
+    if row["overhead"] is None or base is None or base <= 0:
+        return None
+    return _unlike(row, "overhead", cost / base - 1, "cost / checkpoint_all_cost - 1")
+
+
+def _of_bound(row: Mapping[str, Any]) -> str | None:
+    cost, bound = row["cost"], row["bound"]
+    if bound is None:
+        return None
+    if bound > cost * (1 + _ROUNDING):
+        return f"bound is {bound}; it must not be above the cost, {cost}"
+    return _unlike(row, "gap", (cost - bound) / cost if cost else 0.0, "(cost - bound) / cost")
+
+
+def _unlike(row: Mapping[str, Any], column: str, told: float, formula: str) -> str | None:
+    """A ratio that is not what its formula gives."""
+    found = row[column]
+    if found is None or isclose(found, told, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+        return None
+    return f"{column} is {found}; it must be {formula}, {told:.9g}"
 
 
 def _of_text(row: Mapping[str, Any]) -> str | None:

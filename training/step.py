@@ -32,8 +32,9 @@ from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, program_order
-from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp, planned
+from rematbench.graphs.planning import Problem, Strategy, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, simulate
+from rematbench.graphs.states import planned
 from rematbench.tracing.captured import Captured
 from rematbench.tracing.devices import device_of
 from rematbench.tracing.trace import capture
@@ -157,6 +158,10 @@ class Step:
     def _residents(self, batch: Sequence[Tensor], gradient: Tensor | None) -> tuple[Tensor, ...]:
         if gradient is None:
             gradient = self._one
+        elif not isinstance(gradient, Tensor):
+            raise ExecutionError(
+                f"gradient is a {type(gradient).__name__}; give a tensor, as torch.tensor(0.5)"
+            )
         elif gradient.numel() != 1:
             raise ExecutionError(
                 f"gradient has {gradient.numel()} entries; the loss is a scalar, so give one"

@@ -1,12 +1,13 @@
 """The commands' front doors: what they do before they import anything that takes long.
 
 Each answers ``--help`` and ``--version`` at once, and leaves quietly when it is interrupted while
-it loads.
+it loads, or when whoever reads its output has gone.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from rematbench.base.start import INTERRUPTED, catch_interrupts
@@ -19,10 +20,34 @@ def run(name: str, module: str) -> None:
         name: of the command.
         module: has its ``main``.
     """
-    given = sys.argv[1:]
     for stream in (sys.stdout, sys.stderr):  # names beyond what the terminal can show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    leaving: SystemExit | None = None
+    try:
+        try:
+            _answer(name, module)
+        except SystemExit as asked:
+            leaving = asked
+        print(end="", flush=True)  # as Python ends, a reader who has gone would be a traceback
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        leaving = SystemExit(INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leaving = leaving or SystemExit(1)
+    except OSError as error:
+        from rematbench.base.errors import tell_os_error
+
+        print(f"{name}: {tell_os_error(error)}", file=sys.stderr)
+        leaving = SystemExit(2)
+    if leaving is not None:
+        raise leaving
+
+
+def _answer(name: str, module: str) -> None:
+    """What is asked of a command: its version, its help or its work."""
+    given = sys.argv[1:]
     if "--version" in given:
         from rematbench.cli.helps import version_text
 
@@ -39,18 +64,7 @@ def run(name: str, module: str) -> None:
     gc.set_threshold(100_000)  # settings are little garbage, and planners have their own processes
     main = importlib.import_module(module).main
     catch_interrupts()
-    try:
-        main()
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has gone
-        raise
-    except OSError as error:
-        from rematbench.base.errors import tell_os_error
-
-        print(f"{name}: {tell_os_error(error)}", file=sys.stderr)
-        sys.exit(2)
+    main()
 
 
 def rematbench() -> None:

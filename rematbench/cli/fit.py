@@ -20,8 +20,8 @@ from rematbench.base.sizes import size
 from rematbench.cli.app import command, run_job
 from rematbench.cli.fit_offload import (
     brought,
-    can_offload,
     has_host,
+    offloads,
     said,
     with_hybrid,
     without_link,
@@ -81,16 +81,13 @@ def request_from(config: Mapping[str, Any], settings: Settings) -> FitRequest:
     Raises:
         ConfigError: one is bad, or the model is not PyTorch's.
     """
-    if not settings.captured:
-        raise ConfigError(f"model={settings.model['name']}: only a PyTorch model can be trained")
-    if config["budget"] is not None:
-        raise ConfigError(f"budget={config['budget']}: give memory (and reserve) instead")
+    largest = flag("largest_batch", config["largest_batch"])
+    _check_job(config, settings, largest)
     memory, reserve = (_bytes(key, config[key]) for key in ("memory", "reserve"))
     if reserve >= memory:
         raise ConfigError(
             f"reserve={config['reserve']} leaves nothing of memory={config['memory']}"
         )
-    largest = flag("largest_batch", config["largest_batch"])
     names = config["strategies"]
     if not isinstance(names, list):
         raise ConfigError(f"strategies={names}: give a list such as [ap_greedy,anytime]")
@@ -98,6 +95,31 @@ def request_from(config: Mapping[str, Any], settings: Settings) -> FitRequest:
     asked = with_hybrid(asked) if has_host(settings) else asked
     least = 1 if config["least"] is None else whole("least", config["least"], 1)
     return FitRequest(memory, reserve, asked, largest, least)
+
+
+def _check_job(config: Mapping[str, Any], settings: Settings, largest: bool) -> None:
+    """Refuse keys of a job that mean nothing here, or what the printed code would not keep to.
+
+    Args:
+        largest: is the batch searched?
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if not settings.captured:
+        raise ConfigError(f"model={settings.model['name']}: only a PyTorch model can be trained")
+    if config["budget"] is not None:
+        raise ConfigError(f"budget={config['budget']}: give memory (and reserve) instead")
+    if settings.accounting != "full":  # apply would refuse the plan
+        raise ConfigError(
+            f"accounting={settings.accounting}: a training step holds all that there is; "
+            "give accounting=full"
+        )
+    if largest and config["batch_size"] is not None:
+        raise ConfigError(
+            f"batch_size={config['batch_size']}: the search of largest_batch=true decides it; "
+            "give least instead"
+        )
 
 
 def _bytes(key: str, given: Any) -> int:
@@ -168,10 +190,9 @@ def _rank(asked: FitRequest, row: Row) -> tuple[Any, ...]:
 
 
 def _best_without(asked: FitRequest, rows: list[Row]) -> int | None:
-    """The number of the best row whose strategy cannot offload; None: there is none."""
-    plain = [i for i, row in enumerate(rows) if not can_offload(row["strategy"] or "")]
-    fitting = [i for i in plain if rows[i]["status"] == "ok"]
-    return min(fitting, key=lambda i: _rank(asked, rows[i]), default=None)
+    """The number of the best row whose plan copies nothing to the host; None: there is none."""
+    plain = [i for i, row in enumerate(rows) if row["status"] == "ok" and not offloads(row)]
+    return min(plain, key=lambda i: _rank(asked, rows[i]), default=None)
 
 
 def _device(settings: Settings) -> str:

@@ -39,6 +39,11 @@ def can_offload(name: str) -> bool:
     return bool(class_of(name).traits.offloads)
 
 
+def offloads(row: Row) -> bool:
+    """Does a row's plan copy to the host? One of a strategy that can need not."""
+    return bool(row["extra"].get("offloaded_bytes"))
+
+
 def with_hybrid(names: tuple[str, ...]) -> tuple[str, ...]:
     """The strategies, and our own that offloads."""
     return names if _HYBRID in names else (*names, _HYBRID)
@@ -56,7 +61,7 @@ def brought(rows: Sequence[Row], best: int | None) -> list[dict[str, Any]]:
 
     Args:
         rows: of all strategies that were asked.
-        best: the number of the best row of those that cannot offload; None: none of them fits.
+        best: the number of the best row of those that do not offload; None: none of them fits.
     """
     plain = None if best is None else _facts(rows[best])
     return [
@@ -88,8 +93,10 @@ def said(found: Sequence[Mapping[str, Any]], largest_batch: bool) -> Iterator[st
         if each["status"] != "ok":
             yield f"{each['strategy']}, offloading: no plan ({each['status']}); without: {other}"
             continue
-        moved = f"{size(each['offloaded_bytes'])} to the host"
-        moved += f", {size(each['host_peak_bytes'])} of them at once"
+        moved = "nothing to the host"
+        if each["offloaded_bytes"]:
+            moved = f"{size(each['offloaded_bytes'])} to the host"
+            moved += f", {size(each['host_peak_bytes'])} of them at once"
         mine = _result(each, largest_batch)
         yield f"{each['strategy']}, offloading: {mine} ({moved}); without: {other}"
 

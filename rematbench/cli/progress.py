@@ -59,7 +59,7 @@ def start(folder: Path, jobs: int) -> None:
     path = folder / NAME
     if not path.exists():
         write_bytes(path, f"{_HEADER}\n".encode())
-    _append(path, f"sweep,{sweep},{jobs}\n")
+    _append(path, f"{_rest_of_line(path)}sweep,{sweep},{jobs}\n")
 
 
 def advance(
@@ -85,6 +85,11 @@ def advance(
         return None
 
 
+def _rest_of_line(path: Path) -> str:
+    """What ends the last line, where a sweep that was killed left half of one."""
+    return "" if path.read_bytes()[-1:] in (b"", b"\n") else "\n"
+
+
 def _append(path: Path, line: str) -> None:
     # One write at the end of the file: lines of concurrent processes do not mix.
     handle = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -96,7 +101,9 @@ def _append(path: Path, line: str) -> None:
 
 def read(folder: Path) -> SweepProgress:
     """How far this process's sweep is, now; others may share its folder."""
-    lines = (folder / NAME).read_text(encoding="utf-8").splitlines()[1:]
+    # A disk's fault in a line of an earlier sweep is no reason to end this one.
+    text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
+    lines = text.splitlines()[1:]
     cells = [line.split(",") for line in lines]
     begins = {each[1]: i for i, each in enumerate(cells) if each[0] == "sweep" and len(each) == 3}
     own = os.environ.get(_SWEEP, "")

@@ -72,9 +72,9 @@ def costs_of(side: str, library: Library) -> Costs:
     }
     hashes, found = library.hashes(), dict[str, float | None]()
     for row in _rows(side):
-        name, ours = str(row["model"]), row["graph_hash"]
+        name = str(row["model"])
         problem = known.get((name, row["budget_bytes"], link_of(row) or NONE))
-        if problem is not None and (ours is None or ours == hashes.get(name, ours)):
+        if problem is not None and row["graph_hash"] in (None, hashes.get(name, row["graph_hash"])):
             cost = min(_number(found.get(problem.instance)), _number(row["cost"]))
             found[problem.instance] = cost if cost < np.inf else None
     if not found:

@@ -115,6 +115,10 @@ def _check_bound_file(path: Path, told: Any) -> None:
     space, bound = told["bound_of"], told.get("bound", "")
     if space not in SPACES:
         raise ConfigError(f"{path}: bound_of={space!r}: give one of {', '.join(SPACES)}")
+    _check_numbers(path, told, space, bound)
+
+
+def _check_numbers(path: Path, told: Any, space: str, bound: Any) -> None:
     if bound is not None and not (_is_number(bound) and 0 <= bound < _MOST):
         raise ConfigError(f"{path}: bound={bound!r}: give a number, or null where no plan is")
     for name, where in (("computes", space == "C"), ("link", told.get("link") is not None)):
@@ -151,15 +155,19 @@ def fault_of(told: Any, bound: int | None, space: str | None, budget: int) -> st
     if not unlimited and (type(given) is not int or given < budget):
         return f"is for a budget of {given} bytes, the record's is {budget}"
     if bound is None:
-        spaces = told.get("no_plan_in", [told.get("bound_of")] if stated is None else [])
-        known = isinstance(spaces, list) and space in spaces
-        return None if known else f"does not say that {space} has no plan"
+        return None if space in _without(told) else f"does not say that {space} has no plan"
     if space == "C" and type(told.get("computes")) is not int:
         return "does not say how often a plan of space C may compute an op"
     if not _is_number(stated) or (whole_bound(stated), told.get("bound_of")) != (bound, space):
         said = f"{stated} ({told.get('bound_of')})"
         return f"is of the bound {said}, the record's is {bound} ({space})"
     return None
+
+
+def _without(told: Evidence) -> list[Any]:
+    """The spaces that have no plan."""
+    spaces = told.get("no_plan_in", [told.get("bound_of")] if told.get("bound") is None else [])
+    return spaces if isinstance(spaces, list) else []
 
 
 def needed_once(graph: Graph) -> int:

@@ -82,19 +82,7 @@ class RecordJudge:
             raise
 
     def _taken(self, offer: Submission) -> list[RecordStep]:
-        if offer.graph not in self._names:
-            hint = did_you_mean(offer.graph, self._names)
-            raise ConfigError(
-                f"{offer.where}: graph {offer.graph!r} is not in the library; {hint}plan on one of "
-                "its files (`rematbench-instances list`)"
-            )
-        problems = _of_link(offer, self.library.of_graph(offer.graph))
-        if offer.budget is not None and offer.budget not in [p.budget_bytes for p in problems]:
-            known = ", ".join(map(str, sorted({each.budget_bytes for each in problems})))
-            raise ConfigError(
-                f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
-                f"{known}"
-            )
+        problems = self._asked(offer)
         graph = self._graph(problems[0].graph)
         if offer.row is not None and offer.is_run:
             _check_hashes(offer, graph)
@@ -105,6 +93,23 @@ class RecordJudge:
         if not steps:
             raise ConfigError(f"{offer.where}: not better; {self._best(offer, problems)}")
         return steps
+
+    def _asked(self, offer: Submission) -> list[LibraryProblem]:
+        """The problems that an offer may be of."""
+        if offer.graph not in self._names:
+            hint = did_you_mean(offer.graph, self._names)
+            raise ConfigError(
+                f"{offer.where}: graph {offer.graph!r} is not in the library; {hint}plan on one of "
+                "its files (`rematbench-instances list`)"
+            )
+        problems = _of_link(offer, self.library.of_graph(offer.graph))
+        budgets = sorted({each.budget_bytes for each in problems})
+        if offer.budget not in (None, *budgets):
+            raise ConfigError(
+                f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
+                f"{', '.join(map(str, budgets))}"
+            )
+        return problems
 
     def _keep(self, new: BestKnown, plan: Plan | None) -> list[RecordStep]:
         """The step to ``new``, with its gap and status; none where that is what there was."""
@@ -157,22 +162,27 @@ class RecordJudge:
     ) -> list[RecordStep]:
         """That a space has no plan, where none is known; it has none for smaller budgets either."""
         spaces = [space for space in SPACES if space in row["extra"].get("no_plan_in", ())]
-        steps, quick = [], _took_little(row)
+        steps = []
         for problem in problems:
-            old, budget = self.records[problem.instance], problem.budget_bytes
-            if not spaces or budget > (offer.budget or 0):
-                continue
-            if spaces[0] == "any" and old.value is not None:
-                raise ConfigError(
-                    f"{offer.where}: no plan ({spaces[0]}) by {offer.by}, but there is the known "
-                    f"plan of {old.value} by {old.by} for {problem.instance}; drop it"
-                )
-            if _is_settled(old, spaces[0]):
-                continue
-            old = replace(old, status="easy") if quick and budget == offer.budget else old
-            self.evidence[problem.instance] = offer.evidence
-            steps += self._keep(proven(old, None, spaces[0], offer.by, offer.date), None)
+            if spaces and problem.budget_bytes <= (offer.budget or 0):
+                quick = _took_little(row) and problem.budget_bytes == offer.budget
+                steps += self._proof(offer, problem, spaces[0], quick)
         return steps
+
+    def _proof(
+        self, offer: Submission, problem: LibraryProblem, space: str, quick: bool
+    ) -> list[RecordStep]:
+        old = self.records[problem.instance]
+        if space == "any" and old.value is not None:
+            raise ConfigError(
+                f"{offer.where}: no plan ({space}) by {offer.by}, but there is the known plan of "
+                f"{old.value} by {old.by} for {problem.instance}; drop it"
+            )
+        if _is_settled(old, space):
+            return []
+        old = replace(old, status="easy") if quick else old
+        self.evidence[problem.instance] = offer.evidence
+        return self._keep(proven(old, None, space, offer.by, offer.date), None)
 
     def _bound(
         self, offer: Submission, problem: LibraryProblem, bound: int, space: str, quick: bool

@@ -107,6 +107,8 @@ def of_planning(
 def of_verdict(solution: Solution, verdict: Verdict) -> Columns:
     """Of a strategy that is its own judge, and makes no plan."""
     cost = verdict.cost if verdict.status == "ok" else None  # of the whole log
+    # Until nothing was left to evict, it kept to the budget: no peak that a run would do with.
+    peak = None if verdict.status == "infeasible" else verdict.peak_bytes
     return {
         "status": verdict.status,
         "reason": verdict.reason,
@@ -115,7 +117,7 @@ def of_verdict(solution: Solution, verdict: Verdict) -> Columns:
         "checkpoint_all_cost": verdict.base_cost,
         "overhead": ratio(cost, verdict.base_cost),
         "recomputations": verdict.recomputations,
-        "peak_bytes": verdict.peak_bytes,
+        "peak_bytes": peak,
         "checkpoint_all_peak_bytes": verdict.base_peak_bytes,
         "extra": solution.details,
     }
@@ -311,9 +313,11 @@ def _below_once(task: Task) -> str:
     """A budget at which activations alone cannot be dropped any further says so."""
     if task.budget is None or task.budget >= task.once_floor:
         return ""
+    grows = task.settings.budget.fraction is not None and task.settings.model.get("batch_size")
+    batch = ", or a larger batch, of which that is a smaller share" if grows else ""
     return (
         f"; every plan in program order below {task.once_floor} bytes computes some gradient "
-        "twice: give a larger budget, or a larger batch, of which that is a smaller share"
+        f"twice: give a larger budget{batch}"
     )
 
 

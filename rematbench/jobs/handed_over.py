@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from threading import Timer
 from time import perf_counter
@@ -73,9 +74,12 @@ class HandedOver:
         write_plan(self._folder / PLAN, solution.plan)
         self._written = perf_counter()
 
-    def incumbents(self, graph: Graph) -> Incumbents:
-        """(seconds, cost, 0 for no bound) of each plan of a planner that keeps no such list."""
-        return [(when, simulate(graph, plan, self._link).cost, 0.0) for when, plan in self._plans]
+    def incumbents(self, graph: Graph, budget: int | None) -> Incumbents:
+        """(seconds, cost, 0 for no bound) of each plan within the budget, in bytes, of a planner
+        that keeps no such list."""
+        found = [(when, simulate(graph, plan, self._link)) for when, plan in self._plans]
+        most = inf if budget is None else budget
+        return [(when, trace.cost, 0.0) for when, trace in found if trace.peak_bytes <= most]
 
     def remove(self) -> None:
         """The planner has ended: nothing of this is needed any more."""

@@ -13,8 +13,9 @@ from rematbench.base.errors import CaptureError, UnwritableError, is_out_of_memo
 from rematbench.base.origin import accuse, own_place
 from rematbench.graphs.files import write_bytes
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.planning import PlannedRun, Problem, Solution, SupportsWarmUp, planned
+from rematbench.graphs.planning import PlannedRun, Problem, Solution, SupportsWarmUp
 from rematbench.graphs.simulate import Trace, check_draws, simulate
+from rematbench.graphs.states import planned
 from rematbench.jobs import columns, handed_over
 from rematbench.jobs.first_row import first_row
 from rematbench.jobs.handed_over import HandedOver
@@ -131,7 +132,7 @@ def _solve(task: Task, folder: Path, say: Say) -> Stage[Solution]:
     finally:
         kept.remove()
         spent = perf_counter() - began, cpu_seconds() - busy
-        found = kept.incumbents(task.graph)
+        found = kept.incumbents(task.graph, task.budget)
         yield columns.of_planning(*spent, settings.threads, stopped, found)
 
 

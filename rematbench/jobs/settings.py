@@ -36,6 +36,8 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 NUMERICS = ("tf32", "cudnn_benchmark", "deterministic")
 # Event streams: DTR is their judge, and fractions of the budget are of the banishing peak.
 STREAM_KINDS = ("simrd_log", "toy_chain")
+LAYERED = ("length", "width", "variability", "density", "skips", "seed")
+"""Options of random layered graphs."""
 MEASURED_PEAK = "measured_checkpoint_all_peak_bytes"
 """How a row calls :attr:`Settings.measured_peak`."""
 _NUMBERS = {"batch_size": 1, "length": 1}
@@ -188,6 +190,7 @@ def settings_from(config: Mapping[str, Any], strategy: str) -> Settings:
     model = _model(config)
     options = _group(config, "strategy")
     target = str(options.pop("_target_"))
+    strategy = _named(strategy, target)
     _check_options(strategy, target, options)
     link = read_link(_group(config, "link") if "link" in config else None)
     settings = Settings(
@@ -300,9 +303,14 @@ def _costs(costs: Mapping[str, Any], kind: str, timed_on: str) -> str:
     return "profiled" if timed_on != "none" and kind in TORCH_KINDS else default_costs(kind)
 
 
+def _named(strategy: str, target: str) -> str:
+    """A strategy's name in rows; of a class that is given in place of a named one, its path."""
+    return target if strategy in names() and entry(strategy).path != target else strategy
+
+
 def _check_options(strategy: str, target: str, options: Mapping[str, Any]) -> None:
     """The options of a strategy that is known by name; others' are checked when they are made."""
-    if strategy in names() and entry(strategy).path == target:
+    if strategy in names():
         check_options(strategy, entry(strategy).options, options)
 
 

@@ -27,7 +27,7 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.planning import ChoosesImplementations, Strategy
 from rematbench.jobs.accounting import account
 from rematbench.jobs.optimizer import optimizer_bytes, with_optimizer
-from rematbench.jobs.settings import STREAM_KINDS, Settings
+from rematbench.jobs.settings import LAYERED, STREAM_KINDS, Settings
 from rematbench.jobs.task import Task, make_strategy
 from rematbench.streams.convert import graph_of_stream
 from rematbench.streams.events import EventStream
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from rematbench.tracing.captured import Captured
     from rematbench.tracing.workload import Workload
 
-LAYERED = ("length", "width", "variability", "density", "skips", "seed")
-"""Options of random layered graphs."""
 Memo = dict[str, Any]
 _memo: Memo = {}
 _log_user = logging.getLogger(FOR_THE_USER)

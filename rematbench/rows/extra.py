@@ -63,7 +63,10 @@ class Job(TypedDict, total=False):
     preset: Annotated[str, Means("the machine that costmodel=roofline modelled")]
     length: Annotated[int, Means("layers of a chain")]
     lengths: Annotated[list[int], Means("of the branches of a join")]
-    options: Annotated[dict[str, Any], Means("of the model, where they were given")]
+    options: Annotated[
+        dict[str, Any], Means("of the model, where they were given; of a random graph")
+    ]
+    strategy_options: Annotated[dict[str, Any], Means("of the strategy, where not its defaults")]
     floor_bytes: Annotated[
         int, Means("residents, outputs and the largest op: no budget below can be met", "bytes")
     ]

@@ -193,6 +193,19 @@ def means() -> dict[str, Means]:
     return {column: hints[column].__metadata__[0] for column in COLUMNS if column != "extra"}
 
 
+def memories_of(row: Row) -> str:
+    """The link to a host, and the host's limit, of a problem for two memories; else nothing.
+
+    >>> memories_of(make_row(extra={"link": {"name": "pcie4", "out": 5e9, "in": 5e9}}))
+    'link pcie4, 5e+09 and 5e+09'
+    """
+    link, host = row["extra"].get("link"), row["extra"].get("host_bytes")
+    if not isinstance(link, dict):
+        return ""
+    said = f"link {link.get('name', 'given')}, {link.get('out', 0):g} and {link.get('in', 0):g}"
+    return said + (f", host {host} bytes" if host else "")
+
+
 def costs_of(row: Row) -> str | None:
     """The cost model, and the machine that it modelled where the row knows: ``roofline h100``."""
     preset = row["extra"].get("preset")

@@ -169,8 +169,9 @@ def clear(folder: Path) -> None:
     Raises:
         UnwritableError: the system refuses.
     """
-    for name in ("row.json", *FILES):
+    handed_over = folder.glob("handed_over*.json")  # of a planner that was killed
+    for path in (folder / "row.json", *(folder / name for name in FILES), *handed_over):
         try:
-            (folder / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            raise UnwritableError(folder / name, error) from None
+            raise UnwritableError(path, error) from None

@@ -17,7 +17,7 @@ from rematbench.report.leaderboard.held import HELD, PREPARED, held, history, li
 from rematbench.report.leaderboard.names import OLD, WITH_OURS
 from rematbench.report.leaderboard.reading import NothingRead, Reading, read
 from rematbench.report.style import ours
-from rematbench.rows.row import Row, costs_of, known
+from rematbench.rows.row import Row, costs_of, known, memories_of
 from rematbench.strategies.registry import cards
 
 TIE = 1e-4
@@ -155,6 +155,7 @@ def _network(row: Row) -> str:
     kind = extra.get("dtype")
     kind = f", {kind}" if kind and kind != "float32" else ""
     where = "" if extra.get("accounting", "full") == "full" else f", {extra['accounting']}"
+    where += f", {memories}" if (memories := memories_of(row)) else ""
     return f"{row['model']}, batch {row['batch_size']}{size}{kind} ({costs_of(row)}{where})"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,6 +15,10 @@ LIMITED = 0.9
 """Share of its limit that a planner took which would have gone on."""
 SHORTEST = 1.0
 """Seconds: no limit is shorter. Of a row that does not tell its limit, no more is known of it."""
+BLIND = frozenset({"checkmate_o"})
+"""They told the costs of a graph without the implementations that they then take."""
+_SAME = 1e-6
+"""Sums of the same costs in two orders differ by less, relatively."""
 BY_THE_CLOCK = {"moccasin+anytime", *(c.name for c in cards().values() if c.wall_clock)}
 """They wait for a process of their own, and always go by the wall clock."""
 PREPARED = frozenset(card.name for card in cards().values() if card.prepared)
@@ -63,9 +67,18 @@ def held(row: Row) -> Iterator[float]:
 def history(row: Row) -> tuple[tuple[float, float], ...]:
     """(seconds, cost) of each better plan that the planner told of on the way.
 
-    Nothing of :data:`PREPARED`, whose plans are there at once where an earlier job prepared them.
+    Nothing of :data:`PREPARED`, whose plans are there at once where an earlier job prepared them,
+    nor of :data:`BLIND` where what was told does not end with the row's own cost.
     """
     if row["strategy"] in PREPARED:
         return ()
-    text = row["extra"].get("incumbents", ()) if row["status"] == "ok" else ()
-    return tuple((seconds, cost) for seconds, cost, _ in text if cost is not None)
+    if row["status"] != "ok":
+        return ()
+    text = row["extra"].get("incumbents", ())
+    found = tuple((seconds, cost) for seconds, cost, _ in text if cost is not None)
+    return () if row["strategy"] in BLIND and not _ends(row, found) else found
+
+
+def _ends(row: Row, told: Sequence[tuple[float, float]]) -> bool:
+    least = min((cost for _, cost in told), default=0.0)
+    return abs(least - known(row["cost"])) <= _SAME * least

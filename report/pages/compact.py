@@ -9,7 +9,7 @@ from typing import Any
 from rematbench.base.meanings import Source
 from rematbench.report.collect import Record
 from rematbench.report.style import hex_colour, order, symbol
-from rematbench.rows.row import COLUMNS, STATUSES, Row, cells, costs_of, means
+from rematbench.rows.row import COLUMNS, STATUSES, Row, cells, costs_of, means, memories_of
 
 _MEANS = means()
 _TEXT_LIMIT = 600  # of a cell on the main page; the CSV and the row's own page have all of it
@@ -78,17 +78,18 @@ def _problem(row: Row) -> tuple[Any, ...]:
     graph = f"of {row['ops']} ops" if profiled else row["graph_hash"]
     sizes = (row["batch_size"], row["resolution"], extra.get("length"), extra.get("lengths"))
     texts = tuple(None if size is None else str(size) for size in sizes)
-    return (row["model"], *texts, costs_of(row), extra.get("accounting"), graph)
+    return (row["model"], *texts, costs_of(row), extra.get("accounting"), memories_of(row), graph)
 
 
 def _label(key: tuple[Any, ...]) -> str:
-    model, batch, resolution, length, lengths, cost, accounting, _ = key
+    model, batch, resolution, length, lengths, cost, accounting, memories, _ = key
     parts = [str(model)]
     parts += [f"batch {batch}"] if batch else []
     parts += [f"{resolution} px"] if resolution else []
     parts += [f"length {length or lengths}"] if length or lengths else []
     parts += [f"{cost} cost"] if cost else []
     parts += [f"{accounting} accounting"] if accounting not in (None, "full") else []
+    parts += [memories] if memories else []
     return " · ".join(parts)
 
 

@@ -24,6 +24,7 @@ from rematbench.strategies.base import (
 from rematbench.strategies.registry import make
 
 CONVOLUTIONS = ("default", "fastest")
+_BLIND = ("bounds", "incumbents")
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ class CheckmateCompared:
         plan = Plan(found.plan.statements, graph.name)
         if self.convolutions == "fastest":
             plan = _with_fastest(graph, plan)
-        details = {**found.details, "blind_bound": found.bound}
+        # What the search knows of costs and bounds is of the blind graph.
+        facts = {key: fact for key, fact in found.details.items() if key not in _BLIND}
+        details = facts | {"blind_bound": found.bound}
         return replace(
             found, plan=plan, bound=None, bound_of=None, variant=self.convolutions, details=details
         )

@@ -77,6 +77,7 @@ class TorchKnapsack:
                 problem,
                 budget=None if share is None or budget is None else int(share * budget),
                 time_limit=problem.time_limit / len(shares),
+                hand_over=lambda solution: None,  # its plans are no plans of the partitioner's
             )
             problem.report("no budget" if share is None else f"{share:.0%} of the budget")
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from rematbench.base.errors import InvalidPlan
 from rematbench.graphs.builders.synthetic import random_graph, unit_chain
 from rematbench.graphs.ir import Graph, Implementation, Op, Phase, Value, simple_op
 from rematbench.graphs.plan import Compute, Free, Plan, program_order
-from rematbench.graphs.planning import Problem, Solution, Traits, planned
 from rematbench.graphs.simulate import simulate
 
 
@@ -195,24 +193,3 @@ def test_states_of_the_random_generator_stay_from_the_first_draw_on() -> None:
     assert saved[computes].tolist() == [100] + [200] * 12
     aside = with_states.bytes_during - without.bytes_during - saved
     assert np.flatnonzero(aside).tolist() == computes[[5, 6]].tolist()  # the present state
-
-
-def test_planners_leave_room_for_random_states() -> None:
-    graph = drawing_chain()
-    budget = 6
-
-    class Exact:
-        traits = Traits("yes", "no", "no")
-        asked: ClassVar[list[int | None]] = []
-
-        def plan(self, problem: Problem) -> Solution:
-            assert problem.graph.random_state_bytes == 0
-            self.asked.append(problem.budget)
-            first = graph.tables.op_first
-            order = first[[0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 6, 7, 8]]
-            plan = Plan.of_computes(graph, order)
-            return Solution(plan, bound=float(len(self.asked)), bound_of="any")
-
-    found = planned(Exact(), Problem(graph, budget))
-    assert Exact.asked == [budget, 1]  # two states, and one that is set aside: 300 bytes
-    assert found.bound == 1.0

@@ -89,7 +89,7 @@ def test_a_budget_below_gradients_that_are_there_once_says_so(call) -> None:
     assert row["extra"]["once_floor_bytes"] == 85
     assert row["reason"].endswith(
         "every plan in program order below 85 bytes computes some gradient twice: give a larger "
-        "budget, or a larger batch, of which that is a smaller share)"
+        "budget)"
     )
 
 

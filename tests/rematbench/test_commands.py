@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from rematbench.cli import commands
 from rematbench.cli.conf_keys import read_keys
 from rematbench.cli.helps import HELPS, help_text
+from rematbench.graphs.builders.synthetic import unit_chain
+from rematbench.graphs.files import write_graph, write_plan
+from rematbench.graphs.plan import program_order
+from rematbench.rows.row import make_row, write_row
 from rematbench.strategies import registry
 
 NAMES = {name: name.removeprefix("rematbench").strip("-") or "rematbench" for name in HELPS}
@@ -89,3 +95,56 @@ def test_an_interrupt_while_it_loads(module: str, tmp_path) -> None:
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "rematbench: interrupted\n"
     assert not list(tmp_path.iterdir())
+
+
+def without_a_reader(command: str, folder: Path, unbuffered: bool) -> tuple[int, str]:
+    """Exit code and errors of a command that prints into a pipe whose reader has gone."""
+    name, *words = command.split()
+    door = NAMES[name].replace("-", "_")
+    code = f"import sys; sys.argv = {[name, *words]}; from rematbench.cli.commands import {door}"
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}; {door}()"],
+            cwd=folder,
+            env=os.environ | {"PYTHONUNBUFFERED": "1" if unbuffered else ""},
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(write)
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A run, a graph, a plan for it, and one that peaks above its own budget."""
+    graph = unit_chain(3)
+    plan = program_order(graph)
+    write_graph(tmp_path / "graph.json", graph)
+    write_plan(tmp_path / "plan.json", plan)
+    write_plan(tmp_path / "above.json", plan.labelled("mine", 1))
+    write_row(tmp_path / "run" / "row.json", make_row(model="chain", status="ok"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rematbench --help strategy=revolve", "rematbench --version", "rematbench-fit --help"),
+        *("rematbench-instances --help", "rematbench-report run --out page"),
+        "rematbench-verify graph.json plan.json",
+    ],
+)
+def test_a_reader_who_has_gone(command: str, unbuffered: bool, files: Path) -> None:
+    """As of ``| head``: no traceback, neither while it prints nor as Python ends."""
+    assert without_a_reader(command, files, unbuffered) == (1, "")
+
+
+def test_why_it_failed_is_said_though_the_reader_has_gone(files: Path) -> None:
+    code, said = without_a_reader("rematbench-verify graph.json above.json", files, False)
+    assert (code, said.count("\n")) == (1, 1)
+    assert "above.json: the plan peaks at" in said

@@ -20,7 +20,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from rematbench.cli import fit
+from rematbench.cli import fit, fit_offload
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import register_resolvers
 from rematbench.conf.published import LIBRARIES
@@ -150,7 +150,7 @@ PRINTED = [
     (),
     ("dtype=bfloat16",),
     ("dtype=bfloat16", "optimizer=adamw", "memory=150kB"),
-    ("optimizer=momentum", "largest_batch=true", "memory=30kB"),
+    ("optimizer=momentum", "largest_batch=true", "batch_size=null", "memory=30kB"),
     ("model=transformer_lm", *SMALL, *SENTENCES, "memory=250kB"),
     ("model=transformer_lm", *SMALL, *SENTENCES, "memory=150kB", "dtype=bfloat16"),
     ("model=gpt2", "model.size=small", "memory=1GiB", "dtype=bfloat16"),
@@ -324,6 +324,25 @@ def test_what_offloading_would_bring(call: Call) -> None:
     assert len(losses.getvalue().split()) == 3
 
 
+@pytest.mark.parametrize("moved", [0, 2**20])
+def test_a_plan_that_moves_nothing_is_one_without_a_host(moved: int) -> None:
+    """Whatever the strategy that made it could have done."""
+    asked = fit.FitRequest(2**20, 0, ("checkpoint_all", "hybrid"), False, 1)
+    copies = {"offloaded_bytes": moved, "host_peak_bytes": moved}
+    rows = [
+        make_row(strategy="checkpoint_all", status="infeasible"),
+        make_row(strategy="hybrid", status="ok", overhead=0.1, peak_bytes=9, extra=copies),
+    ]
+    found = fit_offload.brought(rows, fit._best_without(asked, rows))
+    (line,) = fit_offload.said(found, False)
+    if moved:
+        assert line.endswith(
+            "+10.0% (1.00 MiB to the host, 1.00 MiB of them at once); without: no plan fits"
+        )
+    else:
+        assert line.endswith("+10.0% (nothing to the host); without: overhead +10.0% (hybrid)")
+
+
 def test_a_link_where_ordinary_training_is_enough(call: Call) -> None:
     code, out, err, _ = call("memory=1GiB", "link=pcie4", "costmodel=roofline")
     assert code == 0, err
@@ -346,6 +365,15 @@ def test_the_largest_batch(call: Call) -> None:
     assert row["batch_size"] == best["batch_size"] > plain["batch_size"]
     assert row["extra"]["accounting"] == "full"
     assert f"batch {row['batch_size']}" in out
+
+
+def test_a_model_s_own_batch_size_is_none_that_was_given() -> None:
+    register_resolvers()
+    register_plugins()
+    with initialize_config_module("rematbench.conf", version_base="1.3"):
+        config, settings = composed("model=vgg16", "largest_batch=true")
+    assert settings.model["batch_size"] is not None
+    assert fit.request_from(config, settings).largest_batch
 
 
 @pytest.mark.parametrize("largest", ["false", "true"])
@@ -394,6 +422,9 @@ def test_nothing_fits(call: Call) -> None:
         ("strategies=magic", "strategies=magic: give a list"),
         ("host=1GiB", "host=1073741824: there is no link to it; give link=pcie4"),
         ("largest_batch=7", "largest_batch=7: give true or false"),
+        ("largest_batch=true", "batch_size=64: the search of largest_batch=true decides it; give"),
+        ("accounting=activations", "accounting=activations: a training step holds all that"),
+        ("accounting=checkmate", "accounting=checkmate: a training step holds all that there is"),
     ],
 )
 def test_mistakes(key: str, message: str, call: Call) -> None:

@@ -231,6 +231,28 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress.read(tmp_path).done == 3
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(b"7,ok,0,1700000000.0", id="half-a-line"),
+        pytest.param(b"sweep,12-34", id="half-a-beginning"),
+        pytest.param(b"7,ok,\xff\xfe,1,2,12-34\n", id="not-utf-8"),
+        pytest.param(b"\x80\x00,\xc3", id="half-a-line-not-utf-8"),
+    ],
+)
+def test_progress_after_a_file_that_is_damaged(tmp_path: Path, left: bytes) -> None:
+    """What a sweep that was killed, or a bad disk, left is no part of the next one."""
+    progress.start(tmp_path, 16)
+    progress.advance(tmp_path, "0", "ok", False, 1.0)
+    with (tmp_path / progress.NAME).open("ab") as file:
+        file.write(left)
+    progress.start(tmp_path, 2)
+    assert str(progress.read(tmp_path)) == "0/2"
+    assert str(progress.advance(tmp_path, "0", "ok", True, 1.0)) == "1/2"
+    assert str(progress.advance(tmp_path, "1", "ok", True, 1.0)) == "2/2"
+    assert b"\n\n" not in (tmp_path / progress.NAME).read_bytes()
+
+
 def test_progress_of_two_sweeps_in_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

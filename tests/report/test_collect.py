@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -51,9 +53,37 @@ BAD = {
         row(status="infeasible", budget_bytes=None, extra={"once_floor_bytes": 5}),
         "budget_bytes is null",
     ),
+    "a cost below 0": (row(cost=-11.0, overhead=-2.1), "cost is -11.0; it must not be below 0"),
+    "another overhead": (
+        row(overhead=0.2),
+        "overhead is 0.2; it must be cost / checkpoint_all_cost - 1, 0.1",
+    ),
+    "above its budget": (row(peak_bytes=51), "peak_bytes is 51; it must not be above budget_bytes"),
+    "another gap": (row(bound=9.9, gap=0.2), "gap is 0.2; it must be (cost - bound) / cost, 0.1"),
+    "a gap of nothing": (
+        row(cost=0, overhead=-1, bound=0.0, gap=0.5),
+        "gap is 0.5; it must be (cost - bound) / cost, 0",
+    ),
+    "a bound above the cost": (row(bound=11.1), "bound is 11.1; it must not be above the cost"),
+    "half a byte": (row(peak_bytes=40.5), "peak_bytes is 40.5; it must be a whole number or null"),
     "half a character": (row(model="x\ud800"), "lone surrogate"),
     "extra": (row(extra=None), "extra is no JSON object"),
 }
+
+
+ALIKE: dict[str, dict[str, object]] = {
+    "a bound by rounding above": {"bound": 11.000000000000002, "gap": 0.0},
+    "ten digits": {"cost": 13.0 / 3, "overhead": -0.5666666667, "bound": 4.3, "gap": 0.00769230769},
+    "a large overhead": {"cost": 10.0e9 / 7, "overhead": 142857141.9},
+    "no limit": {"budget_bytes": None, "budget_fraction": None, "peak_bytes": 51},
+    "just the budget, as a float": {"peak_bytes": 50.0},
+    "nothing costs anything": {"cost": 0, "checkpoint_all_cost": 0, "overhead": None, "gap": None},
+    "a bound of nothing": {"cost": 0, "overhead": -1, "bound": 0, "gap": 0},
+    "an overhead alone": {"cost": None, "checkpoint_all_cost": None},
+    "a peak that failed": {"status": "infeasible", "cost": None, "peak_bytes": 51},
+    "a plan that failed": {"status": "time_limit", "peak_bytes": 51, "overhead": 0.2},
+}
+"""Rows whose numbers agree, rounding aside, or are not held against each other."""
 
 
 OTHERS: dict[str, object] = {
@@ -82,6 +112,14 @@ def test_a_bad_row_is_named_and_the_rest_is_there(tmp_path: Path, name: str) -> 
     assert said in problem.reason
 
 
+@pytest.mark.parametrize("name", ALIKE)
+def test_rows_whose_numbers_agree_are_sound(tmp_path: Path, name: str) -> None:
+    made = row(**ALIKE[name])
+    write(tmp_path / "good", made)
+    found = collect([tmp_path])
+    assert (found.rows, found.problems) == ([made], ())
+
+
 @pytest.mark.parametrize("what", OTHERS)
 def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) -> None:
     """What has another type is named; what is left is what the type says."""
@@ -98,7 +136,7 @@ def test_every_key_of_extra_is_held_against_its_type(tmp_path: Path, what: str) 
         "object": {
             *("options", "memory", "rounding", "native", "lowered", "checkpointed", "max_batch"),
             *("paper_setting", "ways", "sparsity", "discarded", "bounds", "dtr_at_addresses"),
-            *("fit", "relaxation_costs", "link", "waiting", "measured_link"),
+            *("fit", "relaxation_costs", "link", "waiting", "measured_link", "strategy_options"),
             "measured_waiting",
         },
         "true": {
@@ -221,7 +259,7 @@ def test_foreign_files_and_folders_without_rows(tmp_path: Path) -> None:
 
 def test_a_leaderboard_gives_its_rows_back(tmp_path: Path) -> None:
     rows = [
-        row(resolution="224", batch_size=8, cost=1.5, extra={"lengths": [1, 2]}),
+        row(resolution="224", batch_size=8, cost=10.5, overhead=0.05, extra={"lengths": [1, 2]}),
         row(status="failed", reason="no, 'really'\nnot", gradient_bitwise=False),
     ]
     path = tmp_path / "leaderboard.csv"
@@ -234,6 +272,17 @@ def test_a_leaderboard_gives_its_rows_back(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read as CSV"):
         collect([path])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_leaderboard_that_excel_saved(tmp_path: Path, packed: bool) -> None:
+    """A byte order mark comes first, and lines end as on Windows."""
+    plain, saved = tmp_path / "plain.csv", tmp_path / ("saved.csv.gz" if packed else "saved.csv")
+    write_leaderboard(plain, [row(), row(seed=1, reason="größer")])
+    text = codecs.BOM_UTF8 + plain.read_bytes().replace(b"\n", b"\r\n")
+    saved.write_bytes(gzip.compress(text) if packed else text)
+    found = collect([saved])
+    assert (found.rows, found.problems) == (collect([plain]).rows, ())
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:

@@ -891,6 +891,17 @@ def test_the_plan_below_the_bound_is_not_in_program_order() -> None:
     assert mine["xla_remat"]["extra"]["in_program_order"] is False
 
 
+def test_plans_of_another_graph_are_no_history() -> None:
+    """What a planner told on the way must end with its row's own cost."""
+    made = {"extra": {"time_limit": 9.0, "incumbents": [[0.5, 120.0, 0.0]]}, "plan_seconds": 8.0}
+    rows = [entry("unet", 0.7, name, 110.0, **made) for name in ("checkmate_o", "rockmate")]
+    made["extra"] = {"time_limit": 9.0, "incumbents": [[0.5, 110.0, 0.0]]}
+    rows[1] = entry("unet", 0.7, "rockmate", 110.0, **made)
+    found = board(rows, lacking=True).entries.set_index("strategy")
+    assert np.isinf(found.loc["checkmate_o", "overhead_1"])
+    assert found.loc["rockmate", "overhead_1"] == pytest.approx(0.1)
+
+
 def test_what_an_earlier_job_prepared_is_no_plan_made_in_no_time() -> None:
     made = {"extra": {"time_limit": 3.0, "incumbents": [[0.001, 110.0, 0.0]]}, "plan_seconds": 2.0}
     rows = [entry("unet", 0.7, name, 110.0, **made) for name in ("torch_knapsack", "rockmate")]

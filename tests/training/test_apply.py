@@ -432,6 +432,8 @@ def test_bad_input(tmp_path: Path) -> None:
         planned(model, example=(torch.rand(8, 3, 16, 16, requires_grad=True), batch()[1]))
     with pytest.raises(ExecutionError, match="gradient has 2 entries"):
         step(*batch(), gradient=torch.ones(2))
+    with pytest.raises(ExecutionError, match="gradient is a float; give a tensor"):
+        step(*batch(), gradient=2.0)  # type: ignore[arg-type]
 
 
 def test_a_strategy_by_name_and_by_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,12 @@ def test_budget_below_the_floor_names_one_that_would_do() -> None:
     outside(compile_it(model, budget=enough)).backward()
 
 
+def test_budget_below_the_reserve_names_the_reserve() -> None:
+    """No optimizer was seen whose step would take it."""
+    with pytest.raises(Infeasible, match="below 2097152 there is none, because of reserve=2097152"):
+        outside(compile_it(convolutions(), budget="1MiB", reserve="2MiB"))
+
+
 def test_strategy_that_had_no_time_gives_its_leanest_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

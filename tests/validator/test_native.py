@@ -13,7 +13,7 @@ from rematbench.base.errors import ConfigError, ExecutionError, Infeasible, NotA
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.planning import CheckpointedRun, CompiledRun
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem
+from rematbench.strategies.base import Problem, Solution
 from rematbench.strategies.chen import LinearizedSqrt
 from rematbench.strategies.torch_budget import SOLVERS, TorchBudget, halvings
 from rematbench.strategies.torch_checkpoint import TorchCheckpoint
@@ -103,6 +103,17 @@ def test_the_partitioner_as_a_strategy() -> None:
         TorchBudget().plan(Problem(graph))
     with pytest.raises(ConfigError, match="solver=magic"):
         TorchBudget(solver="magic")
+
+
+def test_a_knapsack_hands_over_nothing_of_the_search_inside() -> None:
+    """Its plans are the graph's, and not what the partitioner makes of them."""
+    taken = captured("transformer_lm")
+    budget = int(0.8 * simulate(taken.graph, program_order(taken.graph)).peak_bytes)
+    handed: list[Solution] = []
+    problem = Problem(taken.graph, budget, 1.0, captured=taken, hand_over=handed.append)
+    assert TorchKnapsack("anytime").plan(problem).plan is not None
+    assert handed
+    assert not any(each.details for each in handed)
 
 
 @needs_hook

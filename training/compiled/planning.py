@@ -414,7 +414,8 @@ def _refuse(judge: Judge, own: int | None = None) -> NoReturn:
     if what.startswith(f"op '{GAP}"):
         what = "what lies outside of the compiled graphs"
     if judge.ends_above:
-        least, what = judge.ending + judge.reserve, "the optimizer's step"
+        least = judge.ending + judge.reserve
+        what = "the optimizer's step" if judge.ending else f"reserve={judge.reserve}"
     needed = max(leanest.peak + taken, least)
     shared = f" for {judge.graph.name}" if len(judge.halves) > 1 else ""
     mine = "" if own is None else f" its leanest needs {own + taken};"

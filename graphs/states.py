@@ -47,7 +47,7 @@ def planned(strategy: Strategy, problem: Problem) -> Solution:
     over = kept.excess(first)
     if not 0 < over <= states:
         return first
-    kept.first = first
+    kept.answered(first)
     stopped = _try_again(strategy, replace(early, time_limit=limit), kept, over, states)
     if kept.best is not None:
         return kept.best
@@ -97,6 +97,12 @@ class _Fitting:
         self._began, self._spent = planning_seconds(), 0.0
         self.best: Solution | None = None
         self.first: Solution | None = None
+
+    def answered(self, first: Solution) -> None:
+        """The first try has ended: what it has proven holds for what it handed over, too."""
+        self.first = first
+        if self.best is not None:
+            self.best = replace(self.best, bound=first.bound, bound_of=first.bound_of)
 
     def begin(self) -> None:
         """Another try begins."""

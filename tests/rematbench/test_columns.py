@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from helpers import weights
+from job_settings import settings_of
 
 from rematbench.base.errors import Infeasible
 from rematbench.cli.closing import closing_line
-from rematbench.graphs.budget import Budget, parse_budget
+from rematbench.graphs.budget import parse_budget
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.jobs.columns import of_error, of_verdict
-from rematbench.jobs.settings import Settings
 from rematbench.jobs.task import Task, banishing_peak
 from rematbench.rows.row import joined, make_row
 from rematbench.strategies.base import Problem
@@ -21,21 +21,9 @@ from rematbench.strategies.chen import ChenSqrt
 from rematbench.strategies.dtr import Dtr
 from rematbench.streams.convert import graph_of_stream, stream_of_graph
 
-JOB = Settings(
-    model={"kind": "zoo", "name": "net", "batch_size": None, "options": {}},
-    strategy="chen_sqrt",
-    target="strategies.chen.ChenSqrt",
-    options={},
-    budget=Budget(),
-    time_limit=10.0,
-    costmodel="flops",
-    preset="v100",
-    device="none",
-    repeats=1,
-    seed=0,
-    accounting="full",
-    threads=1,
-    cache=None,
+JOB = settings_of(
+    {"kind": "zoo", "name": "net", "batch_size": None, "options": {}},
+    *("chen_sqrt", "strategies.chen.ChenSqrt"),
 )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from job_settings import settings_of
 from rich.console import Console
 
 from rematbench.base.errors import ConfigError
@@ -25,7 +26,6 @@ from rematbench.cli.max_batch import (
     probe,
     question,
 )
-from rematbench.graphs.budget import Budget
 from rematbench.jobs.settings import Settings
 from rematbench.rows import shown
 from rematbench.rows.row import COLUMNS, find_rows, make_row
@@ -62,22 +62,9 @@ def _network(tmp_path_factory: pytest.TempPathFactory):
 
 def settings(strategy: str, target: str = "networks:deep") -> Settings:
     model = {"kind": "python", "name": "python", "target": target, "batch_size": None}
-    return Settings(
-        model=model | {"resolution": None, "options": {}},
-        strategy=strategy,
-        target=f"strategies.{TARGETS[strategy]}",
-        options={},
-        budget=Budget(),
-        time_limit=10.0,
-        costmodel="flops",
-        preset="v100",
-        device="none",
-        repeats=1,
-        seed=0,
-        accounting="checkmate",
-        threads=1,
-        cache=None,
-    )
+    path = f"strategies.{TARGETS[strategy]}"
+    model |= {"resolution": None, "options": {}}
+    return settings_of(model, strategy, path, accounting="checkmate")
 
 
 @pytest.mark.parametrize("guess", [None, 0, 1, 3, 40, 69, 70, 71, 1000])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import recompute_everything
+from job_settings import settings_of
 from torch import nn
 
 from rematbench.base.errors import ConfigError
@@ -52,22 +53,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     (tmp_path / f"{name}.py").write_text(NETWORK)
     monkeypatch.syspath_prepend(str(tmp_path))
     model = {"kind": "python", "name": "python", "target": f"{name}:frozen", "options": {}}
-    return Settings(
-        model=model | {"batch_size": 8, "resolution": None},
-        strategy="linearized_sqrt",
-        target="rematbench.strategies.chen.LinearizedSqrt",
-        options={},
-        budget=Budget(),
-        time_limit=10.0,
-        costmodel="flops",
-        preset="v100",
-        device="cpu",
-        repeats=1,
-        seed=0,
-        accounting="full",
-        threads=1,
-        cache=None,
-    )
+    model |= {"batch_size": 8, "resolution": None}
+    target = "rematbench.strategies.chen.LinearizedSqrt"
+    return settings_of(model, "linearized_sqrt", target, device="cpu")
 
 
 def state(optimizer: torch.optim.Optimizer) -> int:

@@ -24,7 +24,6 @@ from rematbench.strategies.base import (
 from rematbench.strategies.registry import make
 
 CONVOLUTIONS = ("default", "fastest")
-_BLIND = ("bounds", "incumbents")
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,11 @@ class CheckmateCompared:
         """A solution of the blind graph as one of the graph that has workspaces."""
         assert found.plan is not None
         plan = Plan(found.plan.statements, graph.name)
+        blind = {"bounds"}  # of what the search told, what is true of the blind graph alone
         if self.convolutions == "fastest":
             plan = _with_fastest(graph, plan)
-        # What the search knows of costs and bounds is of the blind graph.
-        facts = {key: fact for key, fact in found.details.items() if key not in _BLIND}
+            blind.add("incumbents")
+        facts = {key: fact for key, fact in found.details.items() if key not in blind}
         details = facts | {"blind_bound": found.bound}
         return replace(
             found, plan=plan, bound=None, bound_of=None, variant=self.convolutions, details=details

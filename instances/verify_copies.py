@@ -2,7 +2,7 @@
 
 For problems of ``two-memories/``, whose plans may copy values to a host and back. Standard library
 alone, with ``verify.py`` beside it, which reads files and replays computes and frees.
-RULES.md says what the three further statements do; this says the same in code, and nothing else:
+two-memories/RULES.md says what the three further statements do; this says the same in code:
 
 - compute, the link out and the link in do their tasks one after the other, in the plan's order;
 - ``["offload", v]`` copies a live value that is no resident and has no copy on the host;

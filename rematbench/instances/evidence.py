@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 from rematbench.base.errors import ConfigError
 from rematbench.base.json_files import read_json
 from rematbench.graphs.ir import Graph
-from rematbench.instances.records import COPY, BestKnown, whole_bound
+from rematbench.instances.records import COPY, QUICK, BestKnown, whole_bound
 from rematbench.rows.row import Row, cells, make_row
 
 FORMAT = "rematbench-bound"
@@ -162,6 +162,14 @@ def fault_of(told: Any, bound: int | None, space: str | None, budget: int) -> st
         said = f"{stated} ({told.get('bound_of')})"
         return f"is of the bound {said}, the record's is {bound} ({space})"
     return None
+
+
+def fault_of_easy(told: Evidence) -> str | None:
+    """Where evidence is not of a quick run: what is wrong."""
+    seconds = told.get("plan_cpu_seconds")
+    if _is_number(seconds) and seconds <= QUICK:
+        return None
+    return f"took {seconds} processor seconds; an easy problem is closed in {QUICK:g}"
 
 
 def _without(told: Evidence) -> list[Any]:

@@ -34,7 +34,8 @@ FACTORS = (CLOSE, 1.05, 1.2)
 _HEAD = """# REMATLIB-100
 
 A hundred diverse problems of [the library](instances.md), for comparisons in papers, and what each
-strategy makes of them: {rows} rows, {limits}. **Modelled** costs; nothing here was measured.
+strategy makes of them: {rows} rows{commits}, {limits}. **Modelled** costs; nothing here was
+measured.
 
 - *Applies to*: how many of the hundred a strategy can be asked at all. *Solved*: a plan within the
   budget, in program order.{moved}{failed}
@@ -62,7 +63,7 @@ rematbench-instances compare runs/yours {place}:dtr
 _SECTION = """
 ## With {limit} s
 
-{rows} rows of {problems} problems ([file](../{place})).
+{rows} rows of {problems} problems{commits} ([file](../{place})).
 The cheapest plan, too, is of these rows.{after}{moved}{failed}{some}
 {late}
 
@@ -96,8 +97,8 @@ def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
 
     Returns:
         ``strategy``, ``limit`` (seconds), ``problem``, ``applies``, ``moved`` (is its plan out of
-        program order?), ``failed`` (did the run?), ``cost`` (infinite where there is no plan in
-        program order), ``ratio`` (to the problem's cheapest; NaN where none has a plan),
+        program order?), ``failed`` (did the run?), ``commit``, ``cost`` (infinite where there is no
+        plan in program order), ``ratio`` (to the problem's cheapest; NaN where none has a plan),
         ``ratio_1`` and so on (of the plan that it had after so many seconds,
         :data:`.held.HELD`), ``seconds`` of planning, ``processor`` seconds (NaN where the row has
         none).
@@ -130,6 +131,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
         "problem": problem.instance,
         "applies": row["status"] != "not_applicable",
         "moved": solved and moved,
+        "commit": str(row["commit"])[:7],
         "failed": row["status"] == "failed",
         "cost": row["cost"] if solved and not moved else np.inf,
         "seconds": took(row),
@@ -198,6 +200,7 @@ def _facts(
         "failed": f" {failed} runs failed." if (failed := int(field["failed"].sum())) else "",
         "moved": f" {moved} plans put ops off, and are left out." if moved else "",
         "problems": len(left),
+        "commits": _commits(field),
         "late": _late(field),
         "table": _table(summary(field), every, several=several, earlier=_earlier(field)),
         "unsolved": (
@@ -207,6 +210,12 @@ def _facts(
         ),
         "place": place,
     }
+
+
+def _commits(field: pd.DataFrame) -> str:
+    """Who made the rows."""
+    found = sorted({*field["commit"]})
+    return f", by commit {found[0]}" if len(found) == 1 else f", by {len(found)} commits"
 
 
 def _after(seconds: int) -> str:

@@ -1,4 +1,4 @@
-"""``python -m rematbench.instances.least``: the least bound, for each problem that has none.
+"""``python -m rematbench.instances.least``: the least bound, for each problem that has no better.
 
 No plan costs less than each op that it cannot leave out, computed once. Also brings the table of
 records to its present columns.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 
 from rematbench.cli.arguments import Arguments
 from rematbench.instances.evidence import NEEDED, needed_once, proven
 from rematbench.instances.news import RecordStep, add_news, tell
-from rematbench.instances.records import Library, read_library, settled
+from rematbench.instances.records import Library, is_without_plan, read_library, settled
 from rematbench.rows.provenance import now
 
 
@@ -23,10 +24,13 @@ def add_least(library: Library, today: str) -> list[RecordStep]:
         today: ISO date.
     """
     records, steps = dict(library.records), list[RecordStep]()
+    least = cache(lambda path: needed_once(library.graph(path)))
     for name, problem in library.instances.items():
         old = library.record(name)
-        if old.bound_of is None and problem.link is None:
-            bound = needed_once(library.graph(problem.graph))
+        if problem.link is not None or is_without_plan(old):
+            continue
+        bound = least(problem.graph)
+        if old.bound is None or old.bound < bound:
             records[name] = settled(proven(old, bound, "any", NEEDED, today))
             steps.append(RecordStep(old, records[name]))
     library.write(records)

@@ -197,11 +197,11 @@ class RecordJudge:
                     f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
                 )
             return []
-        new = replace(old, status="easy") if quick else old
-        if _better(bound, space, old):
-            new = proven(new, bound, space, offer.by, offer.date)
-            self.evidence[problem.instance] = offer.evidence
-        return self._keep(new, None)
+        if not _better(bound, space, old, quick):
+            return []
+        self.evidence[problem.instance] = offer.evidence
+        new = replace(old, status="easy" if quick else "open")  # unless the gap says closed
+        return self._keep(proven(new, bound, space, offer.by, offer.date), None)
 
     def _best(self, offer: Submission, problems: Sequence[LibraryProblem]) -> str:
         asked = [p for p in problems if offer.budget in (None, p.budget_bytes)]
@@ -260,19 +260,27 @@ def _told(link: Link) -> str:
     return f"a link of {link.out:g} out, {link.into:g} in and latency {link.latency:g}"
 
 
-def _better(bound: int, space: str, old: BestKnown) -> bool:
-    """Does it close the problem, or do so in a wider space; or else, is it higher, or the same
-    and the first that has evidence?"""
+def _better(bound: int, space: str, old: BestKnown, quick: bool) -> bool:
+    """Does it close the problem, or do so in a wider space; or else, is it higher?"""
     if old.bound is None or old.bound_of is None:
         return True
-    wider = SPACES.index(space) < SPACES.index(old.bound_of)
     closes, closed = _closes(bound, old.value), _closes(old.bound, old.value)
     if closes != closed:
         return closes
-    if closes and space != old.bound_of:
-        return wider
-    again = space == old.bound_of and old.bound_date is None  # proven, where nothing was kept
-    return bound > old.bound or (bound == old.bound and (wider or again))
+    if space == old.bound_of:
+        return _better_there(bound, old.bound, old, quick)
+    wider = SPACES.index(space) < SPACES.index(old.bound_of)
+    return wider if closes else bound > old.bound or (bound == old.bound and wider)
+
+
+def _better_there(bound: int, known: int, old: BestKnown, quick: bool) -> bool:
+    """In the same space: the same bound, too, is better with the first evidence of it, or that of
+    a quick run, whose place no slower one takes."""
+    if old.bound_date is None:
+        return bound >= known
+    if old.status == "easy":
+        return quick and bound > known
+    return bound > known or (quick and bound == known)
 
 
 def _closes(bound: int, value: int | None) -> bool:

@@ -47,11 +47,13 @@ def text_of(records: Sequence[BestKnown]) -> str:
     lines = [head, ["---"] * len(head), *(_counts(records, *kind) for kind in _KINDS)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     closed = sum(map(is_closed, records))
+    wide = sum(is_closed(each) and each.bound_of == "any" for each in records)
     lacking = [each for each in records if is_without_plan(each)]
     listed = ", ".join(f"`{each.instance}` ({each.bound_of})" for each in lacking)
     return (
         f"{closed:,} of {len(records):,} problems ({closed / len(records):.1%}) are closed, each "
-        f"among the plans of a space: {by_space(records)}.\n\n{table}\n\n"
+        f"among the plans of a space: {by_space(records)}. Among all plans in program order (space "
+        f"`any`) {wide / len(records):.1%} are.\n\n{table}\n\n"
         f"Provably without a plan (of the space in brackets): {listed or 'none'}.\n\n"
         f"{_kept(records)}\n"
     )

@@ -67,7 +67,12 @@ What counts how is in [the rules](rules.md).
 
 ![Share of problems on which a plan costs at most so much more than the best](../{picture}.png)
 
+{steps}
+
 ![Share of problems with a plan within 1 % of the best, by when](../{picture}-time.png)"""
+_STEPS = """A curve over time rises in steps, one where a planner first had a plan that good on a
+problem. A planner that tells nothing on the way has its step when it ends; steps of many planners
+at the same moment are time limits."""
 _MADE = "; the page with figures, filters and every strategy's curves is\n"
 _WHOLE = """. [The whole leaderboard](field/leaderboard.html), with filters, every strategy's
 curves and tables as CSV, is a part of the site (`make docs`); by itself it is made by
@@ -226,6 +231,7 @@ def _head(field: Board, places: str, title: str, devices: Sequence[str]) -> str:
         count=len(models),
         networks=", ".join(f"`{name}`" for name in models),
         picture=_pictured(places),
+        steps=_STEPS,
     )
 
 

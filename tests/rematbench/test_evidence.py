@@ -75,12 +75,13 @@ def test_a_bound_keeps_its_evidence_and_its_date(place: Path, command: Command) 
         ({"budget_bytes": 6}, "is for a budget of 6 bytes, the record's is 7"),
         ({"bound": "x"}, "is of the bound x (9), the record's is"),
         ([], "unit_chain8@2.json: is no JSON object"),
+        ({"plan_cpu_seconds": 12.5}, "took 12.5 processor seconds; an easy problem is closed in"),
     ],
 )
 def test_check_wants_the_evidence(
     place: Path, command: Command, change: dict[str, Any] | list[Any] | None, said: str
 ) -> None:
-    assert command("submit", proven())[0] == 0
+    assert command("submit", proven(bound=BEST if "easy" in said else BEST - 3))[0] == 0
     told = json.loads((place / KEPT).read_text())
     (place / KEPT).unlink()
     if change is not None:
@@ -201,6 +202,17 @@ def test_a_bound_that_nothing_was_kept_of_is_proven_again(place: Path, command: 
     assert read_library(place).records["unit_chain8@2"].bound_date == "2026-01-31"
     assert command("check", "unit_chain8@2")[0] == 0
     assert command("submit", run)[0] == 1
+
+
+def test_an_easy_problem_keeps_its_quick_run(place: Path, command: Command) -> None:
+    """A slower one's higher bound is no news; of a slow one, a quick one takes the place."""
+    slow = proven("slow", bound=BEST, extra={"plan_cpu_seconds": 50.0})
+    quick = proven("quick", bound=BEST)
+    for run, status in ((slow, "closed"), (quick, "easy")):
+        assert command("submit", run)[0] == 0
+        assert read_library(place).records["unit_chain8@2"].status == status
+        assert command("check", "unit_chain8@2")[0] == 0
+    assert command("submit", slow)[0] == 1
 
 
 def test_the_list_of_old_bounds_stays_as_it_is() -> None:

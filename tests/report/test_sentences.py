@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from committed import HOUSE, figures, lines
+from committed import HOUSE, figures, lines, quoted
 
+from rematbench.report.papers.checkmate_ratios import ratio_table
 from rematbench.suite.summary import THEIRS
 
 SUITE = "intel-xeon-processor-2.50ghz"
@@ -188,6 +189,41 @@ def monet_headlines(model: str) -> Callable[[], tuple[str, ...]]:
     return cells
 
 
+def on_the_board(part: int, budget: str, *strategies: str) -> Callable[[], tuple[str, ...]]:
+    """Overheads of a network of the leaderboard, in per cent."""
+
+    def cells() -> tuple[str, ...]:
+        rows = lines(f"runs/reference/leaderboard/full-{part:02}.csv.gz")
+        found = {r["strategy"]: r["overhead"] for r in rows if r["budget_fraction"] == budget}
+        assert all("roofline" in row["costmodel"] and "h100" in row["extra"] for row in rows)
+        return rows[0]["batch_size"], *(f"{100 * float(found[name]):.1f}" for name in strategies)
+
+    return cells
+
+
+def griewank(model: str) -> Callable[[], tuple[str, ...]]:
+    """Over the ILP's cost, in Checkmate's table 2 by ops: the mean, the least and the most."""
+
+    def cells() -> tuple[str, ...]:
+        table = ratio_table(quoted("table2")).set_index(["model", "strategy"])
+        costs: dict[str, dict[float, float]] = {"revolve": {}, "anytime": {}}
+        for row in quoted("table2"):
+            name = str(row["strategy"])
+            if row["model"] == model and name in costs and row["status"] == "ok":
+                costs[name][row["budget_fraction"] or 0.0] = row["cost"] or 0.0
+        ratios = [cost / costs["anytime"][at] for at, cost in costs["revolve"].items()]
+        mean = table.loc[(model, "revolve"), "ratio_anytime"]
+        return f"{mean:.3f}", f"{min(ratios):.3f}", f"{max(ratios):.3f}"
+
+    return cells
+
+
+def startup() -> tuple[str, ...]:
+    found = figures("startup")
+    share = found["a cached job: over those of 4f1d762"]
+    return f"{found['a cached job: CPU seconds']:.2f}", f"{100 * share:.0f}"
+
+
 GUIDE, TRAIN, GPU, DECISIONS = (
     f"docs/{name}.md" for name in ("guide", "train", "gpu", "decisions")
 )
@@ -213,6 +249,17 @@ SENTENCES: list[tuple[str, str, Callable[[], tuple[str, ...]]]] = [
     ("CHANGELOG.md", r"the quickstart measures each row for # s \(3 s before\) and plans for # s",
      quickstart),
     ("CHANGELOG.md", "REMATLIB-100 has rows of # strategies", hundred),
+    ("CHANGELOG.md", "A cached job takes # CPU seconds, # % of what it took at", startup),
+    ("README.md", r"`make bench` takes \[# s\]\(runs/benchmarks/commands.json\)", lambda: (
+        f"{figures('commands')['make bench, nothing compiled: sweep, and figure']:.0f}",)),
+    ("docs/papers/chain_dp.md", r"MobileNet \(batch #\) at 0.5 .*? # % overhead \(Chen greedy #, "
+     r"Revolve #\)", on_the_board(16, "0.5", "chain_dp", "ap_greedy", "revolve")),
+    ("docs/papers/chain_dp.md", r"ResNet-50 \(batch #\) at 0.7, .*? # % \(articulation points: "
+     r"Chen greedy #, Revolve #\)", on_the_board(1, "0.7", "chain_dp", "ap_greedy", "ap_revolve")),
+    ("docs/papers/revolve.md", r"VGG-16 .*? \| #x, from #x at 0.95 of its memory to #x at 0.65",
+     griewank("vgg16")),
+    ("docs/papers/revolve.md", r"MobileNet, .*? \| #x, from #x at 0.7 of its memory to #x at 0.3",
+     griewank("mobilenet_v1")),
     (GPU, r"of commit (\w+) on an Intel Xeon, has # rows; # plans ran, all with eager", suite_rows),
     (GPU, r"peaks are within # % of measured ones, measured overheads within # to # points of "
      r"planned ones \(medians of a model\), and planned costs rank as measured times do \(# to #;"

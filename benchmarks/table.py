@@ -13,6 +13,7 @@ from rematbench.rows.provenance import HOUSE
 ALL = {
     "report": "the report of 10,000 rows",
     "commands": "the quickstart sweep, and one that is resumed",
+    "site": "`check` of all records, `make docs`, the largest page of the library",
     "startup": "what a command costs where nothing is planned, beside 4f1d762",
     "kernels": "compiling the kernels of the quickstart's planners, beside c7868bd",
     "train": "training with a plan beside eager training",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from rematbench.base.errors import ConfigError
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
 from rematbench.instances import hundred
 from rematbench.instances.compare import compare, shown
 from rematbench.instances.records import Library, LibraryProblem, read_library
 from rematbench.instances.selection import HUNDRED, select
+from rematbench.instances.strategy_plans import ROUNDING, StrategyRows
 from rematbench.report.collect import collect
 from rematbench.rows.row import Row, make_row
 
@@ -128,3 +133,26 @@ def test_no_row_is_cheaper_than_a_record() -> None:
     for problem, cost in field.groupby("problem")["cost"].min().items():
         value = LIBRARY.record(str(problem)).value
         assert math.isinf(cost) or (value is not None and value <= cost), problem
+
+
+def test_no_row_of_the_leaderboard_is_cheaper_than_a_record() -> None:
+    """Its plans for as many bytes or fewer, of the same ops in program order; costs are rounded."""
+    board, seen = sorted((HOUSE / "runs/reference/leaderboard").glob("full-*.csv.gz")), 0
+    rows = StrategyRows(collect(board).rows)
+    networks = [each for each in LIBRARY.instances.values() if each.family == "networks"]
+    for path, problems in groupby(networks, attrgetter("graph")):
+        graph = LIBRARY.graph(path)
+        base = simulate(graph, program_order(graph))
+        plans = rows.of(graph, base.peak_bytes, base.cost)
+        for problem in problems:
+            most = problem.budget_bytes
+            found = [
+                base.cost * (1 + plan.overhead)
+                for plan in plans
+                if plan.overhead is not None and plan.budget_bytes <= most
+            ]
+            value = LIBRARY.record(problem.instance).value
+            assert value is not None or not found
+            assert value is None or value <= min(found, default=math.inf) * (1 + ROUNDING), problem
+            seen += len(found)
+    assert seen > 5000

@@ -131,7 +131,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
         "problem": problem.instance,
         "applies": row["status"] != "not_applicable",
         "moved": solved and moved,
-        "commit": str(row["commit"])[:7],
+        "commit": (row["commit"] or "")[:7],
         "failed": row["status"] == "failed",
         "cost": row["cost"] if solved and not moved else np.inf,
         "seconds": took(row),
@@ -215,7 +215,9 @@ def _facts(
 def _commits(field: pd.DataFrame) -> str:
     """Who made the rows."""
     found = sorted({*field["commit"]})
-    return f", by commit {found[0]}" if len(found) == 1 else f", by {len(found)} commits"
+    if len(found) > 1:
+        return f", by {len(found)} commits"
+    return f", by commit {found[0]}" if found[0] else ""
 
 
 def _after(seconds: int) -> str:

@@ -107,6 +107,12 @@ def test_another_time_limit_is_a_section() -> None:
     assert "| `dtr` | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 1.200 | 19 |" in section
     assert "Those were run that better a plan until their time is up" in section
     assert "poet" not in section.partition("## Where")[0]
+    for each in more:
+        each["commit"] = "0123456789ab"
+    by_one = hundred.document({"rows": TOLD, "more": more}, SMALL)
+    assert "2 rows of 1 problems, by commit 0123456 ([file](../more))" in by_one
+    more[0]["commit"] = "ba9876543210"
+    assert "problems, by 2 commits (" in hundred.document({"rows": TOLD, "more": more}, SMALL)
 
 
 def test_rows_of_other_problems_are_refused() -> None:

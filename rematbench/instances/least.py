@@ -33,6 +33,7 @@ def add_least(library: Library, today: str) -> list[RecordStep]:
         if old.bound is None or old.bound < bound:
             records[name] = settled(proven(old, bound, "any", NEEDED, today))
             steps.append(RecordStep(old, records[name]))
+            (library.folder / problem.evidence).unlink(missing_ok=True)  # of the lower bound
     library.write(records)
     if steps:
         add_news(library.folder / "NEWS.md", steps, today)

@@ -137,7 +137,7 @@ def _check_row(path: Path, row: Row) -> None:
 def _check_kinds(
     path: Path, told: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]]
 ) -> None:
-    for name, value in ((name, told[name]) for name in kinds if name in told):
+    for name, value in told.items():
         endless = isinstance(value, float) and not math.isfinite(value)
-        if endless or not isinstance(value, kinds[name]):
+        if name in kinds and (endless or not isinstance(value, kinds[name])):
             raise ConfigError(f"{path}: {name}={value!r} is none of a row; run its job again")

@@ -176,6 +176,19 @@ def test_each_needed_op_once_is_a_bound(place: Path, command: Command) -> None:
     assert f"{NEEDED} costs 17, the record says 18" in command("check", "unit_chain8@3")[1]
 
 
+def test_each_needed_op_once_takes_the_place_of_a_lower_bound(
+    place: Path, command: Command
+) -> None:
+    """With its evidence; a proof that there is no plan stays, and so does a higher bound."""
+    assert command("submit", proven(bound=16.0))[0] == 0
+    assert command("submit", bound_file(bound=None, budget_bytes=5))[0] == 0
+    names = [step.new.instance for step in add_least(read_library(place), "2026-02-01")]
+    assert names == ["unit_chain8@2", "unit_chain8@3", "join2_3@1", "join2_3@2"]
+    assert not (place / KEPT).exists()
+    assert command("check", "unit_chain8@1,unit_chain8@2")[0] == 0
+    assert add_least(read_library(place), "2026-02-01") == []
+
+
 def test_the_least_bound_takes_the_cheapest_way() -> None:
     """By hand: b has two ways, of which one reads the optional a."""
     ways = (Implementation("default", ("a",), 9), Implementation("other", ("x",), 5))

@@ -372,3 +372,32 @@ def test_the_short_way_keeps_the_same_account(
     assert len(longer) == report.ops
     assert accounts[0] == accounts[1]
     assert report.evictions > 0
+
+
+def test_ops_of_the_short_way_run_again_with_their_own_arguments() -> None:
+    """Lists, values read twice, numbers that are equal as keys (0.0 and -0.0), scalar tensors."""
+    torch.manual_seed(0)
+    x, half = torch.randn(256), torch.tensor(0.5)
+
+    def made(number: int) -> list[Tensor]:
+        y = torch.ops.aten.add.Scalar(x, number)
+        return [
+            torch.cat([y, x, y]),
+            y * y,
+            y * half,
+            torch.ops.aten.full_like(y, -0.0),
+            torch.ops.aten.full_like(y, 0.0),
+            y.view(16, 16).sum([1, 0], keepdim=True) + y,
+        ]
+
+    def entries(tensor: Tensor) -> list[float]:
+        return [each.item() for each in tensor.reshape(-1)[::37].unbind()]
+
+    expected = [made(number) for number in range(12)]
+    with DtrRuntime(48 * 1024, residents=[x], heuristic="lru") as runtime, torch.no_grad():
+        found = [made(number) for number in range(12)]
+        values = [[entries(each) for each in several] for several in found]
+        assert runtime.report().rematerializations > 30
+        found.clear()
+    told = [[entries(each) for each in several] for several in expected]
+    assert repr(values) == repr(told)  # which has the signs of zeros, too

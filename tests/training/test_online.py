@@ -382,7 +382,7 @@ def test_ops_of_the_short_way_run_again_with_their_own_arguments() -> None:
     def made(number: int) -> list[Tensor]:
         y = torch.ops.aten.add.Scalar(x, number)
         return [
-            torch.cat([y, x, y]),
+            torch.cat([y, x, x]),
             y * y,
             y * half,
             torch.ops.aten.full_like(y, -0.0),

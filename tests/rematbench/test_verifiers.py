@@ -176,9 +176,9 @@ def test_javascript_says_what_the_simulator_says() -> None:
 
 @cache
 def records() -> dict[str, list[BestKnown]]:
-    """Every record that has a plan, by its graph's file; the smallest graphs first."""
+    """Every record that has a plan, by its graph's file."""
     library, found = read_library(LIBRARY), dict[str, list[BestKnown]]()
-    for problem in sorted(library.instances.values(), key=lambda each: each.ops):
+    for problem in library.instances.values():
         record = library.record(problem.instance)
         if record.plan is not None:
             found.setdefault(record.graph, []).append(record)
@@ -193,9 +193,8 @@ def expected_of(of: Sequence[BestKnown], said: Sequence[Sequence[Any]]) -> None:
         assert peak <= record.budget_bytes, record.instance
 
 
-def test_python_agrees_with_a_thousand_records() -> None:
-    """Those of the smallest graphs, which take seconds."""
-    module, judged = verifier(), 0
+def test_python_agrees_with_all_records() -> None:
+    module = verifier()
     for path, of in records().items():
         net, said = module.net_of(module.read(LIBRARY / path, "graph")), []
         assert net.state == 0  # RULES.md knows no states of generators
@@ -203,10 +202,6 @@ def test_python_agrees_with_a_thousand_records() -> None:
             verdict = module.judge(net, module.read(LIBRARY / record.plan, "plan")["statements"])
             said.append([verdict.cost, verdict.peak, verdict.in_order])
         expected_of(of, said)
-        judged += len(of)
-        if judged >= 1000:
-            return
-    raise AssertionError(f"{judged} records in all")
 
 
 @pytest.mark.skipif(NODE is CHROMIUM is None, reason="no node, no chromium: install Debian's")

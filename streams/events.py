@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,9 @@ class EventStream:
     path: str | None = None
     lines: tuple[int, ...] = ()
 
-    def place(self, index: int) -> str:
-        """Where event ``index`` stands, for messages."""
+    def place(self, index: int, folder: bool = True) -> str:
+        """Where event ``index`` stands, for messages; without the file's folder, for rows."""
         if self.path is not None and index < len(self.lines):
-            return f"{self.path}: line {self.lines[index]}"
+            path = self.path if folder else Path(self.path).name
+            return f"{path}: line {self.lines[index]}"
         return f"{self.name or 'event stream'}: event {index}"

@@ -120,7 +120,7 @@ def _reason(strategy: Dtr, compiled: CompiledStream, run: Run, budget: int | Non
     if run.stuck is None:
         return None
     event, wanted = run.stuck
-    place = compiled.source.stream.place(event)
+    place = compiled.source.stream.place(event, folder=False)
     if run.status == "thrash":
         return (
             f"{place}: rematerialization costs more than {strategy.thrash_limit} - 1 times all "

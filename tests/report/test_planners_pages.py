@@ -186,6 +186,20 @@ def published() -> Iterator[str]:
             yield f"| {first} | {budget} | {shown} | {percent(best)} | {100 * bound:.1f} % |"
 
 
+def test_what_dtr_pays_in_all() -> None:
+    met = [row for row in LOGS if row["strategy"] == "dtr"]
+    best = {(r["model"], r["budget_fraction"]): r for r in LOGS if r["strategy"] == "anytime"}
+    (none,) = [(r["model"], r["budget_fraction"]) for r in met if r["status"] != "ok"]
+    assert none == ("unet", 0.4)
+    ratios = [
+        r["overhead"] / best[r["model"], r["budget_fraction"]]["overhead"]
+        for r in met
+        if r["status"] == "ok"
+    ]
+    said = f"DTR pays {min(ratios):.1f} to {max(ratios):.1f} times the best plan's overhead, and"
+    assert f"{said} at U-Net's 0.4 finds no way" in page("papers/simrd")
+
+
 @pytest.mark.parametrize("line", published())
 def test_dtr_on_the_published_logs(line: str) -> None:
     assert line in page("papers/simrd")

@@ -97,9 +97,9 @@ def field_of(rows: Iterable[Row], library: Library) -> pd.DataFrame:
 
     Returns:
         ``strategy``, ``limit`` (seconds), ``problem``, ``applies``, ``moved`` (is its plan out of
-        program order?), ``failed`` (did the run?), ``commit``, ``cost`` (infinite where there is no
-        plan in program order), ``ratio`` (to the problem's cheapest; NaN where none has a plan),
-        ``ratio_1`` and so on (of the plan that it had after so many seconds,
+        program order?), ``failed`` (did the run?), ``commit``, ``machine``, ``cost`` (infinite
+        where there is no plan in program order), ``ratio`` (to the problem's cheapest; NaN where
+        none has a plan), ``ratio_1`` and so on (of the plan that it had after so many seconds,
         :data:`.held.HELD`), ``seconds`` of planning, ``processor`` seconds (NaN where the row has
         none).
 
@@ -132,6 +132,7 @@ def _line(row: Row, problem: LibraryProblem) -> dict[str, object]:
         "applies": row["status"] != "not_applicable",
         "moved": solved and moved,
         "commit": (row["commit"] or "")[:7],
+        "machine": row["extra"].get("machine", ""),
         "failed": row["status"] == "failed",
         "cost": row["cost"] if solved and not moved else np.inf,
         "seconds": took(row),
@@ -213,11 +214,12 @@ def _facts(
 
 
 def _commits(field: pd.DataFrame) -> str:
-    """Who made the rows."""
-    found = sorted({*field["commit"]})
+    """What made the rows, and where."""
+    found, machines = sorted({*field["commit"]}), sorted({*field["machine"]} - {""})
+    where = f" ({'; '.join(machines)})" if machines else ""
     if len(found) > 1:
-        return f", by {len(found)} commits"
-    return f", by commit {found[0]}" if found[0] else ""
+        return f", by {len(found)} commits{where}"
+    return f", by commit {found[0]}{where}" if found[0] else where
 
 
 def _after(seconds: int) -> str:

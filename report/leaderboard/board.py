@@ -121,7 +121,7 @@ def board(rows: Iterable[Row], *, lacking: bool = False) -> Board:
         if not row["costmodel"]
     ]
     entries = pd.DataFrame([_entry(row) for row in _latest(asked, notes)], columns=list(_COLUMNS))
-    notes += [*_lacking(entries), *_unequal(entries), *_commits(asked), *_old(asked)]
+    notes += [*_lacking(entries), *_unequal(entries), *_origins(asked), *_old(asked)]
     notes += [reading.sentence] if reading.lacking else []
     entries["other"] = entries["strategy"].isin(OTHER_OPS)
     entries["ours"] = entries["strategy"].isin([*ours(), *WITH_OURS])
@@ -181,11 +181,20 @@ def _latest(rows: Sequence[Row], notes: list[str]) -> list[Row]:
     return list(kept.values())
 
 
-def _commits(rows: Sequence[Row]) -> list[str]:
-    """Of which commits the rows are, where they are of several."""
-    found = Counter(str(row["commit"])[:7] for row in rows)
-    text = ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
-    return [f"rows are of {len(found)} commits: {text}"] if len(found) > 1 else []
+def _origins(rows: Sequence[Row]) -> list[str]:
+    """Of which commits and machines the rows are, where they are of several."""
+    counts = {
+        "commits": Counter(str(row["commit"])[:7] for row in rows),
+        "machines": Counter(
+            str(row["extra"].get("machine", "unnamed")).replace(", ", " with ") for row in rows
+        ),
+    }
+    return [
+        f"rows are of {len(found)} {what}: "
+        + ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+        for what, found in counts.items()
+        if len(found) > 1
+    ]
 
 
 def _old(rows: Sequence[Row]) -> list[str]:

@@ -256,6 +256,14 @@ def test_commits_are_named_where_they_are_several() -> None:
     assert board(rows).notes == ("rows are of 2 commits: aaaaaaa (1), bbbbbbb (1)",)
 
 
+def test_machines_are_named_where_they_are_several() -> None:
+    rows = [
+        entry("unet", 0.7, name, 110.0, extra={"machine": f"{name.upper()}, 2 cores"})
+        for name in "ab"
+    ]
+    assert board(rows).notes == ("rows are of 2 machines: A with 2 cores (1), B with 2 cores (1)",)
+
+
 def test_a_plan_below_the_bound_is_named_and_sets_nothing() -> None:
     proven = entry("resnet50", 0.7, "anytime", 100.0) | {"bound": 100.0, "bound_of": "any"}
     other = entry("resnet50", 0.7, "theirs", 90.0)

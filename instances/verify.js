@@ -42,10 +42,14 @@ function checkPlan(plan, name) {
 }
 
 // Per write of an implementation, the value whose storage it takes over, or -1.
-function takenBy(writes, over, size) {
+function takenBy(writes, reads, over, size) {
   const taken = writes.map(() => -1);
-  for (const value of over)
-    taken[writes.findIndex((w, k) => taken[k] < 0 && size[w] === size[value])] = value;
+  for (const value of over) {
+    const place = writes.findIndex((w, k) => taken[k] < 0 && size[w] === size[value]);
+    if (place < 0 || !reads.includes(value))
+      throw new Error("overwrites what is not read, or what no write can take over");
+    taken[place] = value;
+  }
   return taken;
 }
 
@@ -67,7 +71,7 @@ function netOf(graph) {
         op: place,
         reads: [...new Set(each.reads.map(number))].sort((a, b) => a - b),
         writes,
-        taken: takenBy(writes, (each.overwrites ?? []).map(number), size),
+        taken: takenBy(writes, each.reads.map(number), (each.overwrites ?? []).map(number), size),
         cost: each.cost,
         workspace: each.workspace_bytes ?? 0,
         draws: source === null ? -1 : ops.get(source),

@@ -14,9 +14,9 @@ the records. RULES.md says what a plan may do; this says the same in code:
   needs a saved state of the generator to the end, and room for the present one while it runs.)
 
 Peak: the largest number of bytes at any statement. Cost: the sum over the computes.
-GRAPH and PLAN are JSON, plain or gzip; BUDGET is in bytes, the plan's own where it is left out.
-Prints these, recomputations, and whether ops first run in program order (if not, the plan is valid,
-but no record). Exits 0 if it is valid and within the budget, 1 if not, 2 if a file is bad.
+GRAPH and PLAN are JSON, plain or gzip; BUDGET (bytes) takes the place of the plan's own. Prints
+these, recomputations, and whether ops first run in program order (if not, the plan is valid, but no
+record). Exits 0 if it is valid and within the budget, 1 if not, 2 if a file is bad.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from operator import mul
 from typing import Any, NamedTuple
+
+Ints = Sequence[int]
 
 
 class BadFile(Exception):
@@ -109,9 +111,8 @@ def read(path: str, kind: str) -> dict[str, Any]:
         document = json.loads(text, parse_constant=int)  # which refuses NaN and Infinity
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise BadFile(f"{path}: cannot be read ({error}); fetch the file again") from None
-    wanted = f"rematbench-{kind}"
-    if not isinstance(document, dict) or document.get("format") != wanted:
-        raise BadFile(f'{path}: no {kind}; its "format" must be "{wanted}"')
+    if not isinstance(document, dict) or document.get("format") != f"rematbench-{kind}":
+        raise BadFile(f'{path}: no {kind}; its "format" must be "rematbench-{kind}"')
     if repr(document.get("version")) != "1":
         raise BadFile(f"{path}: version {document.get('version')!r}; this program reads version 1")
     return document
@@ -122,8 +123,7 @@ def net_of(document: Mapping[str, Any], path: str = "the graph") -> Numbered:
     try:
         return _net_of(document)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise BadFile(f"{path}: no valid graph ({what}); fetch the file again") from None
+        raise BadFile(f"{path}: no valid graph ({error!r}); fetch the file again") from None
 
 
 def _net_of(document: Mapping[str, Any]) -> Numbered:
@@ -156,7 +156,7 @@ def _ways(
     writes, made = tuple(numbers[name] for name in op["writes"]), {}
     for each in op.get("implementations", [{**op, "name": "default"}]):
         reads = tuple(sorted({numbers[name] for name in each["reads"]}))
-        taken = _taken(writes, [numbers[n] for n in each.get("overwrites", ())], size)
+        taken = _taken(writes, reads, [numbers[n] for n in each.get("overwrites", ())], size)
         drawn = each.get("replays") or (op["name"] if op.get("random") else None)
         draws = -1 if drawn is None else ops[drawn]
         workspace = each.get("workspace_bytes", 0)
@@ -166,11 +166,13 @@ def _ways(
     return made
 
 
-def _taken(writes: Sequence[int], over: Sequence[int], size: Sequence[int]) -> tuple[int, ...]:
+def _taken(writes: Ints, reads: Ints, over: Ints, size: Ints) -> tuple[int, ...]:
     taken = [-1] * len(writes)
     for value in over:
-        free = (k for k, w in enumerate(writes) if taken[k] < 0 and size[w] == size[value])
-        taken[next(free)] = value
+        free = [k for k, w in enumerate(writes) if taken[k] < 0 and size[w] == size[value]]
+        if value not in reads or not free:
+            raise ValueError("overwrites what is not read, or what no write can take over")
+        taken[free[0]] = value
     return tuple(taken)
 
 
@@ -249,11 +251,10 @@ def _add_states(net: Numbered, steps: Sequence[Way | int], during: list[int]) ->
 
 def _check_draws(net: Numbered, ops: Sequence[int]) -> None:
     done, last = {-1}, -1
-    for number, op in enumerate(ops):
+    for at, op in enumerate(ops):
         if op in net.random and op not in done:
             if op < last:
-                name = net.op_names[op]
-                raise Refused(number, f"random op {name!r} first runs out of program order")
+                raise Refused(at, f"random op {net.op_names[op]!r} first runs out of program order")
             last = op
             done.add(op)
 

@@ -61,6 +61,12 @@ const bytes = require("fs").readFileSync(process.argv[2]);
 const { documentOf } = require(process.argv[1]);
 documentOf(bytes, null, "p").then(() => console.log("read"), (fault) => console.log(fault.message));
 """
+NUMBER_ONE = """
+const { netOf } = require(process.argv[1]);
+try {
+  netOf(JSON.parse(require("fs").readFileSync(process.argv[2])));
+} catch (fault) { console.log(fault.message); }
+"""
 IN_NODE = f"""
 const {{ documentOf, judge, netOf }} = require(process.argv[1]);
 const {{ readFileSync }} = require("fs");
@@ -310,6 +316,26 @@ def test_what_submit_refuses_is_no_plan(files: tuple[Path, Path], name: str) -> 
         words = [NODE, "-e", READ_ONE, str(LIBRARY / "verify.js"), str(path)]
         found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         assert found.startswith("p: "), found
+
+
+@pytest.mark.parametrize("over", ["y", "z"])
+def test_what_cannot_be_overwritten_makes_no_graph(tmp_path: Path, over: str) -> None:
+    """``y`` is not read, and no write is as large as ``z``; in both languages, with a line."""
+    values = [("x", 2), ("y", 2), ("z", 3)]
+    writes = [{"name": f"w{n}", "writes": [n], "cost": 1, "reads": []} for n, _ in values]
+    way = {"name": "default", "reads": ["x", "z"], "cost": 1, "overwrites": [over]}
+    last = {"name": "f", "writes": ["a"], "implementations": [way]}
+    document = {"format": "rematbench-graph", "version": 1, "name": "g", "outputs": ["a"]}
+    document["values"] = [{"name": name, "bytes": size} for name, size in [*values, ("a", 2)]]
+    graph, plan = tmp_path / "g.graph.json", tmp_path / "g.plan.json"
+    graph.write_text(json.dumps(document | {"ops": [*writes, last]}))
+    plan.write_text(json.dumps({"format": "rematbench-plan", "version": 1, "statements": []}))
+    code, said = run(graph, plan)
+    assert (code, "overwrites what is not read, or what no write" in said) == (2, True)
+    if NODE is not None:
+        words = [NODE, "-e", NUMBER_ONE, str(LIBRARY / "verify.js"), str(graph)]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        assert "overwrites what is not read, or what no write" in found
 
 
 def test_text_that_is_not_utf8_is_no_plan(files: tuple[Path, Path]) -> None:

@@ -74,7 +74,7 @@ The cheapest plan, too, is of these rows.{after}{moved}{failed}{some}
 _AFTER = """ *After*: within
 1 % of it by the plan that the planner had by then."""
 _SOME = """
-Those were run that better a plan until their time is up, and not the others of the first table."""
+Of the first table's strategies these alone were run."""
 _NOT_APPLICABLE = {
     "they move values to a host, and no problem here has a link to one "
     "([others](instances.md#two-memories) have)": (

@@ -105,7 +105,7 @@ def test_another_time_limit_is_a_section() -> None:
     assert "| within 20 % | after 1 s | after 5 s | cost | seconds |" in section
     assert "| `anytime` (ours) | 1 | 1 | 1 | 1 | 1 | 1 | 0 | 1 | 1.000 | 19 |" in section
     assert "| `dtr` | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 1.200 | 19 |" in section
-    assert "Those were run that better a plan until their time is up" in section
+    assert "Of the first table's strategies these alone were run." in section
     assert "poet" not in section.partition("## Where")[0]
     for each in more:
         each["commit"] = "0123456789ab"

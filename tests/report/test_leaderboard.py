@@ -302,7 +302,8 @@ def test_the_page_and_its_files(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in paths)
     page = paths[0].read_text()
     assert "Read with care" not in page  # each row says what it was made with
-    assert "rows are of 2 commits" in page
+    assert "rows are of 3 commits" in page
+    assert "rows are of 2 machines" in page
     order = ["<h1", "Which strategy should I use?", 'id="winners"']
     order += ["to know of the rows", "What the field says", "<svg", 'id="strategies"']
     places = [page.index(each) for each in order]
@@ -318,6 +319,17 @@ def test_the_page_and_its_files(tmp_path: Path) -> None:
     assert 'href="http' not in page
     assert len(page) < 2_000_000
     assert page.count('<div class="wide"') == page.count("<table")  # which scroll by themselves
+
+
+def test_no_committed_row_took_a_second_more_than_its_limit() -> None:
+    """Nor more than a twentieth; of the processor's seconds, of those that say how many."""
+    extras = [row["extra"] for row in committed(PARTS)]
+    taken = [(each[TAKEN], each["time_limit"]) for each in extras if TAKEN in each]
+    assert len(taken) > 8000
+    assert [(took, limit) for took, limit in taken if took > limit + max(1, limit / 20)] == []
+
+
+TAKEN = "plan_cpu_seconds"
 
 
 def executed(strategy: str, cost: float, overhead: float, plan: str, **known: Any) -> Row:

@@ -67,11 +67,12 @@ function netOf(graph) {
     const made = new Map();
     for (const each of op.implementations ?? [op]) {
       const source = each.replays || (op.random ? op.name : null);
+      const reads = [...new Set(each.reads.map(number))].sort((a, b) => a - b);
       const way = {
         op: place,
-        reads: [...new Set(each.reads.map(number))].sort((a, b) => a - b),
+        reads,
         writes,
-        taken: takenBy(writes, each.reads.map(number), (each.overwrites ?? []).map(number), size),
+        taken: takenBy(writes, reads, (each.overwrites ?? []).map(number), size),
         cost: each.cost,
         workspace: each.workspace_bytes ?? 0,
         draws: source === null ? -1 : ops.get(source),

@@ -66,7 +66,8 @@ def _kept(records: Sequence[BestKnown]) -> str:
     return (
         f"Of the {len(proven):,} bounds and proofs, {kept:,} have their evidence here. The other "
         f"{len(proven) - kept:,} are of before it was kept, and say who proved them and in how "
-        "many seconds; `instances/evidence/undated.csv` lists them, and `check` lets none be added."
+        "many seconds; `instances/evidence/undated.csv`, a list of the day since which it is kept, "
+        "has them all, and `check` lets none be added."
     )
 
 

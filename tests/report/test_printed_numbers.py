@@ -84,11 +84,29 @@ def test_monet_s_program_as_its_code_has_it_is_what_its_record_says(network: str
     assert f"{below[0]:.0f} % and {below[1]:.0f} % below" in line["verdict"]
 
 
-@pytest.mark.parametrize("name", ["quick", "feng_huang_table2", "table2", "simrd_logs"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("quick", "feng_huang_table2", "table2"),
+        *("simrd_logs", "simrd_published", "planners_pages"),
+    ],
+)
 def test_the_rows_that_pages_quote_are_of_clean_commits(name: str) -> None:
     rows = lines(f"runs/reference/papers/{name}.csv.gz")
     assert all(row["commit"] and "dirty" not in row["commit"] for row in rows)
     assert not {row["status"] for row in rows} & {"failed", "oom"}
+
+
+def test_no_committed_row_names_a_folder_of_who_made_it() -> None:
+    places = [path for end in ("csv", "csv.gz") for path in HOME.rglob(f"*.{end}")]
+    assert len(places) > 60
+    texts = {each: "\n".join(map(str, lines(str(each.relative_to(HOUSE))))) for each in places}
+    assert [
+        place for place, text in texts.items() if re.search(r"[ '\"]/(tmp|home|root)/", text)
+    ] == []
+
+
+HOME = HOUSE / "runs/reference"
 
 
 def test_join_networks_with_two_slots_more_than_they_need_are_what_the_rows_say() -> None:

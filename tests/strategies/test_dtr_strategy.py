@@ -215,6 +215,16 @@ def test_the_papers_smallest_memory_of_unet(dealloc: str, least: float) -> None:
     assert status(least - 0.1) == "infeasible"
 
 
+def test_a_row_names_its_log_without_a_folder() -> None:
+    """Rows travel; the folders of who made them do not."""
+    stream = read_log(Path(__file__).parents[1] / "data" / "unet.log")
+    problem = Problem(graph_of_stream(stream), banishing_peak(stream) // 2, stream=stream)
+    verdict = Dtr().plan(problem).verdict
+    assert verdict is not None
+    assert verdict.reason is not None
+    assert verdict.reason.startswith("unet.log: line ")
+
+
 def test_bad_logs_end_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "bad.log"
     write_log(path, EventStream((Constant("x", 1), Release("x"), Release("x"))))

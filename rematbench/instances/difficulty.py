@@ -21,8 +21,6 @@ TIGHT = 0.3
 """And below which it is tight."""
 MANY = 2 * LARGE
 """Ops of a large problem: twice as many as our searches take into one linear program."""
-ALIKE = 0.01
-"""Different pairs of cost and bytes per op, below which the ops are alike."""
 LONG = 0.85
 """Share of the forward ops from a value's compute to its last forward read that is long."""
 
@@ -76,12 +74,6 @@ REASONS = (
         f"more than {MANY:,} ops: no linear program over all stages is solved in time, and bounds "
         "are of coarser ones",
         lambda problem, _: problem.ops > MANY,
-    ),
-    Reason(
-        "ops alike",
-        f"less than {ALIKE:g} different pairs of cost and bytes per op: many plans cost nearly the "
-        "same, and linear programs mix them",
-        lambda _, found: found.kinds < ALIKE,
     ),
     Reason(
         "long skips",

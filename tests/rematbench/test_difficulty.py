@@ -48,7 +48,6 @@ def test_each_reason_by_hand() -> None:
     assert reasons(replace(CASE, ops=2000), FOUND) == ()
     assert reasons(replace(CASE, ops=2001), FOUND) == ("large",)
     assert reasons(CASE, replace(FOUND, forward=1.0)) == ("no backward pass",)
-    assert reasons(CASE, replace(FOUND, kinds=0.009)) == ("ops alike",)
     assert reasons(CASE, replace(FOUND, longest_skip=0.85)) == ("long skips",)
 
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rematbench.base.errors import ConfigError
-from rematbench.base.origin import printable
+from rematbench.base.errors import ConfigError, InvalidPlan
+from rematbench.base.origin import one_line, printable
 from rematbench.graphs.files import read_plan
-from rematbench.graphs.plan import Plan
+from rematbench.graphs.ir import Graph
+from rematbench.graphs.link import Link
+from rematbench.graphs.plan import Plan, in_program_order
+from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.instances.evidence import (
     Evidence,
     credit,
@@ -84,15 +87,18 @@ class Submission:
 
 
 def files_of(place: Path) -> list[Path]:
-    """A plan or bound file, or the row of every run under a folder (of a sweep, say).
+    """A plan or bound file; or all under a folder, and the row of every run (of a sweep, say).
 
     Raises:
         ConfigError: there is nothing.
     """
-    rows = [place] if place.is_file() else sorted(place.rglob("row.json"))
-    if not rows:
-        raise ConfigError(f"{place}: no plan file, nor a folder of runs; give *.plan.json or a run")
-    return rows
+    patterns = "row.json", "*.plan.json", "*.plan.json.gz", "*.bound.json", "*.bound.json.gz"
+    found = [place] if place.is_file() else [p for each in patterns for p in place.rglob(each)]
+    if not found:
+        raise ConfigError(
+            f"{place}: no plan file, nor a folder of some or of runs; give *.plan.json or a run"
+        )
+    return sorted(found)
 
 
 def read_offer(path: Path, by: str | None, today: str) -> Submission:
@@ -141,3 +147,28 @@ def _check_kinds(
         endless = isinstance(value, float) and not math.isfinite(value)
         if name in kinds and (endless or not isinstance(value, kinds[name])):
             raise ConfigError(f"{path}: {name}={value!r} is none of a row; run its job again")
+
+
+def judged(offer: Submission, graph: Graph, link: Link) -> Trace:
+    """What the simulator says of an offer's plan.
+
+    Raises:
+        ConfigError: it is not valid, over its budget, or out of program order.
+    """
+    assert offer.plan is not None
+    try:
+        trace = simulate(graph, offer.plan, link)
+        check_draws(graph, offer.plan)
+    except InvalidPlan as error:
+        raise ConfigError(f"{offer.where}: the plan is not valid: {one_line(error)}") from None
+    if offer.budget is not None and trace.peak_bytes > offer.budget:
+        raise ConfigError(
+            f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
+            f"{offer.budget} allowed"
+        )
+    if not in_program_order(graph, offer.plan):
+        raise ConfigError(
+            f"{offer.where}: first computes are not in program order, for which bounds are proven; "
+            "keep to it"
+        )
+    return trace

@@ -17,6 +17,8 @@ from rematbench.instances.table import read_table, write_table
 
 HOME = "instances"
 """The library's folder in a checkout."""
+UNDATED = "evidence/undated.csv"
+"""Bounds and proofs of before evidence was kept: a list that nothing is added to."""
 CLOSED = 1e-3
 """A problem is closed where value and bound are so near, relatively."""
 QUICK = 10.0
@@ -26,6 +28,8 @@ HARD = 0.05
 STATUSES = ("easy", "closed", "hard", "open")
 COPY = round(1e9 * LATENCY)
 """Cost units (nanoseconds) that each copy to or from a host takes beside its bytes."""
+ProofLine = tuple[str, str, str, str]
+"""Instance, bound (empty: there is no plan), space and who proved it."""
 _ROUNDING = 1e-3
 """Cost units that two programs' sums of copying times may differ by."""
 _SLACK = 1e-6
@@ -204,11 +208,26 @@ class Library:
         """The instances of a graph, by the graph's name."""
         return [each for each in self.instances.values() if graph_name(each.graph) == name]
 
+    def undated(self) -> Sequence[ProofLine]:
+        """The lines of :data:`UNDATED`, where there is such a list."""
+        table = self.folder / UNDATED
+        rows = read_table(table) if table.is_file() else []
+        return [(row["instance"], row["bound"], row["bound_of"], row["bound_by"]) for row in rows]
+
     def write(self, records: Mapping[str, BestKnown]) -> None:
-        """Write ``records.csv``: one row for each instance, in the order of ``problems.csv``."""
+        """Write ``records.csv``: one row for each instance, in the order of ``problems.csv``.
+
+        Bounds that are replaced leave :data:`UNDATED`.
+        """
         columns = tuple(field.name for field in fields(BestKnown))
         rows = (asdict(records.get(name) or unsolved(i)) for name, i in self.instances.items())
         write_table(self.folder / "records.csv", columns, rows)
+        known = {proof_line(each) for each in records.values() if each.bound_date is None}
+        undated = self.undated()
+        if len(left := [line for line in undated if line in known]) < len(undated):
+            columns = ("instance", "bound", "bound_of", "bound_by")
+            named = (dict(zip(columns, line, strict=True)) for line in left)
+            write_table(self.folder / UNDATED, columns, named)
 
 
 def graph_name(path: str) -> str:
@@ -285,3 +304,14 @@ def is_without_plan(record: BestKnown) -> bool:
 def is_closed(record: BestKnown) -> bool:
     """Are value and bound as good as equal, or is there provably no plan?"""
     return record.status in ("easy", "closed")
+
+
+def proof_line(record: BestKnown) -> ProofLine:
+    """A bound or proof, as :data:`UNDATED` has it."""
+    bound = "" if record.bound is None else str(record.bound)
+    return record.instance, bound, record.bound_of or "", record.bound_by or ""
+
+
+def is_empty(problem: LibraryProblem, space: str) -> bool:
+    """Is the budget below the once floor, where ``F`` has no plan, and no bound of it a meaning?"""
+    return space == "F" and problem.budget_bytes < problem.once_floor_bytes

@@ -14,17 +14,17 @@ from itertools import chain
 from pathlib import Path
 
 from rematbench.base.checks import did_you_mean
-from rematbench.base.errors import ConfigError, InvalidPlan, RematbenchError
-from rematbench.base.json_files import write_json as write_document
+from rematbench.base.errors import ConfigError, RematbenchError
+from rematbench.base.json_files import read_json, write_json as write_document
 from rematbench.base.origin import one_line
-from rematbench.graphs.files import plan_document, write_json
+from rematbench.graphs.files import plan_document, read_plan, write_json
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import NONE, Link
-from rematbench.graphs.plan import Plan, in_program_order
-from rematbench.graphs.simulate import Trace, check_draws, simulate
-from rematbench.instances.evidence import SPACES, Evidence, proven
+from rematbench.graphs.plan import Plan
+from rematbench.graphs.simulate import Trace
+from rematbench.instances.evidence import NEEDED, SPACES, Evidence, needed_once, proven
 from rematbench.instances.news import RecordStep, add_news
-from rematbench.instances.offers import Submission, files_of, read_offer
+from rematbench.instances.offers import Submission, files_of, judged, read_offer
 from rematbench.instances.records import (
     CLOSED,
     QUICK,
@@ -33,11 +33,13 @@ from rematbench.instances.records import (
     LibraryProblem,
     gap_of,
     graph_name,
+    is_empty,
     is_without_plan,
     settled,
     whole_bound,
     whole_cost,
 )
+from rematbench.instances.spaces import why_outside
 from rematbench.report.pages.lanes import link_of
 from rematbench.rows.row import Row
 from rematbench.strategies.registry import class_of
@@ -87,7 +89,7 @@ class RecordJudge:
         if offer.row is not None and offer.is_run:
             _check_hashes(offer, graph)
         links = {each.host_link for each in problems if offer.plan is not None}
-        traces = {link: _judged(offer, graph, link) for link in links}
+        traces = {link: judged(offer, graph, link) for link in links}
         steps = self._plans(offer, problems, traces) if traces else []
         steps += self._bounds(offer, problems, traces)
         if not steps:
@@ -133,10 +135,37 @@ class RecordJudge:
             if problem.budget_bytes < trace.peak_bytes or _is_no_dearer(old, cost):
                 continue
             if is_without_plan(old) or (old.bound is not None and cost < old.bound):
-                old = _without_bound(old, offer, cost)
+                old = self._without_bound(problem, offer, cost)
             new = replace(old, value=cost, plan=problem.plan, by=offer.by, date=offer.date)
             steps += self._keep(new, offer.plan)
         return steps
+
+    def _without_bound(self, problem: LibraryProblem, offer: Submission, cost: int) -> BestKnown:
+        """A record whose bound is of other plans than one that costs less."""
+        old, space = self.records[problem.instance], str(self.records[problem.instance].bound_of)
+        known: Evidence = {}
+        if problem.instance in self.evidence:
+            known = self.evidence[problem.instance]
+        elif (place := self.library.folder / problem.evidence).is_file():
+            known = read_json(place, ConfigError)
+        assert offer.plan is not None
+        graph = self._graph(problem.graph)
+        if why_outside(graph, offer.plan, space, known.get("computes")) is None:
+            said = (
+                "and no plan is possible" if old.bound is None else f"below the bound {old.bound}"
+            )
+            raise ConfigError(
+                f"{offer.where}: costs {cost}, {said} by {old.bound_by} for {old.instance}, which "
+                f"holds for any plan of space {space}, as this one is: one of the two is wrong"
+            )
+        return replace(old, bound=None, bound_of=None, bound_by=None, bound_date=None)
+
+    def _contradicts(self, offer: Submission, problem: LibraryProblem, space: str) -> bool:
+        """Is the known plan one of the space that an offer's bound or proof is of?"""
+        kept = self.plans.get(problem.instance)
+        plan = kept or read_plan(self.library.folder / problem.plan)
+        graph = self._graph(problem.graph)
+        return why_outside(graph, plan, space, offer.evidence.get("computes")) is None
 
     def _bounds(
         self, offer: Submission, problems: Sequence[LibraryProblem], traces: Mapping[Link, Trace]
@@ -173,7 +202,7 @@ class RecordJudge:
         self, offer: Submission, problem: LibraryProblem, space: str, quick: bool
     ) -> list[RecordStep]:
         old = self.records[problem.instance]
-        if space == "any" and old.value is not None:
+        if old.value is not None and self._contradicts(offer, problem, space):
             raise ConfigError(
                 f"{offer.where}: no plan ({space}) by {offer.by}, but there is the known plan of "
                 f"{old.value} by {old.by} for {problem.instance}; drop it"
@@ -188,10 +217,10 @@ class RecordJudge:
         self, offer: Submission, problem: LibraryProblem, bound: int, space: str, quick: bool
     ) -> list[RecordStep]:
         old = self.records[problem.instance]
-        if is_without_plan(old):
+        if is_without_plan(old) or is_empty(problem, space):
             return []
         if old.value is not None and bound > old.value:
-            if space == "any" or problem.budget_bytes == offer.budget:
+            if self._contradicts(offer, problem, space):
                 raise ConfigError(
                     f"{offer.where}: the bound {bound} ({space}) by {offer.by} is above the "
                     f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
@@ -208,6 +237,18 @@ class RecordJudge:
         best = [self.records[each.instance] for each in asked]
         return "; ".join(map(_state, best))
 
+    def add_least(self, today: str) -> None:
+        """The least bound, for changed records that have none or whose plan has outlived it.
+
+        Args:
+            today: ISO date.
+        """
+        for name in self.first:
+            problem, record = self.library.instances[name], self.records[name]
+            if record.bound_of is None and problem.link is None:
+                least = needed_once(self._graph(problem.graph))
+                self.records[name] = settled(proven(record, least, "any", NEEDED, today))
+
     def write(self) -> None:
         """Plan files and evidence, then ``records.csv``."""
         for name, plan in self.plans.items():
@@ -216,7 +257,10 @@ class RecordJudge:
             write_json(self.library.folder / problem.plan, plan_document(kept))
         for name in self.first:
             place = self.library.folder / self.library.instances[name].evidence
-            if self.records[name].bound_of is None:  # a better plan has outlived its bound
+            if self.records[name].bound_by in (
+                None,
+                NEEDED,
+            ):  # a better plan has outlived its bound
                 place.unlink(missing_ok=True)
             elif name in self.evidence:
                 write_document(place, self.evidence[name], indent=1)
@@ -288,17 +332,6 @@ def _closes(bound: int, value: int | None) -> bool:
     return gap is not None and gap <= CLOSED
 
 
-def _without_bound(old: BestKnown, offer: Submission, cost: int) -> BestKnown:
-    """A record whose bound is of other plans than one that costs less."""
-    if old.bound_of == "any":
-        said = "and no plan is possible" if old.bound is None else f"below the bound {old.bound}"
-        raise ConfigError(
-            f"{offer.where}: costs {cost}, {said} by {old.bound_by} for "
-            f"{old.instance}, which holds for any plan: one of the two is wrong"
-        )
-    return replace(old, bound=None, bound_of=None, bound_by=None, bound_date=None)
-
-
 def _quick(offer: Submission, problem: LibraryProblem, trace: Trace | None, bound: int) -> bool:
     """Has this run alone closed its problem, and soon? Its plan is judged, not believed."""
     if trace is None or offer.row is None or problem.budget_bytes != offer.budget:
@@ -332,27 +365,6 @@ def _check_hashes(offer: Submission, graph: Graph) -> None:
         )
 
 
-def _judged(offer: Submission, graph: Graph, link: Link) -> Trace:
-    """What the simulator says of an offer's plan."""
-    assert offer.plan is not None
-    try:
-        trace = simulate(graph, offer.plan, link)
-        check_draws(graph, offer.plan)
-    except InvalidPlan as error:
-        raise ConfigError(f"{offer.where}: the plan is not valid: {one_line(error)}") from None
-    if offer.budget is not None and trace.peak_bytes > offer.budget:
-        raise ConfigError(
-            f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
-            f"{offer.budget} allowed"
-        )
-    if not in_program_order(graph, offer.plan):
-        raise ConfigError(
-            f"{offer.where}: first computes are not in program order, for which bounds are proven; "
-            "keep to it"
-        )
-    return trace
-
-
 def submit(
     library: Library, places: Sequence[Path], by: str | None, today: str
 ) -> tuple[Mapping[str, RecordStep], list[str]]:
@@ -378,6 +390,7 @@ def submit(
     if not judge.first:
         more = f" (and {len(refused) - 1} more offers)" if len(refused) > 1 else ""
         raise ConfigError(f"{refused[0]}{more}")
+    judge.add_least(today)
     steps = {name: RecordStep(old, judge.records[name]) for name, old in judge.first.items()}
     judge.write()
     add_news(library.folder / "NEWS.md", [*steps.values()], today)

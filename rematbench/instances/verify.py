@@ -17,19 +17,20 @@ from rematbench.graphs.plan import in_program_order, program_order
 from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.instances.evidence import NEEDED, SPACES, fault_of, fault_of_easy, needed_once
 from rematbench.instances.records import (
+    UNDATED,
     BestKnown,
     Library,
     LibraryProblem,
     graph_name,
+    is_empty,
+    proof_line,
     settled,
     whole_cost,
 )
-from rematbench.instances.table import read_table
 
 _SHARED = (
     *("graph", "budget_bytes", "family", "floor_bytes", "once_floor_bytes", "ops", "values"),
 )
-UNDATED = "evidence/undated.csv"
 MOST_PLAN_BYTES = 25 * 2**20
 """All plan files together, compressed."""
 
@@ -40,7 +41,7 @@ def faults(library: Library, chosen: Sequence[LibraryProblem]) -> Iterator[str]:
     Args:
         chosen: instances to check.
     """
-    hashes, undated = library.hashes(), _undated(library)
+    hashes, undated = library.hashes(), {*library.undated()}
     for path, group in groupby(chosen, attrgetter("graph")):
         try:
             graph = library.graph(path)
@@ -54,13 +55,6 @@ def faults(library: Library, chosen: Sequence[LibraryProblem]) -> Iterator[str]:
     yield from _of_folder(library)
 
 
-def _undated(library: Library) -> Set[tuple[str, ...]]:
-    """The bounds and proofs of before evidence was kept: a list that nothing is added to."""
-    table = library.folder / UNDATED
-    rows = read_table(table) if table.is_file() else []
-    return {tuple(row.values()) for row in rows}
-
-
 def _of_undated(
     library: Library, record: BestKnown, undated: Set[tuple[str, ...]]
 ) -> Iterator[str]:
@@ -71,8 +65,7 @@ def _of_undated(
         return
     if space not in SPACES:
         yield f"{said}: bound_of is {space!r}, and must be one of {', '.join(SPACES)}"
-    told = record.instance, "" if bound is None else str(bound), space or "", record.bound_by or ""
-    if record.bound_date is None and told not in undated:
+    if record.bound_date is None and proof_line(record) not in undated:
         yield (
             f"{said}: the bound {bound} ({space}) has no date, and is none of {UNDATED}; "
             "`rematbench-instances submit` it with its evidence"
@@ -111,6 +104,8 @@ def _of_record(library: Library, problem: LibraryProblem, graph: Graph) -> Itera
         ours, theirs = getattr(record, name), getattr(problem, name)
         if ours != theirs:
             yield f"{said}: {name} is {ours}, in problems.csv {theirs}"
+    if is_empty(problem, str(record.bound_of)):
+        yield f"{said}: a bound of F below the once floor, where F has no plan; remove the bound"
     yield from _of_numbers(said, record)
     yield from _of_evidence(library, problem, record, graph)
     if record.plan is not None:
@@ -184,6 +179,10 @@ def _of_folder(library: Library) -> Iterator[str]:
     }
     for path in sorted({*(library.folder / "evidence").rglob("*.json")} - rested):
         yield f"{path}: the evidence of no bound; remove it"
+    known = {proof_line(each) for each in library.records.values() if each.bound_date is None}
+    if stale := [line for line in library.undated() if line not in known]:
+        told = f"{len(stale)} bounds of no record, first that of {stale[0][0]}"
+        yield f"{library.folder / UNDATED}: {told}; remove them"
     total = sum(path.stat().st_size for path in files)
     if total > MOST_PLAN_BYTES:
         yield f"{library.folder / 'plans'}: {total} bytes, of {MOST_PLAN_BYTES} allowed"

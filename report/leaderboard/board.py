@@ -58,11 +58,11 @@ class Board:
             ``soon`` (seconds until its plan was within :data:`CLOSE` of the best known cost;
             infinite: never), ``applies`` (could the strategy be asked at all?), ``gap`` (of the
             problem: how far the best known plan may be from optimal; missing: nothing is proven),
-            ``gap_in_F`` (the same, from the best plan that computes again in the backward pass
-            alone), ``optimal`` (is the problem's best plan proven optimal?), ``below`` (does no
-            plan within its budget compute each backward op once? Missing: not known), ``other``
-            (does it run other ops than the captured ones?) and ``ours`` (does our own search make
-            its plans?).
+            ``gap_in_F`` (the same, to the bound of plans that recompute forward ops alone, after
+            the forward pass), ``optimal`` (is the problem's best plan proven optimal?), ``below``
+            (does no plan within its budget compute each backward op once? Missing: not known),
+            ``other`` (does it run other ops than the captured ones?) and ``ours`` (does our own
+            search make its plans?).
         notes: rows that were left out or that lack, by name.
         reading: the rows, and what they lack.
     """

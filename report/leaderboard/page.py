@@ -213,7 +213,7 @@ def _of_problems(field: Board) -> Sequence[PageTable]:
             "gaps",
             "How far from optimal may the best known plan be?",
             "Certified: by the highest bound of any strategy on every plan in program order; in F: "
-            "on the plans that compute again in the backward pass alone.",
+            "on the plans that recompute forward ops alone, after the forward pass.",
             tables.gaps(field),
         ),
         PageTable(

@@ -102,8 +102,8 @@ _STRATEGIES = (
 _GAPS = (
     "By the highest bound of any strategy on every plan in program order, or on every schedule "
     "of Checkmate's problem (9), in no stage of which an op is computed twice; within F: on "
-    "the plans that compute again in the backward pass alone, whose bounds are tighter. Medians "
-    "and worst gaps are of the problems that have such a bound."
+    "the plans that recompute forward ops alone, after the forward pass, whose bounds are "
+    "tighter. Medians and worst gaps are of the problems that have such a bound."
 )
 _MEASURED = (
     "Executed with eager training's gradients, planned by {costs} costs; equal plans "

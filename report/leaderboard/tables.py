@@ -225,7 +225,7 @@ def gaps(board: Board) -> pd.DataFrame:
     Returns:
         ``problems``, ``proven`` (:class:`.CountOf` whose best plan is optimal), ``bounded`` (share
         with any bound), ``median`` and ``worst`` gap of those; the last three from any plan and,
-        ``_in_F``, from those that compute again in the backward pass alone.
+        ``_in_F``, from those that recompute forward ops alone, after the forward pass.
     """
     return _gaps(board.problems.groupby("family"), "family")
 

@@ -17,6 +17,7 @@ import pytest
 from small_library import (
     CHAIN,
     FOUR,
+    TWICE,
     Command,
     command as command,
     peak_and_cost,
@@ -92,13 +93,13 @@ def test_check_wants_the_evidence(
 
 def test_evidence_goes_with_its_bound(place: Path, command: Command) -> None:
     """A plan below a bound of narrower plans takes bound, date and evidence away."""
-    run = proven(bound=BEST + 1, status="time_limit", cost=None)
+    run = proven(bound=BEST + 9, status="time_limit", cost=None)
     (run / "plan.json").unlink()
     assert command("submit", run)[0] == 0
     assert (place / KEPT).is_file()
-    assert command("submit", plan_file(FOUR, 7))[0] == 0
+    assert command("submit", plan_file(TWICE, 7))[0] == 0
     record = read_library(place).records["unit_chain8@2"]
-    assert (record.value, record.bound, record.bound_date) == (BEST, None, None)
+    assert (record.value, record.bound, record.bound_by) == (BEST + 2, 17, NEEDED)
     assert not (place / KEPT).exists()
     (place / KEPT).write_text("{}")
     assert "the evidence of no bound; remove it" in command("check", "unit_chain8@2")[1]
@@ -158,7 +159,8 @@ def test_bad_bound_files(place: Path, command: Command, told: dict[str, Any], sa
 
 
 def test_each_needed_op_once_is_a_bound(place: Path, command: Command) -> None:
-    """Where there is none; and rows without the latest columns are read, and get them."""
+    """Where there is none: of a plan, when it is submitted; of others, by its command. Rows without
+    the latest columns are read, and get them."""
     assert command("submit", proven())[0] == 0
     table = place / "records.csv"
     rows = read_table(table)
@@ -167,13 +169,14 @@ def test_each_needed_op_once_is_a_bound(place: Path, command: Command) -> None:
     before = read_library(place).records["unit_chain8@2"]
     assert (before.ops, before.values, before.bound_date) == (17, 17, None)
     steps = add_least(read_library(place), "2026-02-01")
-    assert [s.new.instance for s in steps] == ["unit_chain8@3", "join2_3@1", "join2_3@2"]
-    record = read_library(place).records["unit_chain8@3"]
-    assert (record.bound, record.bound_of, record.bound_by) == (17, "any", NEEDED)
-    assert (record.bound_date, record.ops) == ("2026-02-01", 17)
+    assert [s.new.instance for s in steps] == ["join2_3@1", "join2_3@2"]
     assert read_table(table)[0].keys() == rows[0].keys()
-    table.write_text(table.read_text().replace(",17,any,each", ",18,any,each"))
-    assert f"{NEEDED} costs 17, the record says 18" in command("check", "unit_chain8@3")[1]
+    records = read_library(place).records
+    for name in ("unit_chain8@3", "join2_3@1"):
+        assert (records[name].bound_of, records[name].bound_by) == ("any", NEEDED)
+    least = records["join2_3@1"].bound
+    table.write_text(table.read_text().replace(f",{least},any,each", ",99,any,each"))
+    assert f"{NEEDED} costs {least}, the record says 99" in command("check", "join2_3@1")[1]
 
 
 def test_each_needed_op_once_takes_the_place_of_a_lower_bound(
@@ -182,8 +185,9 @@ def test_each_needed_op_once_takes_the_place_of_a_lower_bound(
     """With its evidence; a proof that there is no plan stays, and so does a higher bound."""
     assert command("submit", proven(bound=16.0))[0] == 0
     assert command("submit", bound_file(bound=None, budget_bytes=5))[0] == 0
-    names = [step.new.instance for step in add_least(read_library(place), "2026-02-01")]
-    assert names == ["unit_chain8@2", "unit_chain8@3", "join2_3@1", "join2_3@2"]
+    steps = add_least(read_library(place), "2026-02-01")
+    assert [step.new.instance for step in steps] == ["unit_chain8@2", "join2_3@1", "join2_3@2"]
+    assert (steps[0].new.bound_date, steps[0].new.ops) == ("2026-02-01", 17)
     assert not (place / KEPT).exists()
     assert command("check", "unit_chain8@1,unit_chain8@2")[0] == 0
     assert add_least(read_library(place), "2026-02-01") == []

@@ -17,6 +17,7 @@ from small_library import (
     FOUR,
     JOIN,
     SPARSE,
+    TWICE,
     Command,
     command as command,
     peak_and_cost,
@@ -30,6 +31,7 @@ from rematbench.graphs.files import write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import Compute, Plan, program_order
 from rematbench.graphs.simulate import simulate
+from rematbench.instances.evidence import NEEDED
 from rematbench.instances.records import read_library, settled, whole_bound
 from rematbench.instances.selection import select, sweeps
 from rematbench.instances.solve import overrides
@@ -105,7 +107,7 @@ def test_a_bound_closes_a_problem(place: Path, command: Command) -> None:
     assert (second.bound, second.gap, second.status) == (cost, 0.0, "easy")
     assert second.bound_by == "anytime (1 s, rematbench 0.1.0)"
     assert (first.bound, first.value) == (cost, None)  # holds for smaller budgets, too
-    assert records["unit_chain8@3"].bound is None
+    assert records["unit_chain8@3"].bound_by == NEEDED
     assert f"value {cost:g}" not in said  # the plan was known
     assert command("submit", run)[0] == 1  # nothing is better the second time
 
@@ -134,9 +136,16 @@ def test_a_proof_that_there_is_no_plan_closes_a_problem(place: Path, command: Co
     )
     assert command("submit", wider)[0] == 0
     assert read_library(place).records["unit_chain8@1"].bound_of == "any"
-    code, said = command("submit", plan_file(FOUR, None))
+    code, said = command("submit", plan_file(FOUR, 7))
+    assert (code, "holds for any plan of space 9, as this one is" in said) == (1, True), said
+    assert command("submit", plan_file(TWICE, None))[0] == 0
     found = read_library(place).records["unit_chain8@2"]
-    assert (found.value, found.bound_of, found.status) == (peak_and_cost(FOUR)[1], None, "open")
+    assert (found.value, found.bound_by) == (peak_and_cost(TWICE)[1], NEEDED)
+    code, said = command("submit", proof)
+    assert (code, "unit_chain8@2 has 22" in said) == (1, True), said  # that plan is not of space 9
+    assert command("submit", plan_file(FOUR, 7))[0] == 0
+    code, said = command("submit", proof)
+    assert (code, f"there is the known plan of {peak_and_cost(FOUR)[1]:g}" in said) == (1, True)
 
 
 def write_by(name: str) -> Path:
@@ -277,18 +286,38 @@ def test_a_wider_space_closes_better(place: Path, command: Command) -> None:
     assert table.read_text() == before
 
 
-def test_a_plan_below_a_bound_of_all_plans_is_refused(place: Path, command: Command) -> None:
-    """Of narrower spaces it is another plan, and the record loses its bound."""
-    _, cost = peak_and_cost(FOUR)
-    costly = Plan([*FOUR.statements[:1], *FOUR.statements], CHAIN.name)
-    for space, expected in (("any", 1), ("9", 0)):
-        place.joinpath("records.csv").unlink(missing_ok=True)
-        run = run_folder(costly, bound=cost + 1.0, bound_of=space)
-        assert command("submit", run)[0] == 0
-        code, said = command("submit", plan_file(FOUR, 7))
-        assert code == expected, said
-        assert ("holds for any plan" in said) == (space == "any")
-    assert read_library(place).records["unit_chain8@2"].bound is None
+@pytest.mark.parametrize("space", ["any", "9", "F", "C"])
+def test_a_plan_below_a_bound_of_its_space_is_refused(
+    place: Path, command: Command, space: str
+) -> None:
+    """A plan outside of the space is taken, and the record loses its bound."""
+    (_, cost), (_, dear) = peak_and_cost(FOUR), peak_and_cost(TWICE)
+    extra = {"computes": 2}
+    run = run_folder(FOUR, status="time_limit", cost=None, bound=30.0, bound_of=space, extra=extra)
+    (run / "plan.json").unlink()
+    assert command("submit", run)[0] == 0
+    code, said = command("submit", plan_file(FOUR, 7))
+    assert (code, f"costs {cost:g}, below the bound 30 by anytime" in said) == (1, True), said
+    code, said = command("submit", plan_file(TWICE, 7))
+    assert code == (1 if space == "any" else 0), said
+    if space != "any":
+        told = f"value {dear:g} by by_hand; bound 17 (any) by {NEEDED}, was 30"
+        assert told in said
+
+
+@pytest.mark.parametrize("space", ["any", "9", "F", "C"])
+def test_a_bound_above_a_plan_of_its_space_is_refused(
+    place: Path, command: Command, space: str
+) -> None:
+    """Above a plan outside of the space it may be right, and is not better."""
+    extra = {"computes": 2}
+    run = run_folder(FOUR, status="time_limit", cost=None, bound=30.0, bound_of=space, extra=extra)
+    (run / "plan.json").unlink()
+    assert command("submit", plan_file(TWICE, 7))[0] == 0
+    assert ("drop it" in command("submit", run)[1]) == (space == "any")
+    assert read_library(place).records["unit_chain8@2"].bound_by == NEEDED
+    assert command("submit", plan_file(FOUR, 7))[0] == 0
+    assert "is above the known plan of 20 by by_hand" in command("submit", run)[1]
 
 
 def test_out_of_program_order(place: Path, command: Command) -> None:
@@ -345,6 +374,7 @@ def damage(place: Path, name: str) -> str:
         record = read_library(place).records["unit_chain8@2"]
         space = "any" if name == "an invented bound" else "all"
         made = replace(record, bound=record.value, bound_of=space, bound_by="me", status="easy")
+        made = replace(made, bound_date=None)
         read_library(place).write(read_library(place).records | {record.instance: settled(made)})
         return {
             "any": f"the bound {record.value} (any) has no date, and is none of evidence/undated",

@@ -28,21 +28,24 @@ from rematbench.graphs.simulate import check_draws, simulate
 from rematbench.instances.records import BestKnown, read_library
 
 NODE = shutil.which("node")
-JUDGE_ALL = """
-const { judge, netOf } = require(process.argv[1]);
-let text = "";
-process.stdin.on("data", (part) => (text += part)).on("end", () => {
-  const said = JSON.parse(text).map(({ graph, plans }) => {
-    const net = netOf(graph);
-    return plans.map((statements) => {
-      try {
-        const { peak, cost, recomputations, inOrder } = judge(net, statements);
-        return [peak, cost, recomputations, inOrder];
-      } catch (error) { return [error.statement]; }
-    });
+in_javascript = pytest.mark.skipif(
+    NODE is CHROMIUM is None, reason="no node, no chromium: install Debian's"
+)
+JUDGE_PLANS = """
+({ graph, plans }) => {
+  const net = netOf(graph);
+  return plans.map((statements) => {
+    try {
+      const { peak, cost, recomputations, inOrder } = judge(net, statements);
+      return [peak, cost, recomputations, inOrder];
+    } catch (error) { return [error.statement]; }
   });
-  console.log(JSON.stringify(said));
-});
+}
+"""
+PLANS_IN_NODE = f"""
+const {{ judge, netOf }} = require(process.argv[1]);
+const said = JSON.parse(require("fs").readFileSync(0, "utf8")).map({JUDGE_PLANS});
+console.log(JSON.stringify(said));
 """
 JUDGE_RECORDS = """
 async (graph, plans) => {
@@ -155,13 +158,19 @@ def by_python(graph: Graph, plans: Sequence[list[list[str]]]) -> list[Judged]:
     return said
 
 
-def by_javascript(documents: Sequence[dict[str, Any]]) -> list[list[Judged]]:
+def in_node(script: str, given: object) -> Any:
+    """What a script makes of something that it reads."""
     assert NODE is not None
-    command = [NODE, "-e", JUDGE_ALL, str(LIBRARY / "verify.js")]
-    done = subprocess.run(command, input=json.dumps(documents), capture_output=True, text=True)
+    command = [NODE, "-e", script, str(LIBRARY / "verify.js")]
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    said: list[list[Judged]] = json.loads(done.stdout)
-    return said
+    return json.loads(done.stdout)
+
+
+def plans_on_the_page(documents: Sequence[dict[str, Any]], profile: Path) -> list[list[Judged]]:
+    with Browser(profile / "profile") as page:
+        page.open(LIBRARY / "verify.html")
+        return [page.run(f"({JUDGE_PLANS})({json.dumps(each)})") for each in documents]
 
 
 def test_python_says_what_the_simulator_says() -> None:
@@ -173,11 +182,16 @@ def test_python_says_what_the_simulator_says() -> None:
     assert [by_python(graph, plans) for graph, plans in cases()] == expected
 
 
-@pytest.mark.skipif(NODE is None, reason="no node: install Debian's nodejs")
-def test_javascript_says_what_the_simulator_says() -> None:
+@in_javascript
+def test_javascript_says_what_the_simulator_says(tmp_path: Path) -> None:
+    """In node; where there is none, in the page."""
     expected = [[by_simulator(graph, plan) for plan in plans] for graph, plans in cases()]
     documents = [{"graph": graph_document(graph), "plans": plans} for graph, plans in cases()]
-    assert by_javascript(documents) == expected
+    in_browser = NODE is None
+    said = (
+        plans_on_the_page(documents, tmp_path) if in_browser else in_node(PLANS_IN_NODE, documents)
+    )
+    assert said == expected
 
 
 @cache
@@ -210,7 +224,7 @@ def test_python_agrees_with_all_records() -> None:
         expected_of(of, said)
 
 
-@pytest.mark.skipif(NODE is CHROMIUM is None, reason="no node, no chromium: install Debian's")
+@in_javascript
 def test_javascript_agrees_with_all_records(tmp_path: Path) -> None:
     """In node; where there is none, in the page."""
     in_browser = NODE is None
@@ -224,10 +238,7 @@ def records_in_node() -> list[list[Judged]]:
         [str(LIBRARY / path), [str(LIBRARY / str(record.plan)) for record in of]]
         for path, of in records().items()
     ]
-    command = [str(NODE), "-e", IN_NODE, str(LIBRARY / "verify.js")]
-    done = subprocess.run(command, input=json.dumps(files), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    said: list[list[Judged]] = json.loads(done.stdout)
+    said: list[list[Judged]] = in_node(IN_NODE, files)
     return said
 
 

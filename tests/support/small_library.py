@@ -109,3 +109,5 @@ def peak_and_cost(plan: Plan) -> tuple[int, float]:
 
 
 FOUR, SPARSE = chain_plan(1, 3, 5), chain_plan(3)
+TWICE = Plan([*FOUR.statements[:1] * 2, *FOUR.statements], CHAIN.name)
+"""No plan of space 9: it computes an op twice in a stage."""

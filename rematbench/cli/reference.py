@@ -46,9 +46,9 @@ has all options (`strategy.slots=3`).
 *Guarantee*: **optimal** within the space named, as far as the row's bound says so; **bound**: the
 row has a proven lower bound of its cost; **none**: a heuristic whose plan within the budget is
 simulated, no more. Spaces: **(9)**, Checkmate's integer program over stages; **F**, its part that
-recomputes forward ops alone, after the forward pass; **C**, plans with at most C computes of an op. *Held
-against*: what the tests compare its results with, beside examples worked by hand, brute force on
-tiny graphs and properties. *Folder*: in `strategies/`. Each was executed at the tightest budget
+recomputes forward ops alone, after the forward pass; **C**, plans with at most C computes of an op.
+*Held against*: what the tests compare its results with, beside examples worked by hand, brute force
+on tiny graphs and properties. *Folder*: in `strategies/`. Each was executed at the tightest budget
 that it meets on a small network, with eager training's gradients:
 `runs/reference/executed-strategies.csv` has what it recomputed there.
 

@@ -84,7 +84,8 @@ def check_records(words: Words, options: Mapping[str, str]) -> None:
     if found:
         sys.exit(1)
     closed = sum(is_closed(library.record(each.instance)) for each in chosen)
-    print(f"{len(chosen)} records are sound, {closed} of them closed")
+    sound = "record is" if len(chosen) == 1 else "records are"
+    print(f"{len(chosen)} {sound} sound, {closed} of them closed")
 
 
 def compare_sides(words: Words, options: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.link import NONE, Link
+from rematbench.instances.offers import judged, plan_files, problems_of, read_offer
 from rematbench.instances.records import Library, LibraryProblem, graph_name
 from rematbench.report.collect import collect
 from rematbench.report.leaderboard.board import TIE
@@ -59,13 +61,18 @@ def costs_of(side: str, library: Library) -> Costs:
 
     Args:
         side: ``records``; or rows of the library's problems: a run, a sweep or its table, of one
-            strategy, which may be named behind a colon where there are several (``runs/all:dtr``).
+            strategy, which may be named behind a colon where there are several (``runs/all:dtr``);
+            or a folder of plan files, whoever made them: a problem without a file has no plan.
 
     Raises:
-        ConfigError: there are no such rows, or they are of several strategies.
+        ConfigError: there are no such rows, or they are of several strategies; a plan is not valid
+            or of none of the library's problems.
+        PlanError: a plan file is bad.
     """
     if side == RECORDS:
         return {name: record.value for name, record in library.records.items()}
+    if Path(side).is_dir() and (plans := plan_files(Path(side))):
+        return _costs_of_plans(plans, library)
     known: dict[tuple[str, int | None, Link], LibraryProblem] = {
         (graph_name(each.graph), each.budget_bytes, each.host_link): each
         for each in library.instances.values()
@@ -83,6 +90,20 @@ def costs_of(side: str, library: Library) -> Costs:
             "solve` makes some"
         )
     return found
+
+
+def _costs_of_plans(paths: Sequence[Path], library: Library) -> Costs:
+    """Of each problem the cheapest plan among those whose budget is its own, or holds the peak."""
+    found = dict.fromkeys(library.instances, np.inf)
+    graph = cache(library.graph)
+    for path in paths:
+        offer = read_offer(path, None, "")
+        for problem in problems_of(offer, library):
+            if offer.budget in (None, problem.budget_bytes):
+                trace = judged(offer, graph(problem.graph), problem.host_link)
+                if trace.peak_bytes <= problem.budget_bytes:
+                    found[problem.instance] = min(found[problem.instance], trace.cost)
+    return {name: cost if cost < np.inf else None for name, cost in found.items()}
 
 
 def _rows(side: str) -> list[Row]:

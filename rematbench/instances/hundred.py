@@ -40,8 +40,9 @@ measured.
 - *Applies to*: how many of the hundred a strategy can be asked at all. *Solved*: a plan within the
   budget, in program order.{moved}{failed}
 - *Best*: no strategy here has a cheaper one (within 0.01 %). *Within 1 %* and so on: at most so
-  much dearer than the cheapest one here. These are of all {problems} problems, so that who applies
-  to few has few (performance profiles of Dolan and Moré, 2002).
+  much dearer than the cheapest one here. These are of all {problems} problems, so that a
+  strategy that applies to few of them cannot score high (performance profiles of Dolan and Moré,
+  2002).
 - *Cost*: over the cheapest one's, the geometric mean over what a strategy solved: to be read beside
   how much that is.
 - *Seconds*: of the processor, to plan, the median over what it solved.{late}
@@ -59,6 +60,9 @@ a planner of your own beside them:
 rematbench-instances solve REMATLIB-100 strategy=yours time_limit=1 hydra.sweep.dir=runs/yours
 rematbench-instances compare runs/yours {place}:dtr
 ```
+
+In the place of `runs/yours` may stand a folder of plan files that a program of your own wrote
+([the rules](../instances/RULES.md)); then end the command with `REMATLIB-100`.
 """
 _SECTION = """
 ## With {limit} s
@@ -72,7 +76,8 @@ The cheapest plan, too, is of these rows.{after}{moved}{failed}{some}
 {unsolved}
 """
 _AFTER = """ *After*: within
-1 % of it by the plan that the planner had by then."""
+1 % of it by the plan that the planner had by then. That is not what it has with so short a limit:
+`hybrid` runs others for shares of its limit, and has their plans when these end."""
 _SOME = """
 Of the first table's strategies these alone were run."""
 _NOT_APPLICABLE = {
@@ -279,8 +284,9 @@ def _late(field: pd.DataFrame) -> str:
     runs = "run" if len(late) == 1 else "runs"
     whose = ", ".join(f"`{name}` {count}" for name, count in counts)
     said = (
-        f"\n- *Late*: a planner ends between two of its steps. {len(late)} {runs} took more than "
-        f"{100 * (LATE - 1):.0f} % longer than\n  they were given, in seconds of the processor: "
+        f"\n- *Late*: a planner looks at the clock only between its steps. {len(late)} {runs} took "
+        f"more than {100 * (LATE - 1):.0f} % longer than\n  they were given, in seconds of the "
+        "processor: "
         f"{whose}."
     )
     if len(very):
@@ -289,7 +295,7 @@ def _late(field: pd.DataFrame) -> str:
             f"`{each['strategy']}` on `{each['problem']}` ({each['processor']:.3f} s)"
             for each in ordered.to_dict("records")
         )
-        said += f" {len(very)} took a second longer: {', '.join(named)}."
+        said += f" {len(very)} took more than a second longer: {', '.join(named)}."
     return said
 
 

@@ -88,17 +88,26 @@ def _credited(step: RecordStep) -> set[str | None]:
     return by | ({step.new.bound_by} if proven else set())
 
 
+def many(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> many(1, "record"), many(2, "record")
+    ('1 record', '2 records')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def counted(steps: Sequence[RecordStep], what: str = "") -> str:
     """Many steps in a line, with those alone who made what changed; the problems, folded."""
     kinds = (_has_new_value, _has_new_bound, _is_new_proof, _is_evidence, _is_now_closed)
     values, bounds, proofs, again, closed = (sum(map(kind, steps)) for kind in kinds)
     without = f", {proofs} without a plan" if proofs else ""
-    without += f", {again} bounds proven again" if again else ""
+    without += f", {many(again, 'bound')} proven again" if again else ""
     by = sorted(filter(None, set().union(*map(_credited, steps))))
     credited = f", by {', '.join(by)}" if by else ""
     names = ", ".join(step.new.instance for step in steps)
     return (
-        f"{what}{len(steps)} problems: {values} values, {bounds} bounds{without}, "
-        f"{closed} of them now closed{credited}."
+        f"{what}{many(len(steps), 'problem')}: {many(values, 'value')}, {many(bounds, 'bound')}"
+        f"{without}, {closed} of them now closed{credited}."
         f"\n  <details><summary>which</summary>{names}</details>"
     )

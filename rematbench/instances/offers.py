@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, InvalidPlan
 from rematbench.base.origin import one_line, printable
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.link import Link
+from rematbench.graphs.link import NONE, Link
 from rematbench.graphs.plan import Plan, in_program_order
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.instances.evidence import (
@@ -23,6 +24,8 @@ from rematbench.instances.evidence import (
     options_of,
     read_bound,
 )
+from rematbench.instances.records import Library, LibraryProblem, graph_name
+from rematbench.report.pages.lanes import link_of
 from rematbench.rows.row import Row, read_row
 
 LONGEST = 300
@@ -92,13 +95,20 @@ def files_of(place: Path) -> list[Path]:
     Raises:
         ConfigError: there is nothing.
     """
-    patterns = "row.json", "*.plan.json", "*.plan.json.gz", "*.bound.json", "*.bound.json.gz"
-    found = [place] if place.is_file() else [p for each in patterns for p in place.rglob(each)]
+    others = ("row.json", "*.bound.json", "*.bound.json.gz")
+    found = [p for each in others for p in place.rglob(each)] + plan_files(place)
+    if place.is_file():
+        return [place]
     if not found:
         raise ConfigError(
             f"{place}: no plan file, nor a folder of some or of runs; give *.plan.json or a run"
         )
     return sorted(found)
+
+
+def plan_files(folder: Path) -> list[Path]:
+    """All plan files below a folder, by name; those of runs are none."""
+    return sorted([*folder.rglob("*.plan.json"), *folder.rglob("*.plan.json.gz")])
 
 
 def read_offer(path: Path, by: str | None, today: str) -> Submission:
@@ -172,3 +182,51 @@ def judged(offer: Submission, graph: Graph, link: Link) -> Trace:
             "keep to it"
         )
     return trace
+
+
+def problems_of(offer: Submission, library: Library) -> list[LibraryProblem]:
+    """The problems that an offer may be of.
+
+    Raises:
+        ConfigError: the library has none of its graph, budget or link.
+    """
+    names = {graph_name(each.graph) for each in library.instances.values()}
+    if offer.graph not in names:
+        hint = did_you_mean(offer.graph, names)
+        raise ConfigError(
+            f"{offer.where}: graph {offer.graph!r} is not in the library; {hint}plan on one of "
+            "its files (`rematbench-instances list`)"
+        )
+    problems = _of_link(offer, library.of_graph(offer.graph))
+    budgets = sorted({each.budget_bytes for each in problems})
+    if offer.budget not in (None, *budgets):
+        raise ConfigError(
+            f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
+            f"{', '.join(map(str, budgets))}"
+        )
+    return problems
+
+
+def _of_link(offer: Submission, problems: Sequence[LibraryProblem]) -> list[LibraryProblem]:
+    """Of a run those with its link; of a plan alone all."""
+    if offer.row is None:
+        return [*problems]
+    link = link_of(offer.row) or NONE
+    found = [each for each in problems if each.host_link == link]
+    if not found:
+        links = sorted({_told(each.host_link) for each in problems})
+        remedy = "plan with one of them, or submit the plan alone"
+        if not offer.is_run:
+            remedy = 'name one of them, as "link": 12, or none'
+        raise ConfigError(
+            f"{offer.where}: planned with {_told(link)}, the library's problems of {offer.graph} "
+            f"have {', '.join(links)}; {remedy}"
+        )
+    return found
+
+
+def _told(link: Link) -> str:
+    """A link in words."""
+    if link == NONE:
+        return "no link"
+    return f"a link of {link.out:g} out, {link.into:g} in and latency {link.latency:g}"

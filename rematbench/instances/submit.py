@@ -13,18 +13,17 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.base.json_files import read_json, write_json as write_document
 from rematbench.base.origin import one_line
 from rematbench.graphs.files import plan_document, read_plan, write_json
 from rematbench.graphs.ir import Graph
-from rematbench.graphs.link import NONE, Link
+from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan
 from rematbench.graphs.simulate import Trace
 from rematbench.instances.evidence import NEEDED, SPACES, Evidence, needed_once, proven
 from rematbench.instances.news import RecordStep, add_news
-from rematbench.instances.offers import Submission, files_of, judged, read_offer
+from rematbench.instances.offers import Submission, files_of, judged, problems_of, read_offer
 from rematbench.instances.records import (
     CLOSED,
     QUICK,
@@ -32,7 +31,6 @@ from rematbench.instances.records import (
     Library,
     LibraryProblem,
     gap_of,
-    graph_name,
     is_empty,
     is_without_plan,
     settled,
@@ -65,7 +63,6 @@ class RecordJudge:
         self.evidence: dict[str, Evidence] = {}
         self.first: dict[str, BestKnown] = {}
         self._graph = cache(library.graph)
-        self._names = {graph_name(each.graph) for each in library.instances.values()}
 
     def take(self, offer: Submission) -> list[RecordStep]:
         """What an offer improves; each is kept.
@@ -84,7 +81,7 @@ class RecordJudge:
             raise
 
     def _taken(self, offer: Submission) -> list[RecordStep]:
-        problems = self._asked(offer)
+        problems = problems_of(offer, self.library)
         graph = self._graph(problems[0].graph)
         if offer.row is not None and offer.is_run:
             _check_hashes(offer, graph)
@@ -95,23 +92,6 @@ class RecordJudge:
         if not steps:
             raise ConfigError(f"{offer.where}: not better; {self._best(offer, problems)}")
         return steps
-
-    def _asked(self, offer: Submission) -> list[LibraryProblem]:
-        """The problems that an offer may be of."""
-        if offer.graph not in self._names:
-            hint = did_you_mean(offer.graph, self._names)
-            raise ConfigError(
-                f"{offer.where}: graph {offer.graph!r} is not in the library; {hint}plan on one of "
-                "its files (`rematbench-instances list`)"
-            )
-        problems = _of_link(offer, self.library.of_graph(offer.graph))
-        budgets = sorted({each.budget_bytes for each in problems})
-        if offer.budget not in (None, *budgets):
-            raise ConfigError(
-                f"{offer.where}: {offer.graph} has no instance of budget {offer.budget}; it has "
-                f"{', '.join(map(str, budgets))}"
-            )
-        return problems
 
     def _keep(self, new: BestKnown, plan: Plan | None) -> list[RecordStep]:
         """The step to ``new``, with its gap and status; none where that is what there was."""
@@ -277,31 +257,6 @@ def _proves(offer: Submission, row: Row) -> bool:
     """Is what it proves true of plans that copy, too, where a plan may? Others say so."""
     copies = offer.is_run and link_of(row) is not None
     return not copies or class_of(str(row["strategy"])).traits.offloads
-
-
-def _of_link(offer: Submission, problems: Sequence[LibraryProblem]) -> list[LibraryProblem]:
-    """Of a run those with its link; of a plan alone all."""
-    if offer.row is None:
-        return [*problems]
-    link = link_of(offer.row) or NONE
-    found = [each for each in problems if each.host_link == link]
-    if not found:
-        links = sorted({_told(each.host_link) for each in problems})
-        remedy = "plan with one of them, or submit the plan alone"
-        if not offer.is_run:
-            remedy = 'name one of them, as "link": 12, or none'
-        raise ConfigError(
-            f"{offer.where}: planned with {_told(link)}, the library's problems of {offer.graph} "
-            f"have {', '.join(links)}; {remedy}"
-        )
-    return found
-
-
-def _told(link: Link) -> str:
-    """A link in words."""
-    if link == NONE:
-        return "no link"
-    return f"a link of {link.out:g} out, {link.into:g} in and latency {link.latency:g}"
 
 
 def _better(bound: int, space: str, old: BestKnown, quick: bool) -> bool:

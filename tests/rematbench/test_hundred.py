@@ -90,7 +90,8 @@ def test_late_runs_are_told() -> None:
     two = [row("dtr", "a", 9.0, plan_cpu_seconds=1.06), row("dtr", "b", 9.0, plan_cpu_seconds=2.5)]
     text = hundred.document({"rows": [on_time, *two]}, SMALL)
     assert "2 runs took more than 5 % longer" in text
-    assert "in seconds of the processor: `dtr` 2. 1 took a second longer: `dtr` on `b@1`" in text
+    assert "in seconds of the processor: `dtr` 2. 1 took more than a second longer: `dtr`" in text
+    assert "longer: `dtr` on `b@1` (2.500 s)." in text
 
 
 def test_another_time_limit_is_a_section() -> None:

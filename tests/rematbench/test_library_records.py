@@ -80,7 +80,7 @@ def test_a_plan_becomes_the_record_of_each_budget_that_holds_it(
     assert records["unit_chain8@2"].status == "open"  # no bound is known
     assert (place / "plans/chains/unit_chain8@2.plan.json.gz").is_file()
     assert "first records of 2 problems" in (place / "NEWS.md").read_text()
-    assert command("check", "unit_chain8@2") == (0, "1 records are sound, 0 of them closed\n")
+    assert command("check", "unit_chain8@2") == (0, "1 record is sound, 0 of them closed\n")
 
 
 def test_a_record_made_worse_on_purpose_is_improved(place: Path, command: Command) -> None:
@@ -440,6 +440,32 @@ def test_what_comparing_does_not_count(place: Path, command: Command) -> None:
     assert "1 problems: A solves 1, B 1" in command("compare", "a", "other")[1]
     place.joinpath("features.csv").write_text(f"name,hash\n{CHAIN.name},{CHAIN.hash}\n")
     assert "no row is of the library's graphs" in command("compare", "a", "other")[1]
+
+
+def test_a_folder_of_plans_of_another_program(place: Path, command: Command) -> None:
+    """It is submitted, and compared, as it is: without a row, and a problem without a file counts
+    as unsolved."""
+    Path("theirs").mkdir()
+    plan_file(FOUR, 7, "theirs/one.plan.json")
+    plan_file(TWICE, None, "theirs/two.plan.json.gz")  # for every budget that holds it
+    run_folder(TWICE, "ours", budget_bytes=9)
+    code, said = command("compare", "theirs", "ours", "unit_chain8")
+    assert code == 0, said
+    assert "1 problems: A solves 1, B 1" in said
+    assert "A cheaper 0, equal 1, dearer 0" in said
+    code, said = command("submit", "theirs", "by=A. Person")
+    assert code == 0, said
+    records = read_library(place).records
+    (_, best), (_, dear) = peak_and_cost(FOUR), peak_and_cost(TWICE)
+    assert [records[f"unit_chain8@{n}"].value for n in (1, 2, 3)] == [None, best, best]
+    (place / "records.csv").unlink()
+    assert command("submit", "theirs/two.plan.json.gz")[0] == 0
+    said = command("compare", "theirs", "records", "unit_chain8")[1]
+    assert "3 problems: A solves 2, B 2" in said  # there is no plan for the smallest budget
+    assert f"geometric mean: {(best / dear) ** 0.5:.4f}" in said
+    plan_file(Plan(FOUR.statements[1:], CHAIN.name), 7, "theirs/bad.plan.json")
+    code, said = command("compare", "theirs", "records")
+    assert (code, "theirs/bad.plan.json: the plan is not valid" in said) == (2, True), said
 
 
 def test_each_command_has_a_folder_of_its_own(place: Path) -> None:

@@ -6,7 +6,7 @@ import gc
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -78,11 +78,24 @@ def test_an_op_does_not_find_its_inputs_in_the_caches(
     assert {*used} == {"cpu"}
 
 
-def test_other_data_is_half_of_the_last_cache() -> None:
+@pytest.fixture
+def other_data() -> Iterator[None]:
+    for function in (meter._other_data, meter._last_cache_bytes):
+        function.cache_clear()
+    yield
+    meter._other_data.cache_clear()
+
+
+@pytest.mark.parametrize(("cache", "expected"), [(2**20, 2**19), (300 * 2**20, 2**24)])
+def test_other_data_is_half_of_the_last_cache_or_less(
+    other_data: None, monkeypatch: pytest.MonkeyPatch, cache: int, expected: int
+) -> None:
+    assert meter._last_cache_bytes() > 2**17
+    monkeypatch.setattr(meter, "_last_cache_bytes", lambda: cache)
     before = int(meter._other_data()[0])
     meter.use_other_data("cpu")
     assert int(meter._other_data()[-1]) == before + 1
-    assert meter._other_data().nbytes == meter._last_cache_bytes() // 2 > 2**16
+    assert meter._other_data().nbytes == expected
     meter.use_other_data("cuda")  # nothing
     assert int(meter._other_data()[0]) == before + 1
 

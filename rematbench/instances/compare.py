@@ -73,6 +73,10 @@ def costs_of(side: str, library: Library) -> Costs:
         return {name: record.value for name, record in library.records.items()}
     if Path(side).is_dir() and (plans := plan_files(Path(side))):
         return _costs_of_plans(plans, library)
+    return _costs_of_rows(side, library)
+
+
+def _costs_of_rows(side: str, library: Library) -> Costs:
     known: dict[tuple[str, int | None, Link], LibraryProblem] = {
         (graph_name(each.graph), each.budget_bytes, each.host_link): each
         for each in library.instances.values()

@@ -25,22 +25,20 @@ def why_outside(graph: Graph, plan: Plan, space: str, computes: int | None = Non
         return "its first computes are not in program order"
     if space == "any":
         return None
-    codes, tables = plan.codes(graph), graph.tables
+    codes, tables, needed = plan.codes(graph), graph.tables, graph.needed_ops()
     codes = codes[codes >= 0]
+    codes = codes[needed[tables.op_of[codes]]]
     ops = tables.op_of[codes]
-    needed = graph.needed_ops()
-    other = needed[ops] & (codes != tables.op_first[ops])
-    if other.any():
-        label = graph.ops[int(ops[other][0])].label
+    other = ops[codes != tables.op_first[ops]]
+    if len(other):
+        label = graph.ops[int(other[0])].label
         return f"it computes {label} by another implementation than the default"
-    sequence = ops[needed[ops]].tolist()
-    found = _outside_stages(graph, sequence) or (
-        _outside_f(graph, sequence) if space == "F" else None
-    )
+    sequence = ops.tolist()
+    found = _outside_stages(graph, sequence)
+    if found is None and space == "F":
+        found = _outside_f(graph, sequence)
     if found is None and space == "C":
-        op, most = Counter(sequence).most_common(1)[0]
-        if computes is None or most > computes:
-            return f"it computes {graph.ops[op].label} {most} times"
+        found = _outside_c(graph, sequence, computes)
     return found
 
 
@@ -66,12 +64,20 @@ def _outside_stages(graph: Graph, sequence: Sequence[int]) -> str | None:
 def _outside_f(graph: Graph, sequence: Sequence[int]) -> str | None:
     """What no schedule of F does besides: only forward ops again, and after the forward pass."""
     loss = len(graph.ops) if graph.loss_index is None else graph.loss_index
-    forward = {n for n, op in enumerate(graph.ops[:loss]) if op.phase is Phase.FORWARD}
-    left, seen = forward & set(sequence), set[int]()
+    forward = {op for op in sequence if op < loss and graph.ops[op].phase is Phase.FORWARD}
+    left, seen = {*forward}, set[int]()
     for op in sequence:
-        if op in seen and (left or op not in forward):
-            when = " before the forward pass has ended" if left else ", which is no forward op"
-            return f"it computes {graph.ops[op].label} again{when}"
+        if op in seen and left:
+            return f"it computes {graph.ops[op].label} again before the forward pass has ended"
+        if op in seen and op not in forward:
+            return f"it computes {graph.ops[op].label} again, which is no forward op"
         seen.add(op)
         left.discard(op)
     return None
+
+
+def _outside_c(graph: Graph, sequence: Sequence[int], computes: int | None) -> str | None:
+    """Is an op computed more often than a plan of C may?"""
+    op, most = Counter(sequence).most_common(1)[0]
+    is_inside = computes is not None and most <= computes
+    return None if is_inside else f"it computes {graph.ops[op].label} {most} times"

@@ -53,6 +53,7 @@ def faults(library: Library, chosen: Sequence[LibraryProblem]) -> Iterator[str]:
             yield from _of_record(library, problem, graph)
             yield from _of_undated(library, library.record(problem.instance), undated)
     yield from _of_folder(library)
+    yield from _of_old_bounds(library)
 
 
 def _of_undated(
@@ -179,10 +180,14 @@ def _of_folder(library: Library) -> Iterator[str]:
     }
     for path in sorted({*(library.folder / "evidence").rglob("*.json")} - rested):
         yield f"{path}: the evidence of no bound; remove it"
+    total = sum(path.stat().st_size for path in files)
+    if total > MOST_PLAN_BYTES:
+        yield f"{library.folder / 'plans'}: {total} bytes, of {MOST_PLAN_BYTES} allowed"
+
+
+def _of_old_bounds(library: Library) -> Iterator[str]:
+    """Lines of the list of old bounds that no record has any more."""
     known = {proof_line(each) for each in library.records.values() if each.bound_date is None}
     if stale := [line for line in library.undated() if line not in known]:
         told = f"{len(stale)} bounds of no record, first that of {stale[0][0]}"
         yield f"{library.folder / UNDATED}: {told}; remove them"
-    total = sum(path.stat().st_size for path in files)
-    if total > MOST_PLAN_BYTES:
-        yield f"{library.folder / 'plans'}: {total} bytes, of {MOST_PLAN_BYTES} allowed"

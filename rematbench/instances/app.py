@@ -96,7 +96,7 @@ def compare_sides(words: Words, options: Mapping[str, str]) -> None:
     sides = [word for word in words if word not in filters]
     if len(sides) not in (2, 3):
         raise ConfigError(
-            "compare: give A, B and (if not all) a selection; A and B are rows' folders"
+            "compare: give A, B and (if not all) a selection; A and B are folders of rows or plans"
         )
     library = _library(options)
     chosen = select(library, [*(sides[2:] or [ALL]), *filters])

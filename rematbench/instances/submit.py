@@ -131,9 +131,7 @@ class RecordJudge:
         assert offer.plan is not None
         graph = self._graph(problem.graph)
         if why_outside(graph, offer.plan, space, known.get("computes")) is None:
-            said = (
-                "and no plan is possible" if old.bound is None else f"below the bound {old.bound}"
-            )
+            said = f"below the bound {old.bound}" if old.bound else "and no plan is possible"
             raise ConfigError(
                 f"{offer.where}: costs {cost}, {said} by {old.bound_by} for {old.instance}, which "
                 f"holds for any plan of space {space}, as this one is: one of the two is wrong"
@@ -143,7 +141,7 @@ class RecordJudge:
     def _contradicts(self, offer: Submission, problem: LibraryProblem, space: str) -> bool:
         """Is the known plan one of the space that an offer's bound or proof is of?"""
         kept = self.plans.get(problem.instance)
-        plan = kept or read_plan(self.library.folder / problem.plan)
+        plan = read_plan(self.library.folder / problem.plan) if kept is None else kept
         graph = self._graph(problem.graph)
         return why_outside(graph, plan, space, offer.evidence.get("computes")) is None
 
@@ -237,10 +235,8 @@ class RecordJudge:
             write_json(self.library.folder / problem.plan, plan_document(kept))
         for name in self.first:
             place = self.library.folder / self.library.instances[name].evidence
-            if self.records[name].bound_by in (
-                None,
-                NEEDED,
-            ):  # a better plan has outlived its bound
+            by = self.records[name].bound_by
+            if by in (None, NEEDED):  # a better plan has outlived its bound
                 place.unlink(missing_ok=True)
             elif name in self.evidence:
                 write_document(place, self.evidence[name], indent=1)
@@ -326,7 +322,7 @@ def submit(
     """Judge all offers, and write what they improve: plans, records and news.
 
     Args:
-        places: plan files, runs, or folders of runs.
+        places: plan files, bound files, runs, or folders of any of these.
         by: who sends them; None: who made them, as the files say.
         today: ISO date, of news and of plans that tell none.
 

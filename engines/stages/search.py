@@ -42,6 +42,9 @@ FIRST_SHARE = 0.15
 """Of the time, for first schedules by intervals."""
 ALONE = 0.4
 """Of the time, for search before programs, where there is one thread."""
+SMALL, SMALL_SECONDS = 500, 0.5
+"""Entries of a schedule, up to which programs take no time, and search alone comes first for so
+long at most."""
 FAR, TIGHT_SECONDS = 1.25, 10.0
 """Times its bound that a schedule costs where memory is so tight that intervals come first; and how
 long at most."""
@@ -267,7 +270,8 @@ class StageSearch:
         if self._threads == 1:
             seconds = leg.deadline - leg.begun
             yield from self._first_by_intervals(planning_seconds() + FIRST_SHARE * seconds)
-            yield from self._search(leg, leg.begun + ALONE * seconds)
+            most = SMALL_SECONDS if np.prod(leg.space.shape) <= SMALL else seconds
+            yield from self._search(leg, leg.begun + min(ALONE * seconds, most))
 
     def _by_intervals(self, leg: Leg) -> Iterator[Found]:
         """Intervals in any case, unless the gap is closed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -356,6 +356,26 @@ def test_one_thread() -> None:
     graph = unit_chain(8)
     costs = {cost_of(graph, solved(graph, 4, Anytime(threads=t, gap=0.0))) for t in (1, 2)}
     assert len(costs) == 1
+
+
+@pytest.mark.parametrize(
+    ("length", "seconds"), [(8, search.SMALL_SECONDS), (30, search.ALONE * AMPLE)]
+)
+def test_programs_of_small_graphs_wait_for_little(
+    monkeypatch: pytest.MonkeyPatch, length: int, seconds: float
+) -> None:
+    """On one thread, search alone comes before them: of a small graph they prove all in no time."""
+    given = list[float]()
+
+    def note(_: search.StageSearch, leg: search.Leg, deadline: float) -> Iterator[None]:
+        given.append(deadline - leg.begun)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(search.StageSearch, "_search", note)
+    problem = Problem(unit_chain(length), length // 2, time_limit=AMPLE)
+    assert Anytime(gap=0.0, threads=1).plan(problem).plan is not None
+    assert given == [pytest.approx(seconds, rel=0.2)]
 
 
 def test_no_more_work_than_the_gap_asks_for() -> None:

@@ -95,10 +95,10 @@ def files_of(place: Path) -> list[Path]:
     Raises:
         ConfigError: there is nothing.
     """
-    others = ("row.json", "*.bound.json", "*.bound.json.gz")
-    found = [p for each in others for p in place.rglob(each)] + plan_files(place)
     if place.is_file():
         return [place]
+    others = ("row.json", "*.bound.json", "*.bound.json.gz")
+    found = [p for each in others for p in place.rglob(each)] + plan_files(place)
     if not found:
         raise ConfigError(
             f"{place}: no plan file, nor a folder of some or of runs; give *.plan.json or a run"

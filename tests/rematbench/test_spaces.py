@@ -187,4 +187,4 @@ def test_a_committed_plan_that_costs_less_than_its_spaces_bound() -> None:
         record = next(row for row in csv.DictReader(file) if row["instance"] == "layered70_s18@1")
     plan = read_plan(LIBRARY / record["plan"])
     assert simulate(graph, plan).cost <= 93863
-    assert "which is no forward op" in str(why_outside(graph, plan, "F"))
+    assert why_outside(graph, plan, "F") is not None

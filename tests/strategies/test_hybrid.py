@@ -145,8 +145,8 @@ def test_it_begins_from_their_plans() -> None:
 
 def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
     random, higher = Random(1), 0
-    for seed in range(12):
-        graph = with_backward(random_graph(4 + seed, seed))
+    for seed in range(0, 24, 2):
+        graph = with_backward(random_graph(4 + seed % 20, seed))
         order = program_order(graph)
         codes = order.codes(graph)
         sequence = Sequence.of(graph, codes[codes >= 0])
@@ -171,7 +171,7 @@ def test_bounds_are_below_all_woven_plans_and_fall_with_the_link() -> None:
                     assert sequence.levels_with(bridged).max() > budget
         falling = sorted(bounds, reverse=True)
         assert bounds == pytest.approx(falling, rel=1e-4)  # each is sought so far
-    assert higher > 3
+    assert higher > 5
 
 
 def test_schedules_keep_to_the_room_of_each_moment() -> None:

@@ -9,9 +9,10 @@ import contextlib
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
@@ -236,15 +237,23 @@ def jobs_of(
     Raises:
         ConfigError: a pattern matches nothing, or every sweep is over an empty list.
     """
-    parser = OverridesParser.create(config_loader=loader)
+    known = cast(ConfigLoader, _KnownOptions(loader))
+    parser = OverridesParser.create(config_loader=known)
     jobs: list[Job] = []
     for sweep in _with_values(sweeps):
         listed = [f"{key}={_as_override(value)}" for key, value in sweep.items()]
         overrides = parser.parse_overrides([*listed, *arguments])
         for override in overrides:
-            _refuse_empty(override, loader)
+            _refuse_empty(override, known)
         jobs += [job for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
     return list({tuple(job): job for job in jobs}.values())
+
+
+class _KnownOptions:
+    """A loader that looks for a group's options once, and not for each sweep over ``glob(*)``."""
+
+    def __init__(self, loader: ConfigLoader) -> None:
+        self.get_group_options = cache(loader.get_group_options)
 
 
 def _with_values(sweeps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

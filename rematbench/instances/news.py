@@ -30,7 +30,7 @@ def add_news(path: Path, steps: Sequence[RecordStep], today: str) -> None:
     """Put the news on top of ``NEWS.md``."""
     head = "# News\n\nWhat was improved or closed, when and by whom; the latest first.\n\n"
     old = path.read_text(encoding="utf-8").removeprefix(head) if path.is_file() else ""
-    better = [step for step in steps if step.old.value is not None or step.old.bound is not None]
+    better = [step for step in steps if _is_known(step.old)]
     lines = [f"- {today}: {tell(step)}." for step in better]
     if len(better) > MOST_NEWS:
         lines = [f"- {today}: {counted(better)}"]
@@ -38,6 +38,10 @@ def add_news(path: Path, steps: Sequence[RecordStep], today: str) -> None:
     if fresh:
         lines.append(f"- {today}: {counted(fresh, 'first records of ')}")
     write_bytes(path, (head + "\n".join(lines) + "\n" + old).encode())
+
+
+def _is_known(record: BestKnown) -> bool:
+    return record.value is not None or record.bound is not None or is_without_plan(record)
 
 
 def tell(step: RecordStep) -> str:
@@ -51,7 +55,8 @@ def tell(step: RecordStep) -> str:
         was = "" if old.bound is None else f", was {old.bound}"
         parts.append(f"bound {new.bound} ({new.bound_of}) by {new.bound_by}{was}")
     if _is_evidence(step):
-        parts.append(f"evidence of its bound {new.bound} ({new.bound_of}) by {new.bound_by}")
+        what = "that it has no plan" if is_without_plan(new) else f"of its bound {new.bound}"
+        parts.append(f"evidence {what} ({new.bound_of}) by {new.bound_by}")
     if _is_new_proof(step):
         parts.append(f"no plan ({new.bound_of}) by {new.bound_by}")
     gap = "no gap known" if new.gap is None else f"gap {new.gap:.3%}"
@@ -68,9 +73,9 @@ def _has_new_bound(step: RecordStep) -> bool:
 
 
 def _is_evidence(step: RecordStep) -> bool:
-    """Is the bound as it was, and proven again?"""
-    kept = step.new.bound is not None and step.new.bound_date != step.old.bound_date
-    return kept and not _has_new_bound(step)
+    """Is the bound, or that there is no plan, as it was, and proven again?"""
+    kept = step.new.bound_of is not None and step.new.bound_date != step.old.bound_date
+    return kept and not _has_new_bound(step) and not _is_new_proof(step)
 
 
 def _is_new_proof(step: RecordStep) -> bool:

@@ -204,7 +204,7 @@ class RecordJudge:
                     f"known plan of {old.value} by {old.by} for {problem.instance}; drop it"
                 )
             return []
-        if not _better(bound, space, old, quick):
+        if not is_better_bound(bound, space, old, quick):
             return []
         self.evidence[problem.instance] = offer.evidence
         new = replace(old, status="easy" if quick else "open")  # unless the gap says closed
@@ -255,27 +255,29 @@ def _proves(offer: Submission, row: Row) -> bool:
     return not copies or class_of(str(row["strategy"])).traits.offloads
 
 
-def _better(bound: int, space: str, old: BestKnown, quick: bool) -> bool:
-    """Does it close the problem, or do so in a wider space; or else, is it higher?"""
+def is_better_bound(bound: int, space: str, old: BestKnown, quick: bool) -> bool:
+    """Does it close the problem, or do so in a wider space, or as the first that has evidence; or
+    else, is it higher?"""
     if old.bound is None or old.bound_of is None:
         return True
     closes, closed = _closes(bound, old.value), _closes(old.bound, old.value)
     if closes != closed:
         return closes
     if space == old.bound_of:
-        return _better_there(bound, old.bound, old, quick)
+        unproven = closes and old.bound_date is None
+        return unproven or _better_there(bound, old.bound, old, quick)
     wider = SPACES.index(space) < SPACES.index(old.bound_of)
     return wider if closes else bound > old.bound or (bound == old.bound and wider)
 
 
 def _better_there(bound: int, known: int, old: BestKnown, quick: bool) -> bool:
-    """In the same space: the same bound, too, is better with the first evidence of it, or that of
-    a quick run, whose place no slower one takes."""
+    """In the same space: the same bound, too, is better with the first evidence of it; and any that
+    closes the problem by one quick run, whose place no slower one takes."""
     if old.bound_date is None:
         return bound >= known
     if old.status == "easy":
         return quick and bound > known
-    return bound > known or (quick and bound == known)
+    return quick or bound > known
 
 
 def _closes(bound: int, value: int | None) -> bool:
@@ -349,10 +351,11 @@ def submit(
 
 
 def _is_settled(record: BestKnown, space: str) -> bool:
-    """Is a plan known, or that a space as wide has none?"""
+    """Is a plan known, or that a space as wide has none, with evidence of it?"""
     if record.value is not None or not is_without_plan(record):
         return record.value is not None
-    return SPACES.index(str(record.bound_of)) <= SPACES.index(space)
+    known, offered = SPACES.index(str(record.bound_of)), SPACES.index(space)
+    return known < offered or (known == offered and record.bound_date is not None)
 
 
 def _is_no_dearer(record: BestKnown, cost: int) -> bool:

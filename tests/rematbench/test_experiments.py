@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -80,6 +81,21 @@ def test_sweeps_over_nothing_alone_are_refused(hydra: None) -> None:
     assert sweep_jobs([some, nothing], [], loader) == sweep_jobs([some], [], loader)
     with pytest.raises(ConfigError, match="no job: budget has no value in any sweep"):
         sweep_jobs([nothing, nothing], [], loader)
+
+
+def test_a_pattern_is_looked_up_once(hydra: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, asked = GlobalHydra.instance().config_loader(), list[str]()
+    options = loader.get_group_options
+
+    def look(group_name: str, **rest: Any) -> list[str]:
+        asked.append(group_name)
+        return options(group_name, **rest)
+
+    monkeypatch.setattr(loader, "get_group_options", look)
+    sweeps = [{"strategy": "glob(checkmate_*)", "budget": share} for share in (0.5, 0.6, 0.7)]
+    jobs = sweep_jobs(sweeps, [], loader)
+    assert ["strategy=checkmate_ilp", "budget=0.7"] in jobs
+    assert asked == ["strategy"]
 
 
 def test_table_2_s_long_profile_has_the_paper_s_line_up_at_all_budgets(hydra: None) -> None:

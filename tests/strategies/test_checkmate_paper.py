@@ -119,7 +119,7 @@ def test_a_row_has_the_gap_where_it_is_asked_for(variant: str, gap: float) -> No
         {"paper": "9"}.get(variant, variant),
         pytest.approx(simulate(problem.graph, asked.plan).cost),
     )
-    plain = make("checkmate_ilp", variant=variant).plan(problem)
+    plain = make("checkmate_ilp", variant=variant).plan(Problem(unit_chain(3), 3))
     assert "integrality_gap" not in plain.details
     without = make("checkmate_ilp", variant=variant, integrality_gap=True)
     assert "integrality_gap" not in without.plan(Problem(problem.graph, None)).details

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -237,23 +238,17 @@ def jobs_of(
     Raises:
         ConfigError: a pattern matches nothing, or every sweep is over an empty list.
     """
-    known = cast(ConfigLoader, _KnownOptions(loader))
-    parser = OverridesParser.create(config_loader=known)
+    # A group's options are looked for once, and not for each sweep over ``glob(*)``.
+    known = SimpleNamespace(get_group_options=cache(loader.get_group_options))
+    parser = OverridesParser.create(config_loader=cast(ConfigLoader, known))
     jobs: list[Job] = []
     for sweep in _with_values(sweeps):
         listed = [f"{key}={_as_override(value)}" for key, value in sweep.items()]
         overrides = parser.parse_overrides([*listed, *arguments])
         for override in overrides:
-            _refuse_empty(override, known)
+            _refuse_empty(override, loader)
         jobs += [job for batch in BasicSweeper.split_arguments(overrides, None) for job in batch]
     return list({tuple(job): job for job in jobs}.values())
-
-
-class _KnownOptions:
-    """A loader that looks for a group's options once, and not for each sweep over ``glob(*)``."""
-
-    def __init__(self, loader: ConfigLoader) -> None:
-        self.get_group_options = cache(loader.get_group_options)
 
 
 def _with_values(sweeps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -256,25 +256,23 @@ def _proves(offer: Submission, row: Row) -> bool:
 
 
 def is_better_bound(bound: int, space: str, old: BestKnown, quick: bool) -> bool:
-    """Does it close the problem, or do so in a wider space, or as the first that has evidence; or
-    else, is it higher?"""
+    """Does it close the problem, or do so in a wider space; or else, is it higher?"""
     if old.bound is None or old.bound_of is None:
         return True
     closes, closed = _closes(bound, old.value), _closes(old.bound, old.value)
     if closes != closed:
         return closes
     if space == old.bound_of:
-        unproven = closes and old.bound_date is None
-        return unproven or _better_there(bound, old.bound, old, quick)
+        return _better_there(bound, old.bound, old, quick)
     wider = SPACES.index(space) < SPACES.index(old.bound_of)
     return wider if closes else bound > old.bound or (bound == old.bound and wider)
 
 
 def _better_there(bound: int, known: int, old: BestKnown, quick: bool) -> bool:
-    """In the same space: the same bound, too, is better with the first evidence of it; and any that
-    closes the problem by one quick run, whose place no slower one takes."""
+    """In the same space: so is one with the first evidence that is as high or closes the problem,
+    and any that closes it by one quick run, whose place no slower one takes."""
     if old.bound_date is None:
-        return bound >= known
+        return bound >= known or _closes(bound, old.value)
     if old.status == "easy":
         return quick and bound > known
     return quick or bound > known

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rematbench.base.checks import did_you_mean
-from rematbench.base.errors import ConfigError, InvalidPlan
+from rematbench.base.errors import ConfigError, InvalidPlan, PlanError
 from rematbench.base.origin import one_line, printable
 from rematbench.graphs.files import read_plan
 from rematbench.graphs.ir import Graph
@@ -128,7 +128,12 @@ def read_offer(path: Path, by: str | None, today: str) -> Submission:
     if is_bound_file(path):
         row, told = read_bound(path)
         return Submission(path, None, row, by or told["by"], today, told["graph"], told, False)
-    plan = read_plan(path)
+    try:
+        plan = read_plan(path)
+    except PlanError as error:
+        if path.name.endswith((".plan.json", ".plan.json.gz")):
+            raise
+        raise PlanError(f"{error}; a bound's file is named NAME.bound.json") from None
     return Submission(path, plan, None, by or plan.strategy or "unknown", today, plan.graph)
 
 

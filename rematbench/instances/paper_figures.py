@@ -28,7 +28,7 @@ from rematbench.rows.row import Row, known
 from rematbench.strategies.registry import cards
 
 FULL = "runs/reference/leaderboard/full-*.csv.gz"
-HUNDRED = "runs/reference/library/rematlib-100.csv.gz"
+HUNDRED = "runs/reference/library/rematlib-100-20s.csv.gz"
 OFFLOAD = "runs/reference/leaderboard/offload.csv.gz"
 DISTANCE = "runs/reference/simrd-distance.csv"
 CHAIN = "runs/reference/poet-chain.csv"

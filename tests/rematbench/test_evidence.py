@@ -126,6 +126,8 @@ def test_a_bound_of_somebody_elses_program(place: Path, command: Command) -> Non
     record = read_library(place).records["unit_chain8@2"]
     assert (record.bound, record.bound_by, record.status) == (BEST, "A. Person", "closed")
     assert json.loads((place / KEPT).read_text())["proof"] == "solver 2, here"
+    bound_file().rename("mine.json")
+    assert "a bound's file is named NAME.bound.json" in command("submit", Path("mine.json"))[1]
     assert command("check", "unit_chain8@2")[0] == 0
     assert "not better" in command("submit", bound_file())[1]
 

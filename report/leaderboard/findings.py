@@ -48,6 +48,8 @@ def _asked(query: str, board: Board) -> float:
 
 
 _MINE = "entries[(entries.strategy == '{0}') & np.isfinite(entries.ratio)]"
+_WITH_SOLVER = "anytime, checkmate_*, hierarchical, hybrid, monet, moccasin, rockmate, sac_ilp"
+_SOLVERS = _WITH_SOLVER.replace("*", "").replace(", ", "|")
 _LAYERS, _PYTORCH = _MINE.format("every_layer"), _MINE.format("torch_budget")
 
 FINDINGS = (
@@ -100,16 +102,13 @@ FINDINGS = (
         "on any of the {of} problems.",
     ),
     Finding(
-        "A plan of some strategy without a solver (not anytime, checkmate_*, hierarchical, monet, "
-        "moccasin, rockmate, sac_ilp) is optimal on {:.0%} of the {of} problems whose optimum is "
-        "proven.",
-        "entries[entries.optimal & ~entries.strategy.str.match("
-        "'anytime|checkmate_|hierarchical|monet|moccasin|rockmate|sac_ilp')]"
+        f"A plan of some strategy without a solver (not {_WITH_SOLVER}) is optimal on {{:.0%}} of "
+        "the {of} problems whose optimum is proven.",
+        f"entries[entries.optimal & ~entries.strategy.str.match('{_SOLVERS}')]"
         ".groupby('problem').best.any().mean()",
         of="problems.optimal.sum()",
         zero="On none of the {of} problems whose optimum is proven is a plan of a strategy without "
-        "a solver (not anytime, checkmate_*, hierarchical, monet, moccasin, rockmate, sac_ilp) "
-        "optimal.",
+        f"a solver (not {_WITH_SOLVER}) optimal.",
     ),
     Finding(
         "Checkpointing every layer (`every_layer`) costs at the median {:.2f} times the best plan "

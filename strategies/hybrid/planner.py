@@ -14,6 +14,7 @@ from rematbench.engines.bridges.bound import makespan_bound, overwrites
 from rematbench.engines.bridges.rooms import FIRST, Rooms
 from rematbench.engines.bridges.search import BridgeSearch
 from rematbench.engines.bridges.windows import window_bound
+from rematbench.engines.lp.solver import SOLVER
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import Plan, program_order
@@ -103,7 +104,8 @@ class Hybrid:
         least = min(alone, default=inf)
         facts = {"plans_tried": search.tried, "recompute_only_cost": least if least < inf else None}
         details: dict[str, Any] = {**progress.details(), **facts}
-        return Solution(progress.plan, min(progress.bound, progress.cost), "any", details=details)
+        least_known = min(progress.bound, progress.cost)
+        return Solution(progress.plan, least_known, "any", details=details, solver=SOLVER)
 
     def _moves(
         self, search: BridgeSearch, order: Plan, started: float, alone: list[float]

@@ -15,7 +15,7 @@ from rematbench.engines.bridges.across import across_loss, copyable
 from rematbench.engines.bridges.gaps import Sequence
 from rematbench.engines.bridges.weave import plan_at
 from rematbench.engines.lp.program import LinearProgram
-from rematbench.engines.lp.solver import Solver
+from rematbench.engines.lp.solver import SOLVER, Solver
 from rematbench.engines.plans.stages import BoolArray, FloatArray
 from rematbench.graphs.blocks import Block
 from rematbench.graphs.ir import Graph, IntArray
@@ -74,7 +74,8 @@ class AutoPerf:
             "shares": [float(layers.bytes[tags == tag].sum() / size) for tag in range(3)],
             "curve": [point | {"knob": point["knob"][0]} for point in curve],
         }
-        return Solution(plan, variant=self.solver, details=facts)
+        solver = SOLVER if self.solver == "ilp" else None
+        return Solution(plan, variant=self.solver, details=facts, solver=solver)
 
     def _plans(
         self, problem: Problem, layers: LayerCosts

@@ -24,13 +24,14 @@ from rematbench.report.leaderboard.families import family
 from rematbench.report.leaderboard.findings import FINDINGS, sentences
 from rematbench.report.leaderboard.markdown import front_table, small_table
 from rematbench.report.leaderboard.measured import survival
-from rematbench.report.leaderboard.names import label
+from rematbench.report.leaderboard.names import WITH_OURS, label
 from rematbench.report.leaderboard.page import write_leaderboard_pages
 from rematbench.report.leaderboard.paired import paired
 from rematbench.report.leaderboard.pictures import profile_picture, time_picture
 from rematbench.report.leaderboard.quote import document, with_table
 from rematbench.report.leaderboard.reading import PROVENANCE
 from rematbench.report.leaderboard.shares import CountOf
+from rematbench.report.style import ours
 from rematbench.rows.row import Row, known, write_leaderboard
 
 HOUSE = Path(__file__).parents[2]
@@ -125,10 +126,12 @@ def test_findings_have_a_number_or_are_left_out(field: Board) -> None:
 
 
 def test_findings_leave_out_who_solves_programs_or_runs_other_ops() -> None:
-    """hierarchical solves blocks; Gist is lossy, and its cheap plan is none of the captured ops."""
+    """Our searches solve programs; Gist is lossy, its cheap plan is none of the captured ops."""
+    solving = {*ours(), *WITH_OURS} - {"anytime"} - OTHER_OPS
+    assert {"hierarchical", "hybrid"} <= solving
     rows = [
         entry("unet", 0.7, "anytime", 100.0, bound=100.0, bound_of="any", plan_seconds=20.0),
-        entry("unet", 0.7, "hierarchical", 100.0, plan_seconds=20.0),
+        *(entry("unet", 0.7, name, 100.0, plan_seconds=20.0) for name in solving),
         entry("unet", 0.7, "dtr", 120.0),
         entry("unet", 0.7, "gist", 90.0),
     ]

@@ -52,6 +52,7 @@ def test_a_fast_link_takes_all_and_a_slow_one_nothing(solver: str) -> None:
     fast, trace = planned(graph, 0.7, FAST, solver=solver)
     assert offloaded(fast.plan)
     assert trace.cost <= once + 2  # one product runs again
+    assert (fast.solver is None) == (solver == "greedy")
     slow, trace = planned(graph, 0.85, SLOW, solver=solver)
     assert not offloaded(slow.plan)
     assert trace.cost > once + 2

@@ -41,6 +41,7 @@ def _warm() -> None:
 def found_within(graph: Graph, budget: int, link: Link) -> tuple[Plan, float]:
     """A second's plan, which keeps to the budget, and its makespan, which no bound is above."""
     found = make("hybrid").plan(Problem(graph, budget, 1.0, link=link))
+    assert str(found.solver).startswith("highs 1.")
     assert found.plan is not None
     assert found.bound is not None
     trace = simulate(graph, found.plan, link)

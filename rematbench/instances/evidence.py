@@ -48,18 +48,18 @@ _MOST = 2**53
 Evidence = Mapping[str, Any]
 
 
-def credit(row: Row, options: Sequence[str]) -> str:
+def credit(told: Evidence) -> str:
     """Who made a run's plan and bound: strategy, seconds, version, commit and options.
 
     Args:
-        options: as they were given.
+        told: what is kept of it (:func:`of_run`).
     """
-    made = _VERSION.search(str(row["versions"]))
-    program = " ".join(filter(None, [made[0] if made else "rematbench", row["commit"]]))
-    more = f", {' '.join(options)}" if options else ""
-    limit = row["extra"].get("time_limit")
+    made = _VERSION.search(str(told.get("versions")))
+    program = " ".join(filter(None, [made[0] if made else "rematbench", told.get("commit")]))
+    more = f", {' '.join(told['options'])}" if told["options"] else ""
+    limit = told.get("time_limit")
     spent = "no limit" if limit is None else f"{limit:g} s"
-    return f"{row['strategy']} ({spent}, {program}{more})"
+    return f"{told['strategy']} ({spent}, {program}{more})"
 
 
 def options_of(path: Path, row: Row) -> tuple[str, ...]:
@@ -140,17 +140,22 @@ def is_bound_file(path: Path) -> bool:
     return path.name.endswith((".bound.json", ".bound.json.gz"))
 
 
-def fault_of(told: Any, bound: int | None, space: str | None, budget: int) -> str | None:
+def fault_of(told: Any, record: BestKnown, graph: Graph) -> str | None:
     """Where kept evidence is not of a record: what is wrong.
 
     Args:
         told: what the file holds.
-        bound, space: of the record; no bound: that the space has no plan.
-        budget: of the record, in bytes.
+        record: with no bound where its space has no plan.
     """
     if not isinstance(told, dict):
         return "is no JSON object"
+    return _fault_of_proof(told, record) or _fault_of_origin(told, record, graph)
+
+
+def _fault_of_proof(told: Evidence, record: BestKnown) -> str | None:
+    """Is it of that budget, bound and space?"""
     given, stated = told.get("budget_bytes"), told.get("bound")
+    bound, space, budget = record.bound, record.bound_of, record.budget_bytes
     unlimited = given is None and "strategy" in told  # a run that might take what it wanted
     if not unlimited and (type(given) is not int or given < budget):
         return f"is for a budget of {given} bytes, the record's is {budget}"
@@ -164,8 +169,21 @@ def fault_of(told: Any, bound: int | None, space: str | None, budget: int) -> st
     return None
 
 
-def fault_of_easy(told: Evidence) -> str | None:
-    """Where evidence is not of a quick run: what is wrong."""
+def _fault_of_origin(told: Evidence, record: BestKnown, graph: Graph) -> str | None:
+    """Is it of that graph, and by whom the record credits? Is an easy problem's of a quick run?"""
+    key, known = ("graph_hash", graph.hash) if "strategy" in told else ("graph", graph.name)
+    if told.get(key) != known:
+        return f"is of {key} {told.get(key)}, the record's is {known}"
+    try:
+        by = credit(told) if "strategy" in told else told["proof"] and told["by"]
+    except (KeyError, TypeError, ValueError):
+        by = None
+    if not by or not str(record.bound_by).endswith(by):
+        return f"is by {by or 'nobody'}, the record's bound by {record.bound_by}"
+    if record.status != "easy":
+        return None
+    if told.get("budget_bytes") != record.budget_bytes:
+        return "is for another budget; an easy problem is closed by a run of its own"
     seconds = told.get("plan_cpu_seconds")
     if _is_number(seconds) and seconds <= QUICK:
         return None

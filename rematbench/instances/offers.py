@@ -127,7 +127,8 @@ def read_offer(path: Path, by: str | None, today: str) -> Submission:
         return _of_run(path, by)
     if is_bound_file(path):
         row, told = read_bound(path)
-        return Submission(path, None, row, by or told["by"], today, told["graph"], told, False)
+        told = {**told, "by": by or told["by"]}
+        return Submission(path, None, row, told["by"], today, told["graph"], told, False)
     try:
         plan = read_plan(path)
     except PlanError as error:
@@ -140,11 +141,11 @@ def read_offer(path: Path, by: str | None, today: str) -> Submission:
 def _of_run(path: Path, by: str | None) -> Submission:
     row, file = read_row(path), path.with_name("plan.json")
     _check_row(path, row)
-    options = options_of(path, row)
-    run = credit(row, options)
+    told = of_run(row, options_of(path, row))
+    run = credit(told)
     plan = read_plan(file) if file.is_file() and row["status"] == "ok" else None
     name, day = (f"{by}, {run}" if by else run), str(row["utc"])[:10]
-    return Submission(path, plan, row, name, day, str(row["model"]), of_run(row, options))
+    return Submission(path, plan, row, name, day, str(row["model"]), told)
 
 
 def _check_row(path: Path, row: Row) -> None:

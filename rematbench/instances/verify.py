@@ -15,7 +15,7 @@ from rematbench.graphs.ir import Graph
 from rematbench.graphs.link import Link
 from rematbench.graphs.plan import in_program_order, program_order
 from rematbench.graphs.simulate import check_draws, simulate
-from rematbench.instances.evidence import NEEDED, SPACES, fault_of, fault_of_easy, needed_once
+from rematbench.instances.evidence import NEEDED, SPACES, fault_of, needed_once
 from rematbench.instances.records import (
     UNDATED,
     BestKnown,
@@ -141,9 +141,7 @@ def _of_evidence(
     except RematbenchError as error:
         yield one_line(error)
         return
-    fault = fault_of(told, record.bound, record.bound_of, record.budget_bytes)
-    if fault is None and record.status == "easy":
-        fault = fault_of_easy(told)
+    fault = fault_of(told, record, graph)
     if fault is not None:
         yield f"{where}: {fault}"
 

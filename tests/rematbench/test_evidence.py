@@ -82,6 +82,10 @@ def test_a_bound_keeps_its_evidence_and_its_date(place: Path, command: Command) 
         ({"bound": "x"}, "is of the bound x (9), the record's is"),
         ([], "unit_chain8@2.json: is no JSON object"),
         ({"plan_cpu_seconds": 12.5}, "took 12.5 processor seconds; an easy problem is closed in"),
+        ({"budget_bytes": 8}, "is for another budget; an easy problem is closed by a run of its"),
+        ({"graph_hash": "0"}, f"is of graph_hash 0, the record's is {CHAIN.hash}"),
+        ({"strategy": "dtr"}, "is by dtr (1 s, rematbench 0.1.0 0123456789ab, strategy.gap=0.002"),
+        ({"options": None}, "0123456789ab), the record's bound by anytime (1 s"),
     ],
 )
 def test_check_wants_the_evidence(
@@ -126,6 +130,12 @@ def test_a_bound_of_somebody_elses_program(place: Path, command: Command) -> Non
     record = read_library(place).records["unit_chain8@2"]
     assert (record.bound, record.bound_by, record.status) == (BEST, "A. Person", "closed")
     assert json.loads((place / KEPT).read_text())["proof"] == "solver 2, here"
+    kept = json.loads((place / KEPT).read_text())
+    for change in ({"graph": "unit_chain9"}, {"by": ""}, {"proof": ""}, {"by": "B. Person"}):
+        (place / KEPT).write_text(json.dumps(kept | change))
+        code, said = command("check", "unit_chain8@2")
+        assert (code, "unit_chain8@2.json: is " in said, "the record's" in said) == (1, True, True)
+    (place / KEPT).write_text(json.dumps(kept))
     bound_file().rename("mine.json")
     assert "a bound's file is named NAME.bound.json" in command("submit", Path("mine.json"))[1]
     assert command("check", "unit_chain8@2")[0] == 0

@@ -66,10 +66,13 @@ def submit_files(words: Words, options: Mapping[str, str]) -> None:
         print(tell(step))
     if len(steps) > _MOST_TOLD:
         print(f"and {len(steps) - _MOST_TOLD} more")
+    said = "refused: " if steps else f"{NAME}: "
     for reason in refused[:_MOST_TOLD]:
-        print(f"refused: {reason}", file=sys.stderr)
+        print(f"{said}{reason}", file=sys.stderr)
     if len(refused) > _MOST_TOLD:
-        print(f"refused: {len(refused) - _MOST_TOLD} more", file=sys.stderr)
+        print(f"{said}{len(refused) - _MOST_TOLD} more", file=sys.stderr)
+    if not steps:
+        sys.exit(1)
 
 
 def check_records(words: Words, options: Mapping[str, str]) -> None:

@@ -104,7 +104,7 @@ def _costs_of_plans(paths: Sequence[Path], library: Library) -> Costs:
         offer = read_offer(path, None, "")
         for problem in problems_of(offer, library):
             if offer.budget in (None, problem.budget_bytes):
-                trace = judged(offer, graph(problem.graph), problem.host_link)
+                trace = judged(offer, graph(problem.graph), problem.host_link, offer.budget)
                 if trace.peak_bytes <= problem.budget_bytes:
                     found[problem.instance] = min(found[problem.instance], trace.cost)
     return {name: cost if cost < np.inf else None for name, cost in found.items()}

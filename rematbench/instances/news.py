@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,20 @@ def _is_now_closed(step: RecordStep) -> bool:
     return is_closed(step.new) and not is_closed(step.old)
 
 
+_KINDS: Mapping[str, Callable[[RecordStep], bool]] = {
+    "value": _has_new_value,
+    "bound": _has_new_bound,
+    "no plan": _is_new_proof,
+    "evidence": _is_evidence,
+    "closed": _is_now_closed,
+}
+
+
+def _kinds(step: RecordStep) -> str:
+    """What is new, in few words."""
+    return ", ".join(word for word, is_so in _KINDS.items() if is_so(step)) or "easy"
+
+
 def _credited(step: RecordStep) -> set[str | None]:
     """Who made what is new, and nobody else."""
     by = {step.new.by} if _has_new_value(step) else set()
@@ -104,13 +118,12 @@ def many(count: int, noun: str) -> str:
 
 def counted(steps: Sequence[RecordStep], what: str = "") -> str:
     """Many steps in a line, with those alone who made what changed; the problems, folded."""
-    kinds = (_has_new_value, _has_new_bound, _is_new_proof, _is_evidence, _is_now_closed)
-    values, bounds, proofs, again, closed = (sum(map(kind, steps)) for kind in kinds)
+    values, bounds, proofs, again, closed = (sum(map(is_so, steps)) for is_so in _KINDS.values())
     without = f", {proofs} without a plan" if proofs else ""
     without += f", {many(again, 'bound')} proven again" if again else ""
     by = sorted(filter(None, set().union(*map(_credited, steps))))
     credited = f", by {', '.join(by)}" if by else ""
-    names = ", ".join(step.new.instance for step in steps)
+    names = ", ".join(f"{step.new.instance} ({_kinds(step)})" for step in steps)
     return (
         f"{what}{many(len(steps), 'problem')}: {many(values, 'value')}, {many(bounds, 'bound')}"
         f"{without}, {closed} of them now closed{credited}."

@@ -165,8 +165,11 @@ def _check_kinds(
             raise ConfigError(f"{path}: {name}={value!r} is none of a row; run its job again")
 
 
-def judged(offer: Submission, graph: Graph, link: Link) -> Trace:
+def judged(offer: Submission, graph: Graph, link: Link, most: int | None) -> Trace:
     """What the simulator says of an offer's plan.
+
+    Args:
+        most: bytes that it may take; None: as many as it wants.
 
     Raises:
         ConfigError: it is not valid, over its budget, or out of program order.
@@ -177,15 +180,15 @@ def judged(offer: Submission, graph: Graph, link: Link) -> Trace:
         check_draws(graph, offer.plan)
     except InvalidPlan as error:
         raise ConfigError(f"{offer.where}: the plan is not valid: {one_line(error)}") from None
-    if offer.budget is not None and trace.peak_bytes > offer.budget:
-        raise ConfigError(
-            f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
-            f"{offer.budget} allowed"
-        )
     if not in_program_order(graph, offer.plan):
         raise ConfigError(
             f"{offer.where}: first computes are not in program order, for which bounds are proven; "
             "keep to it"
+        )
+    if most is not None and trace.peak_bytes > most:
+        raise ConfigError(
+            f"{offer.where}: over budget: the plan peaks at {trace.peak_bytes} bytes, of "
+            f"{most} allowed"
         )
     return trace
 

@@ -86,7 +86,8 @@ class RecordJudge:
         if offer.row is not None and offer.is_run:
             _check_hashes(offer, graph)
         links = {each.host_link for each in problems if offer.plan is not None}
-        traces = {link: judged(offer, graph, link) for link in links}
+        most = max(each.budget_bytes for each in problems) if offer.budget is None else offer.budget
+        traces = {link: judged(offer, graph, link, most) for link in links}
         steps = self._plans(offer, problems, traces) if traces else []
         steps += self._bounds(offer, problems, traces)
         if not steps:
@@ -330,7 +331,7 @@ def submit(
         What changed, by instance, and why other offers were refused.
 
     Raises:
-        RematbenchError: nothing was accepted; the only offer's reason where there is one.
+        RematbenchError: a place has nothing, or the library cannot be written.
     """
     judge, refused = RecordJudge(library), list[str]()
     for path in chain.from_iterable(map(files_of, places)):
@@ -339,8 +340,7 @@ def submit(
         except RematbenchError as error:
             refused.append(one_line(error))
     if not judge.first:
-        more = f" (and {len(refused) - 1} more offers)" if len(refused) > 1 else ""
-        raise ConfigError(f"{refused[0]}{more}")
+        return {}, refused
     judge.add_least(today)
     steps = {name: RecordStep(old, judge.records[name]) for name, old in judge.first.items()}
     judge.write()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from rematbench.instances.evidence import SPACES
 from rematbench.instances.records import BestKnown, is_closed, is_without_plan, read_library
 
 BEGIN, END = "<!-- tally -->", "<!-- tally ends -->"
+_COMMIT = re.compile(r"rematbench \S+ [0-9a-f]{12}")
 _KINDS: tuple[tuple[str, Callable[[BestKnown], bool]], ...] = (
     ("closed, with a plan", lambda each: is_closed(each) and each.value is not None),
     ("closed: there is no plan", lambda each: is_closed(each) and each.value is None),
@@ -63,11 +65,15 @@ def _kept(records: Sequence[BestKnown]) -> str:
     """How many bounds and proofs can be held against something."""
     proven = [each for each in records if each.bound_of is not None]
     kept = sum(each.bound_date is not None for each in proven)
+    plans = [str(each.by) for each in records if each.value is not None]
+    old = sum("rematbench " in by and not _COMMIT.search(by) for by in plans)
     return (
         f"Of the {len(proven):,} bounds and proofs, {kept:,} have their evidence here. The other "
         f"{len(proven) - kept:,} are of before it was kept, and say who proved them and in how "
         "many seconds; `instances/evidence/undated.csv`, a list of the day since which it is kept, "
-        "has them all, and `check` lets none be added."
+        "has them all, and `check` lets none be added. "
+        f"Of the {len(plans):,} plans, {old:,} are of programs of ours before their commit was "
+        "kept; a plan says itself what it is worth."
     )
 
 

@@ -311,7 +311,8 @@ def test_news_credit_what_changed_and_name_it() -> None:
     ]
     assert counted(steps) == (
         "3 problems: 1 value, 1 bound, 1 without a plan, 1 of them now closed, by R, S, T.\n"
-        "  <details><summary>which</summary>a@1, a@2, a@3</details>"
+        "  <details><summary>which</summary>"
+        "a@1 (value), a@2 (bound), a@3 (no plan, closed)</details>"
     )
 
 

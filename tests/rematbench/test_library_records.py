@@ -256,6 +256,22 @@ def test_a_damaged_run_does_not_hold_up_the_others(place: Path, command: Command
     assert read_library(place).records["unit_chain8@2"].value == peak_and_cost(SPARSE)[1]
 
 
+def test_what_is_refused_has_a_line_each(place: Path, command: Command) -> None:
+    for name in ("one", "two"):
+        (place.parent / "all" / name).mkdir(parents=True)
+        (place.parent / "all" / name / "x.plan.json").write_text("{")
+    code, said = command("submit", "all")
+    assert (code, said.count("\n"), said.count("x.plan.json: not valid JSON")) == (1, 2, 2)
+
+
+def test_a_plan_of_no_budget_above_them_all(place: Path, command: Command) -> None:
+    plan = program_order(CHAIN)
+    peak, _ = peak_and_cost(plan)
+    write_plan("all.plan.json", plan)
+    code, said = command("submit", "all.plan.json")
+    assert (code, f"over budget: the plan peaks at {peak} bytes, of " in said) == (1, True), said
+
+
 def test_easy_is_judged_and_not_believed(place: Path, command: Command) -> None:
     """A dearer plan than the bound closes nothing, whatever its row says of its gap."""
     _, cost = peak_and_cost(FOUR)

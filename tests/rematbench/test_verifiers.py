@@ -59,6 +59,38 @@ async (graph, plans) => {
   return said;
 }
 """
+REFUSAL = """
+async (bytes) => {
+  try {
+    const told = await documentOf(bytes, null, "p");
+    if (told.format === "rematbench-graph") netOf(told);
+    return "read";
+  } catch (fault) { return fault.message; }
+}
+"""
+REFUSALS_IN_NODE = f"""
+const {{ documentOf, netOf }} = require(process.argv[1]);
+const texts = JSON.parse(require("fs").readFileSync(0, "utf8"));
+Promise.all(texts.map((text) => Buffer.from(text, "base64")).map({REFUSAL})).then((said) =>
+  console.log(JSON.stringify(said)));
+"""
+IN_NODE = f"""
+const {{ judge, netOf }} = require(process.argv[1]);
+const said = JSON.parse(require("fs").readFileSync(0, "utf8")).map({JUDGE_PLANS});
+console.log(JSON.stringify(said));
+"""
+JUDGE_RECORDS = """
+async (graph, plans) => {
+  const net = netOf(await documentOf(graph, "graph", "graph"));
+  const said = [];
+  for (const bytes of plans) {
+    const plan = await documentOf(bytes, "plan", "plan");
+    const { peak, cost, inOrder } = judge(net, plan.statements);
+    said.push([cost, peak, inOrder]);
+  }
+  return said;
+}
+"""
 READ_ONE = """
 const bytes = require("fs").readFileSync(process.argv[2]);
 const { documentOf } = require(process.argv[1]);
@@ -83,7 +115,7 @@ const judged = {JUDGE_RECORDS};
 """
 ON_THE_PAGE = f"""
 var verdicts = null;
-const judged = {JUDGE_RECORDS};
+const [judged, refusal] = [{JUDGE_RECORDS}, {REFUSAL}];
 function bytesOf(text) {{
   const [found, bytes] = [atob(text), new Uint8Array(text.length / 4 * 3)];
   for (let k = 0; k < found.length; k++) bytes[k] = found.charCodeAt(k);
@@ -92,6 +124,9 @@ function bytesOf(text) {{
 function judgeFiles([graph, ...plans]) {{
   verdicts = null;
   judged(bytesOf(graph), plans.map(bytesOf)).then((found) => (verdicts = found));
+}}
+function refuse(texts) {{
+  Promise.all(texts.map(bytesOf).map(refusal)).then((found) => (verdicts = found));
 }}
 """
 Judged = list[Any]
@@ -122,13 +157,16 @@ def recomputing(graph: Graph, dice: random.Random) -> Plan:
 
 @cache
 def cases() -> tuple[tuple[Graph, list[list[list[str]]]], ...]:
-    """2,000 mutated plans, and those that they were made from."""
+    """2,000 mutated plans, no two alike, and those that they were made from."""
     dice, found = random.Random(38), []
     for graph in graphs():
         plans = []
         for _ in range(40):
             sound = plan_document(recomputing(graph, dice))["statements"]
-            plans += [sound, *(mutated(graph, sound, dice) for _ in range(10))]
+            plans.append(sound)
+            while len(plans) % 11:
+                made = mutated(graph, sound, dice)
+                plans += [made] if made not in plans else []
         found.append((graph, plans))
     return tuple(found)
 
@@ -314,7 +352,7 @@ NO_PLANS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("name", NO_PLANS)
 def test_what_submit_refuses_is_no_plan(files: tuple[Path, Path], name: str) -> None:
-    """In both languages, with a line that says so."""
+    """With a line that says so."""
     graph, path = files
     path.write_bytes(
         json.dumps(NO_PLANS[name](plan_document(program_order(unit_chain(4))))).encode()
@@ -323,30 +361,50 @@ def test_what_submit_refuses_is_no_plan(files: tuple[Path, Path], name: str) -> 
         read_plan(path)
     code, said = run(graph, path)
     assert (code, said.startswith(f"verify.py: {path}: ")) == (2, True), said
-    if NODE is not None:
-        words = [NODE, "-e", READ_ONE, str(LIBRARY / "verify.js"), str(path)]
-        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        assert found.startswith("p: "), found
 
 
-@pytest.mark.parametrize("over", ["y", "z"])
-def test_what_cannot_be_overwritten_makes_no_graph(tmp_path: Path, over: str) -> None:
-    """``y`` is not read, and no write is as large as ``z``; in both languages, with a line."""
+def overwriting(over: str) -> dict[str, Any]:
+    """A graph whose last op overwrites: ``y`` is not read, and no write is as large as ``z``."""
     values = [("x", 2), ("y", 2), ("z", 3)]
     writes = [{"name": f"w{n}", "writes": [n], "cost": 1, "reads": []} for n, _ in values]
     way = {"name": "default", "reads": ["x", "z"], "cost": 1, "overwrites": [over]}
     last = {"name": "f", "writes": ["a"], "implementations": [way]}
     document = {"format": "rematbench-graph", "version": 1, "name": "g", "outputs": ["a"]}
     document["values"] = [{"name": name, "bytes": size} for name, size in [*values, ("a", 2)]]
+    return document | {"ops": [*writes, last]}
+
+
+@pytest.mark.parametrize("over", ["y", "z"])
+def test_what_cannot_be_overwritten_makes_no_graph(tmp_path: Path, over: str) -> None:
+    """With a line that says so."""
     graph, plan = tmp_path / "g.graph.json", tmp_path / "g.plan.json"
-    graph.write_text(json.dumps(document | {"ops": [*writes, last]}))
+    graph.write_text(json.dumps(overwriting(over)))
     plan.write_text(json.dumps({"format": "rematbench-plan", "version": 1, "statements": []}))
     code, said = run(graph, plan)
     assert (code, "overwrites what is not read, or what no write" in said) == (2, True)
+
+
+@in_javascript
+def test_javascript_refuses_them_too(tmp_path: Path) -> None:
+    """In node; where there is none, in the page."""
+    sound = plan_document(program_order(unit_chain(4)))
+    documents = [change(sound) for change in NO_PLANS.values()]
+    graphs = [overwriting(over) for over in ("y", "z")]
+    files = [json.dumps(each).encode() for each in (*documents, *graphs, sound)]
+    texts = [base64.b64encode(each).decode() for each in files]
     if NODE is not None:
-        words = [NODE, "-e", NUMBER_ONE, str(LIBRARY / "verify.js"), str(graph)]
-        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        assert "overwrites what is not read, or what no write" in found
+        said = in_node(REFUSALS_IN_NODE, texts)
+    else:
+        with Browser(tmp_path / "profile") as page:
+            page.open(LIBRARY / "verify.html")
+            page.run(f"{ON_THE_PAGE}; refuse({json.dumps(texts)})")
+            page.wait_for("verdicts !== null")
+            said = page.run("verdicts")
+    *plans, y, z, read = said
+    assert all(each.startswith("p: ") for each in plans), plans
+    assert y == z
+    assert "overwrites what is not read, or what no write" in y
+    assert read == "read"
 
 
 def test_text_that_is_not_utf8_is_no_plan(files: tuple[Path, Path]) -> None:
@@ -369,8 +427,14 @@ def test_over_its_budget(files: tuple[Path, Path]) -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install Debian's")
 def test_the_page_judges_what_is_dropped_on_it(files: tuple[Path, Path], tmp_path: Path) -> None:
     """From the disk, without network: peak, cost and a picture; a bad plan in one line."""
-    taken = """take([%s].map(([name, text]) =>
-        new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name)))"""
+    taken = """(() => {
+        const dataTransfer = new DataTransfer();
+        for (const [name, text] of [%s])
+          dataTransfer.items.add(
+            new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
+        document.querySelector("#drop").dispatchEvent(
+          new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+      })()"""
     with Browser(tmp_path / "profile") as page:
         page.open(LIBRARY / "verify.html")
         page.run(taken % ",".join(_as_file(path) for path in files))

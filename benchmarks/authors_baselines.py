@@ -46,7 +46,7 @@ SIZES = np.arange(0, 3, 0.05)
 BUDGETS = 32
 COSTS = {"flops": "", "roofline": ", V100's roofline"}
 """Cost models, and what figures say of them."""
-SECONDS, GAP = 2.0, 0.003
+SECONDS, GAP = 6.0, 0.003
 MEMORY = 16 * 10**9
 MOST_IMAGES = 1300
 """No batch of MobileNet is larger in so much memory."""

@@ -41,8 +41,8 @@ class LinkChoice:
         if self.per_second and cost_unit != SECOND:
             raise ConfigError(
                 f"link={self.name}: its bandwidth is per second, and costs are in {cost_unit}; "
-                "give costmodel=roofline or costmodel=profiled, or link=given with link.out and "
-                f"link.in in bytes per {cost_unit}"
+                f"give link=given with link.out and link.in in bytes per {cost_unit}, or plan with "
+                "costs in seconds (costmodel=roofline or costmodel=profiled)"
             )
         return Link(self.out, self.into, self.latency, self.shared)
 

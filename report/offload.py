@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -234,7 +235,7 @@ def _sentences(frame: pd.DataFrame, track: pd.DataFrame) -> list[str]:
     found = [
         f"`{OURS}` is within {_share(gaps.median())} of its bound at the median of {len(gaps)} "
         f"problems, within {_share(gaps.quantile(0.9))} on 90 % of them, and within "
-        f"{_share(gaps.max())} on all."
+        f"{_share(gaps.max())} on all ({_problem(ours.loc[gaps.idxmax()])} is the worst)."
     ]
     keys = ["network", "budget", "rate"]
     pairs = ours.merge(track[track["strategy"] == THEIRS], "inner", keys, suffixes=("", "_theirs"))
@@ -253,8 +254,8 @@ def _sentences(frame: pd.DataFrame, track: pd.DataFrame) -> list[str]:
         ratios = wide[wide.columns.max()] / wide[ALONE]
         found.append(
             f"In POFO's setting (three networks, batch 16, 500 px, a V100's roofline, "
-            f"{wide.columns.max():g} GB/s) its overhead is {ratios.median():.2f} of that of "
-            f"recomputation alone at the median of {len(ratios)} problems."
+            f"{wide.columns.max():g} GB/s, 3 s a plan) its overhead is {ratios.median():.2f} of "
+            f"that of recomputation alone at the median of {len(ratios)} problems."
         )
     return found
 
@@ -263,10 +264,13 @@ def _slower(ours: pd.DataFrame, alone: pd.DataFrame) -> str:
     """On which problems our plan with a link is slower than recomputation alone."""
     both = ours.merge(alone, "inner", ["network", "budget"], suffixes=("", "_alone"))
     slower = both[(1 + both["overhead"]) > (1 + both["overhead_alone"]) * TIE]
-    pairs = zip(slower["network"], slower["budget"], slower["rate"], strict=True)
-    named = "; ".join(f"`{name}` at {budget:g}, {rate:g} GB/s" for name, budget, rate in pairs)
+    named = "; ".join(_problem(each) for _, each in slower.iterrows())
     text = f"On {len(slower)} of {len(both)} it is slower than recomputation alone"
     return f"{text} ({named})." if named else f"{text}."
+
+
+def _problem(line: pd.Series[Any]) -> str:
+    return f"`{line['network']}` at {line['budget']:g}, {line['rate']:g} GB/s"
 
 
 def _link(rate: float) -> str:

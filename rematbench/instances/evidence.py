@@ -149,7 +149,9 @@ def fault_of(told: Any, record: BestKnown, graph: Graph) -> str | None:
     """
     if not isinstance(told, dict):
         return "is no JSON object"
-    return _fault_of_proof(told, record) or _fault_of_origin(told, record, graph)
+    if fault := _fault_of_proof(told, record) or _fault_of_origin(told, record, graph):
+        return fault
+    return _fault_of_quick_run(told, record) if record.status == "easy" else None
 
 
 def _fault_of_proof(told: Evidence, record: BestKnown) -> str | None:
@@ -170,7 +172,7 @@ def _fault_of_proof(told: Evidence, record: BestKnown) -> str | None:
 
 
 def _fault_of_origin(told: Evidence, record: BestKnown, graph: Graph) -> str | None:
-    """Is it of that graph, and by whom the record credits? Is an easy problem's of a quick run?"""
+    """Is it of that graph, and by whom the record credits?"""
     key, known = ("graph_hash", graph.hash) if "strategy" in told else ("graph", graph.name)
     if told.get(key) != known:
         return f"is of {key} {told.get(key)}, the record's is {known}"
@@ -180,8 +182,11 @@ def _fault_of_origin(told: Evidence, record: BestKnown, graph: Graph) -> str | N
         by = None
     if not by or not str(record.bound_by).endswith(by):
         return f"is by {by or 'nobody'}, the record's bound by {record.bound_by}"
-    if record.status != "easy":
-        return None
+    return None
+
+
+def _fault_of_quick_run(told: Evidence, record: BestKnown) -> str | None:
+    """Is an easy problem's of a quick run at its own budget?"""
     if told.get("budget_bytes") != record.budget_bytes:
         return "is for another budget; an easy problem is closed by a run of its own"
     seconds = told.get("plan_cpu_seconds")

@@ -79,7 +79,9 @@ _AFTER = """ *After*: within
 1 % of it by the plan that the planner had by then. That is not what it has with so short a limit:
 `hybrid` runs others for shares of its limit, and has their plans when these end."""
 _SOME = """
-Of the first table's strategies these alone were run."""
+Of the first table's strategies these alone were run: our own searches, which improve their plans
+for as long as they may. (`checkmate_d` and `checkmate_o`, our search of published problems, and
+planners that solve one program have the limits above alone.)"""
 _NOT_APPLICABLE = {
     "they move values to a host, and no problem here has a link to one "
     "([others](instances.md#two-memories) have)": (
@@ -194,6 +196,12 @@ def _section(field: pd.DataFrame, place: str, known: int) -> str:
     return _SECTION.format(**facts, limit=f"{field['limit'].max():g}", after=after, some=some)
 
 
+_MOVED = "run ops later than program order has them, and are left out."
+
+
+_MOVED = "run ops later than program order has them, and are left out."
+
+
 def _facts(
     field: pd.DataFrame, place: str, every: Iterable[str] = tuple(cards())
 ) -> dict[str, object]:
@@ -204,7 +212,7 @@ def _facts(
     return {
         "rows": len(field),
         "failed": f" {failed} runs failed." if (failed := int(field["failed"].sum())) else "",
-        "moved": f" {moved} plans put ops off, and are left out." if moved else "",
+        "moved": f" {moved} plans {_MOVED}" if moved else "",
         "problems": len(left),
         "commits": _commits(field),
         "late": _late(field),
@@ -281,11 +289,11 @@ def _late(field: pd.DataFrame) -> str:
     if not len(late):
         return ""
     counts = Counter(sorted(late["strategy"])).most_common()
-    runs = "run" if len(late) == 1 else "runs"
+    runs, given = ("run", "it was") if len(late) == 1 else ("runs", "they were")
     whose = ", ".join(f"`{name}` {count}" for name, count in counts)
     said = (
         f"\n- *Late*: a planner looks at the clock only between its steps. {len(late)} {runs} took "
-        f"more than {100 * (LATE - 1):.0f} % longer than\n  they were given, in seconds of the "
+        f"more than {100 * (LATE - 1):.0f} % longer than\n  {given} given, in seconds of the "
         "processor: "
         f"{whose}."
     )

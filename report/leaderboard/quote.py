@@ -92,16 +92,16 @@ _STRATEGIES = (
     "than four networks says on how many. Solved: it has a plan within the budget. Best: no known "
     "plan of the captured ops is cheaper. Within: its plan costs at most so much more than the "
     "best known one. After 1, 5 and 20 s: within 1 %, by the plan that it had by then, of the "
-    "problems on which it was given so many seconds, or, where it always was, done before; –: it "
-    "was not given so long, and would have gone on. Rows that do not say what they were given "
-    "count after 1 s only. Who runs other ops than the captured ones is cheaper by those, and has "
-    "no such share. Overheads are medians over the same {count} problems, for each of which all "
-    "strategies with a number here have a plan; seconds of planning, of the processor where the "
-    "row has them, are medians of what a strategy solved."
+    "problems on which it was given that long or had finished; –: it was given less, and had "
+    "not finished. Rows that do not say what they were given count after 1 s only. Who runs other "
+    "ops than the captured ones is cheaper by those, and has no such share. Overheads are medians "
+    "over the same {count} problems, for each of which all strategies with a number here have a "
+    "plan; seconds of planning, of the processor where the row has them, are medians of what a "
+    "strategy solved."
 )
 _GAPS = (
     "By the highest bound of any strategy on every plan in program order, or on every schedule "
-    "of Checkmate's problem (9), in no stage of which an op is computed twice; within F: on "
+    "of Checkmate's problem (9), where no stage computes an op twice; within F: on "
     "the plans that recompute forward ops alone, after the forward pass, whose bounds are "
     "tighter. Medians and worst gaps are of the problems that have such a bound."
 )

@@ -144,18 +144,29 @@ CAUSES = {
 AUTHORS = {
     "MobileNet: AP sqrt / ILP": ("keras_mobilenet, ap_sqrt, segments kept: least",
                                  "keras_mobilenet, ap_sqrt, segments kept: most",
-                                 "keras_mobilenet, ap_sqrt, gradients kept, too: most"),
+                                 "keras_mobilenet, ap_sqrt, gradients kept, too: most",
+                                 "keras_mobilenet, V100's roofline, ap_sqrt, segments kept: least",
+                                 "keras_mobilenet, V100's roofline, ap_sqrt, segments kept: most"),
     "VGG19: AP sqrt / ILP": ("keras_vgg19, ap_sqrt, segments kept: least",
-                             "keras_vgg19, ap_sqrt, segments kept: most"),
+                             "keras_vgg19, ap_sqrt, segments kept: most",
+                             "keras_vgg19, V100's roofline, ap_sqrt, segments kept: least",
+                             "keras_vgg19, V100's roofline, ap_sqrt, segments kept: most"),
     "VGG19: AP greedy / ILP": ("keras_vgg19, ap_greedy, segments kept: least",
-                               "keras_vgg19, ap_greedy, gradients kept, too: most"),
+                               "keras_vgg19, ap_greedy, gradients kept, too: most",
+                               "keras_vgg19, V100's roofline, ap_greedy, segments kept: least",
+                               "keras_vgg19, V100's roofline, ap_greedy, gradients kept, too: most",
+                               ),
     "MobileNet: Griewank / ILP": ("keras_mobilenet, Griewank: mean",
                                   "keras_mobilenet, Griewank: least",
                                   "keras_mobilenet, Griewank: most"),
-    "VGG19: Griewank / ILP": ("keras_vgg19, Griewank: least", "keras_vgg19, Griewank: most"),
+    "VGG19: Griewank / ILP": ("keras_vgg19, Griewank: least", "keras_vgg19, Griewank: most",
+                              "keras_vgg19, V100's roofline, Griewank: least",
+                              "keras_vgg19, V100's roofline, Griewank: most"),
     "ResNet50: AP sqrt / ILP": ("keras_resnet50, ap_sqrt, segments kept: least",
                                 "keras_resnet50, ap_sqrt, segments kept: most",
-                                "keras_resnet50, ap_sqrt, gradients kept, too: most"),
+                                "keras_resnet50, ap_sqrt, gradients kept, too: most",
+                                "keras_resnet50, V100's roofline, ap_sqrt, segments kept: least",
+                                "keras_resnet50, V100's roofline, ap_sqrt, segments kept: most"),
     "ResNet50: AP greedy / ILP": ("keras_resnet50, ap_greedy, gradients kept, too: mean",
                                   "keras_resnet50, ap_greedy, gradients kept, too: least",
                                   "keras_resnet50, ap_greedy, gradients kept, too: most"),
@@ -232,7 +243,7 @@ def test_rounding_by_the_authors_program_is_what_its_rows_say(
         float(row["budget_fraction"]): float(row["cost"]) / float(row["bound"])
         for row in programs()
         if (row["model"], row["strategy"]) == (f"keras_{network.lower()}", "checkmate_rounding")
-        and row["status"] == "ok"
+        and (row["cost_unit"], row["status"]) == ("flop", "ok")
     }
     (line,) = [x for x in claims() if x["claim"] == f"{network}: two-phase rounding / ILP"]
     said = re.findall(r"a threshold of 0\.5 it is ([\d.]+)x|([\d.]+)x at", line["verdict"])
@@ -241,6 +252,20 @@ def test_rounding_by_the_authors_program_is_what_its_rows_say(
     wanted = [most, *(costs[budget] for budget in others)]
     assert len(numbers) == len(wanted)
     assert all(map(is_rounded, numbers, wanted)), (numbers, wanted)
+
+
+def test_rounding_by_a_roofline_is_what_its_rows_say() -> None:
+    costs = [
+        float(row["cost"]) / float(row["bound"])
+        for row in programs()
+        if (row["model"], row["strategy"]) == ("keras_mobilenet", "checkmate_rounding")
+        and (row["cost_unit"], row["status"]) == ("second", "ok")
+    ]
+    (line,) = [x for x in claims() if x["claim"] == "MobileNet: two-phase rounding / ILP"]
+    said = re.search(r"roofline ([\d.]+)x to ([\d.]+)x, over 0\.9 to 0\.6", line["verdict"])
+    assert said is not None
+    assert len(costs) == 4
+    assert all(map(is_rounded, said.groups(), (min(costs), max(costs))))
 
 
 def test_what_dense_blocks_cut_off_is_what_its_record_says() -> None:

@@ -86,6 +86,17 @@ def test_what_trains_within_keeps_to_it() -> None:
     assert f"{b.peak_bytes:,}" in repr(b)
 
 
+def test_what_a_graph_took_by_itself_counts_before_a_whole_step_is_counted() -> None:
+    """Its first halves are measured one by one; the step that is counted may be a leaner one."""
+    run = Run()
+    with rematbench.budget(int(0.6 * ordinary_peak(run.model))) as b:
+        run.trains(3)
+    (graph,) = rematbench.explain(run.model).graphs
+    assert b.peak_bytes is not None
+    assert graph.measured_peak_bytes is not None
+    assert b.peak_bytes >= graph.measured_peak_bytes
+
+
 def test_outside_of_it_there_is_no_budget_and_another_one_may_follow() -> None:
     run = Run()
     run.trains(2)

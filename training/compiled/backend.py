@@ -41,7 +41,7 @@ from rematbench.training.compiled.record import sizes_of
 from rematbench.training.compiled.together import Together
 from rematbench.training.compiled.told import above, label
 from rematbench.training.compiled.variants import Variants
-from rematbench.training.compiled.within import options_now, runs
+from rematbench.training.compiled.within import note, options_now, runs
 from rematbench.validator.halves import TwoPrograms
 
 if TYPE_CHECKING:
@@ -386,6 +386,7 @@ class Region:
         peak = meter.peak_bytes
         if peak is None:
             return
+        note(peak)
         self.has_measured = True
         more = learn(found.halves, self.options, above(found, meter))
         of_a_step = self.options.lower == INDUCTOR and bool(self._parts)
@@ -395,8 +396,7 @@ class Region:
         if self._tries == MOST_TRIES or not more or ranks.shares_plans(self.options):
             _warn.warning("rematbench: %s; the plan stays", text)
             return
-        self._tries += 1
-        self._stale = True
+        self._tries, self._stale = self._tries + 1, True
         _warn.warning("rematbench: %s; what Inductor takes is left to it from now on", text)
 
     def _follows(self, args: Sequence[Any]) -> None:

@@ -24,8 +24,8 @@ class BudgetWithin:
         budget: that is to be kept.
         peak_bytes: the largest peak that was measured inside; None while none was. On an
             accelerator, what its allocator has handed out at most, from entering to leaving. On the
-            CPU, of the steps that are counted: the second one, and the first by each plan of a
-            whole step.
+            CPU, of each graph's first halves, and of the steps that are counted: the second one,
+            and the first by each plan of a whole step.
     """
 
     def __init__(self, budget: Budget) -> None:

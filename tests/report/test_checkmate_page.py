@@ -112,7 +112,8 @@ def test_rounding_with_the_paper_s_epsilon_and_threshold() -> None:
     means: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}
     for row in programs():
-        if row["strategy"] == "checkmate_rounding" and row["status"] == "ok":
+        kind = row["strategy"], row["cost_unit"], row["status"]
+        if kind == ("checkmate_rounding", "flop", "ok"):
             means.setdefault(row["model"], []).append(float(row["cost"]) / float(row["bound"]))
             shares.setdefault(row["model"], []).append(float(row["budget_fraction"]))
     mobilenet, resnet = (

@@ -86,7 +86,8 @@ $(LOGS)/tree_lstm.log.gz: | $(READY)
 # Our own speed and exactness, beside eager training and the numbers that were asked for: all, going
 # on where it was stopped (its last, the papers' figures, takes some 40 minutes), or one by its name.
 # It needs a commit; docs/benchmarks.md is made from the records.
-benchmarks: $(TOOLS)
+benchmarks: $(TOOLS) links
+	-$(MAKE) -s $(DOCS)
 	$(BIN)/python -m benchmarks
 
 # A part of the leaderboard's full profile (PART=3/46: the third of its networks, some ten minutes
@@ -116,7 +117,8 @@ leaderboard-page: $(READY)
 	  --out docs/leaderboard-quick.md
 	$(BIN)/python -m rematbench.instances.paper_figures
 
-benchmark-%: $(TOOLS)
+benchmark-%: $(TOOLS) links
+	-$(MAKE) -s $(DOCS)
 	$(BIN)/python -m benchmarks --again $*
 
 # With the site's, where mkdocs can be had.

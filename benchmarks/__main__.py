@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from importlib.util import find_spec
 
 from benchmarks.figures import changed_files, commit, record_of, same_code
 from benchmarks.table import ALL, write_page
@@ -49,6 +50,8 @@ def show() -> None:
 
 def needs(name: str) -> str | None:
     """What a benchmark lacks in this clone, and the remedy; None: nothing."""
+    if name == "site" and find_spec("mkdocs") is None:
+        return "it builds the site, and mkdocs is not installed: run `make docs`"
     return lacking(NEEDED[name]) if name in NEEDED else None
 
 

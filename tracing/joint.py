@@ -118,7 +118,7 @@ class Builder:
             "BufferAOTInput": lambda d: ("buffer", d.target.removeprefix("model.")),
             "PlainAOTInput": lambda d: ("input", d.idx),
             "TangentAOTInput": lambda d: ("tangent", 0),
-        }.get(type(description).__name__, lambda d: ("unknown", str(d)))(description)
+        }.get(type(description).__name__, lambda d: ("unknown", str(d)))(description)  # type: ignore[no-untyped-call]
         if kind == "unknown":
             raise CaptureError(f"the trace has an input of unknown kind: {target}")
         if kind == "parameter":

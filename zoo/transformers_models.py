@@ -62,7 +62,7 @@ def workload(asked: LibraryModel) -> Workload:
     """
     import transformers
 
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     names = [name for name in dir(transformers) if name.endswith("Config")]
     of = getattr(transformers, asked.one_of("model.config", asked.what, names))
     task = _task(asked, of)

@@ -1,4 +1,4 @@
-"""DTR beside the best plan of the same log's graph, and beside what is proven of every plan."""
+"""DTR beside the best plan of the same log's graph, and beside the highest bound proven."""
 
 from __future__ import annotations
 

@@ -74,6 +74,11 @@ def test_a_clone_names_what_it_lacks_and_runs_the_rest(
         pass
 
 
+def test_the_site_needs_mkdocs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "find_spec", lambda name: None)
+    assert str(runner.needs("site")).endswith("mkdocs is not installed: run `make docs`")
+
+
 def test_what_lies_outside_of_a_clone_is_named_and_the_rest_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -359,7 +359,11 @@ def test_every_step_of_a_run(tmp_path: Path) -> None:
 def test_every_case_composes(tmp_path: Path) -> None:
     register_plugins()
     register_resolvers()
-    for name in ("gpu", "cpu", "smallest"):
+    names = [
+        path.stem for path in sorted((Path(__file__).parents[2] / "conf/cases").glob("*.yaml"))
+    ]
+    assert {"gpu", "cpu", "monet_cpu"} <= {*names}
+    for name in names:
         register_plugins()
         with initialize_config_module("rematbench.conf", version_base="1.3"):
             plain = OmegaConf.to_container(compose("suite", [f"cases={name}"]), resolve=True)

@@ -136,6 +136,7 @@ def test_the_page_s_distances_are_those_of_the_rows() -> None:
         cells = ["–" if pd.isna(share) else f"{100 * share:.1f} %" for share in shares]
         line = f"| {names[each.log]} ({each.ops:,}) | {each.ratio:g} | {' | '.join(cells)} |"
         assert line in page
+    assert {*found["bound_of"].dropna()} == {"any", "9", "F"}  # as the page says of the bounds
     met = found.dropna(subset=["dtr", "best"])
     factors = met["dtr"] / met["best"]
     said = f"for {factors.min():.2f} times the best plan's overhead"

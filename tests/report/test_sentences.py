@@ -111,6 +111,14 @@ def h200_counts() -> tuple[str, ...]:
     return commit, str(len(rows)), str(len(ran)), str(len({row["model"] for row in ran})), str(late)
 
 
+def h200_strategies() -> tuple[str, ...]:
+    """Strategies with rows on few models, and all."""
+    models: dict[str, set[str]] = {}
+    for row in lines(f"runs/reference/{H200}/leaderboard.csv"):
+        models.setdefault(row["strategy"], set()).add(row["model"])
+    return str(sum(len(each) <= 5 for each in models.values())), str(len(models))
+
+
 def h200_gradients() -> tuple[str, ...]:
     of: dict[str, list[float]] = {"exact": [], "rounding": []}
     for row in h200_rows():
@@ -266,6 +274,7 @@ SENTENCES: list[tuple[str, str, Callable[[], tuple[str, ...]]]] = [
      r".*?as eager training, within # %, but # % longer in float64", suite_summary),
     ("README.md", "for # plans of # models, of", lambda: h200_counts()[2:4]),
     (GPU, r"commit (\w+), seven .*? has # rows. # plans of # models ran; # more had", h200_counts),
+    (GPU, "# of its # strategies have rows of one to five of the models", h200_strategies),
     (GPU, r"None was wrong. # plans .*? differ by ([\d.e-]+) of the largest entry at most .*?"
      "# run other implementations.*? off by up to #, in GoogleNet", h200_gradients),
     (GPU, "from the allocator, to within # bytes.*?at most # % of the measured", h200_peaks),

@@ -17,15 +17,16 @@ from rematbench.training.compiled import options
 
 HOUSE = Path(__file__).parents[2]
 EXAMPLES = HOUSE / "examples"
-SHOWN = {
-    command: printed
+ON_PAGES = [
+    (command, printed)
     for page in (EXAMPLES / "README.md", HOUSE / "README.md")
     for command, printed in re.findall(
         r"^```\n\$ (?:python|torchrun .*) examples/(.*)\n((?:.+\n)+?)```$",
         page.read_text(),
         re.MULTILINE,
     )
-}
+]
+SHOWN = dict(ON_PAGES)
 
 
 def masked(text: str) -> str:
@@ -37,6 +38,8 @@ def masked(text: str) -> str:
 def test_all_examples_are_shown() -> None:
     scripts = {path.name for path in EXAMPLES.glob("train_*.py")}
     assert {command.split()[0] for command in SHOWN} == scripts
+    for command, printed in ON_PAGES:  # on both pages the same
+        assert printed == SHOWN[command]
 
 
 @pytest.mark.parametrize(("command", "printed"), SHOWN.items(), ids=lambda text: text.split()[0])

@@ -220,7 +220,6 @@ class Dies(LinearizedGreedy):
 
 def lost(rank: int, folder: str) -> None:
     """What ranks say that have different graphs, or no other rank beside them."""
-    ranks.SILENCE = 8.0
     said: list[str] = []
 
     def step(width: int, **others: Any) -> None:
@@ -233,6 +232,7 @@ def lost(rank: int, folder: str) -> None:
         Path(folder, f"said{rank}").write_text("\n".join(said))
 
     step(8 + 8 * rank)
+    ranks.SILENCE = 8.0
     if rank == 0:
         step(8)
     else:

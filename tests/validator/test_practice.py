@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rematbench import costmodel, validator
 from rematbench.costmodel.device import random_state_bytes
+from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.base import Problem, Strategy
 from rematbench.strategies.practice import (
@@ -145,6 +146,17 @@ def test_peaks_are_those_of_pytorchs_own_checkpointing(name: str, strategy: Stra
     ours = measured.measured_peak_bytes - (with_states - simulated)
     for peak in (simulated, ours):
         assert peak == pytest.approx(found.measured_peak_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "said"), [("gpt2", 0.045), ("llama3_1b", 0.0)])
+def test_how_far_eager_training_peaks_above_its_captured_step(name: str, said: float) -> None:
+    """A plan frees one factor of a product between its two gradients, autograd neither."""
+    model = captured(name)
+    native = EveryLayer().plan(Problem(model.graph, captured=model)).native
+    assert native is not None
+    found = measure_native(model, native, "cpu", repeats=1)
+    step = simulate(model.graph, program_order(model.graph)).peak_bytes
+    assert found.eager_peak_bytes / step - 1 == pytest.approx(said, abs=0.0005)
 
 
 EXCESS = {"bert_large": (4.3, 2.7, 3.1), "t5_large": (6.2, 0.9, 1.9)}

@@ -82,6 +82,7 @@ _SOME = """
 Of the first table's strategies these alone were run: our own searches, which improve their plans
 for as long as they may. (`checkmate_d` and `checkmate_o`, our search of published problems, and
 planners that solve one program have the limits above alone.)"""
+_MOVED = "run ops later than program order has them, and are left out."
 _NOT_APPLICABLE = {
     "they move values to a host, and no problem here has a link to one "
     "([others](instances.md#two-memories) have)": (
@@ -194,12 +195,6 @@ def _section(field: pd.DataFrame, place: str, known: int) -> str:
     facts, after = _facts(field, place, []), _AFTER if any(_earlier(field)) else ""
     some = _SOME if field["strategy"].nunique() < known else ""
     return _SECTION.format(**facts, limit=f"{field['limit'].max():g}", after=after, some=some)
-
-
-_MOVED = "run ops later than program order has them, and are left out."
-
-
-_MOVED = "run ops later than program order has them, and are left out."
 
 
 def _facts(

@@ -111,6 +111,12 @@ def h200_counts() -> tuple[str, ...]:
     return commit, str(len(rows)), str(len(ran)), str(len({row["model"] for row in ran})), str(late)
 
 
+def h200_reserved() -> tuple[str, ...]:
+    """What the caching allocator held above the measured peak, at the median."""
+    pairs = [(row["measured_reserved_bytes"], row["measured_peak_bytes"]) for row in h200_rows()]
+    return (f"{100 * statistics.median(int(held) / int(peak) - 1 for held, peak in pairs):.0f}",)
+
+
 def h200_strategies() -> tuple[str, ...]:
     """Strategies with rows on few models, and all."""
     models: dict[str, set[str]] = {}
@@ -274,6 +280,7 @@ SENTENCES: list[tuple[str, str, Callable[[], tuple[str, ...]]]] = [
      r".*?as eager training, within # %, but # % longer in float64", suite_summary),
     ("README.md", "for # plans of # models, of", lambda: h200_counts()[2:4]),
     (GPU, r"commit (\w+), seven .*? has # rows. # plans of # models ran; # more had", h200_counts),
+    (GPU, "allocator held # % more than the measured peak at the median", h200_reserved),
     (GPU, "# of its # strategies have rows of one to five of the models", h200_strategies),
     (GPU, r"None was wrong. # plans .*? differ by ([\d.e-]+) of the largest entry at most .*?"
      "# run other implementations.*? off by up to #, in GoogleNet", h200_gradients),

@@ -61,7 +61,8 @@ def test_bad_links_name_their_key(given, said: str) -> None:
 
 def test_costs_that_are_no_seconds_say_what_to_give() -> None:
     with pytest.raises(
-        ConfigError, match=r"costs are in flop; give costmodel=roofline .* per flop"
+        ConfigError,
+        match=r"costs are in flop; give link=given .* per flop, or .*costmodel=roofline",
     ):
         read_link({"name": "pcie4"}).of("flop")
 

@@ -75,34 +75,6 @@ Promise.all(texts.map((text) => Buffer.from(text, "base64")).map({REFUSAL})).the
   console.log(JSON.stringify(said)));
 """
 IN_NODE = f"""
-const {{ judge, netOf }} = require(process.argv[1]);
-const said = JSON.parse(require("fs").readFileSync(0, "utf8")).map({JUDGE_PLANS});
-console.log(JSON.stringify(said));
-"""
-JUDGE_RECORDS = """
-async (graph, plans) => {
-  const net = netOf(await documentOf(graph, "graph", "graph"));
-  const said = [];
-  for (const bytes of plans) {
-    const plan = await documentOf(bytes, "plan", "plan");
-    const { peak, cost, inOrder } = judge(net, plan.statements);
-    said.push([cost, peak, inOrder]);
-  }
-  return said;
-}
-"""
-READ_ONE = """
-const bytes = require("fs").readFileSync(process.argv[2]);
-const { documentOf } = require(process.argv[1]);
-documentOf(bytes, null, "p").then(() => console.log("read"), (fault) => console.log(fault.message));
-"""
-NUMBER_ONE = """
-const { netOf } = require(process.argv[1]);
-try {
-  netOf(JSON.parse(require("fs").readFileSync(process.argv[2])));
-} catch (fault) { console.log(fault.message); }
-"""
-IN_NODE = f"""
 const {{ documentOf, judge, netOf }} = require(process.argv[1]);
 const {{ readFileSync }} = require("fs");
 const judged = {JUDGE_RECORDS};

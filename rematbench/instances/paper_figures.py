@@ -304,7 +304,7 @@ def by_distance(frame: pd.DataFrame) -> PageFigure:
     text = (
         f"Simulated, on the recorded log `{log}`, whose ops were timed on a CPU: DTR, which does "
         "not know what comes, beside the cheapest plan of the same log's graph, which a planner "
-        f"made ahead, and the highest bound of such plans, at some budgets only of those that "
+        "made ahead, and the highest bound of such plans, at some budgets only of those that "
         f"recompute forward ops alone (`bound_of`). Rows: `{DISTANCE}`."
     )
     x, y = _budgets(curves), _overheads(curves, "overhead (simulated)")

@@ -104,8 +104,8 @@ class Hybrid:
         least = min(alone, default=inf)
         facts = {"plans_tried": search.tried, "recompute_only_cost": least if least < inf else None}
         details: dict[str, Any] = {**progress.details(), **facts}
-        least_known = min(progress.bound, progress.cost)
-        return Solution(progress.plan, least_known, "any", details=details, solver=SOLVER)
+        bound = min(progress.bound, progress.cost)
+        return Solution(progress.plan, bound, "any", details=details, solver=SOLVER)
 
     def _moves(
         self, search: BridgeSearch, order: Plan, started: float, alone: list[float]

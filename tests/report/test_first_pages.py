@@ -13,15 +13,6 @@ ROWS = {
 MIB = 2**20
 
 
-def of(strategy: str, budget: str = "", model: str = "mine:make") -> dict[str, str]:
-    (found,) = (
-        row
-        for (name, planner, fraction), row in ROWS.items()
-        if (name, planner, fraction) == (model, strategy, budget)
-    )
-    return found
-
-
 def test_the_rows_are_of_one_clean_commit() -> None:
     assert len({row["commit"] for row in ROWS.values()}) == 1
     assert not any("dirty" in row["commit"] for row in ROWS.values())
@@ -29,7 +20,7 @@ def test_the_rows_are_of_one_clean_commit() -> None:
 
 def test_the_tutorial_s_numbers() -> None:
     page = (HOUSE / "docs/tutorial.md").read_text()
-    plain = of("checkpoint_all")
+    plain = ROWS["mine:make", "checkpoint_all", ""]
     floor = json.loads(plain["extra"])["floor_bytes"]
     assert f"`peak_bytes={plain['peak_bytes']}` (simulated)" in page
     assert f"`measured_peak_bytes={plain['measured_peak_bytes']}`" in page
@@ -41,7 +32,7 @@ def test_the_tutorial_s_numbers() -> None:
 
 
 def line_of(strategy: str, budget: str) -> str:
-    row = of(strategy, budget)
+    row = ROWS["mine:make", strategy, budget]
     peak = f"{int(row['peak_bytes']) / MIB:.1f}"
     if row["status"] == "infeasible":
         return f"| `{strategy}` | {budget} | infeasible | | {peak} | |"
@@ -54,7 +45,7 @@ def line_of(strategy: str, budget: str) -> str:
 
 def test_the_first_job_s_numbers() -> None:
     page = (HOUSE / "docs/start.md").read_text()
-    row = of("ap_sqrt", model="resnet50")
+    row = ROWS["resnet50", "ap_sqrt", ""]
     for name in ("overhead", "peak_bytes", "measured_peak_bytes", "measured_overhead"):
         assert f"\n{name}={row[name]}" in page
     costs = (f"{100 * float(row[name]):+.1f} %" for name in ("overhead", "measured_overhead"))

@@ -52,6 +52,7 @@ def joint_by_dynamo(
         # Side effects on Python objects (a collector of hidden states) do not belong to the step.
         warnings.filterwarnings("ignore", "While compiling, we found certain side effects")
         warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`")
+        stack.enter_context(_untied(step))
         try:
             captured = dynamo_graph_capture_for_export(step)(*batch)
         except TorchDynamoException as error:
@@ -60,6 +61,28 @@ def joint_by_dynamo(
     mode = stack.enter_context(captured.meta["fake_mode"])
     fakes = tuple(mode.from_tensor(item) for item in batch)
     return export_joint(stack, captured, fakes)
+
+
+@contextlib.contextmanager
+def _untied(step: nn.Module) -> Iterator[None]:
+    """A tensor for each name of a tied one, of which Dynamo would make a single input."""
+    seen: set[int] = set()
+    tied: list[tuple[dict[str, Any], str, Tensor]] = []
+    for module in step.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if id(tensor) in seen and tensor is not None:
+                    tied.append((tensors, name, tensor))
+                seen.add(id(tensor))
+    try:
+        for tensors, name, tensor in tied:
+            copy = tensor.detach()
+            parameter = isinstance(tensor, nn.Parameter)
+            tensors[name] = nn.Parameter(copy, tensor.requires_grad) if parameter else copy
+        yield
+    finally:
+        for tensors, name, tensor in tied:
+            tensors[name] = tensor
 
 
 def _loggers() -> Iterator[Callable[..., Any]]:

@@ -4,7 +4,7 @@ The adapter to PyTorch's private APIs: ``aot_export_joint_with_descriptors`` tra
 backward into one functional ATen graph, with fake activations, so that a
 batch of any size costs no memory. Two front ends lead there: the step as it is, run on fake
 tensors, and TorchDynamo's reading of its Python (:mod:`rematbench.tracing.dynamo`). What both take
-becomes the same graph, to the names of its ops.
+becomes the same graph, to the names of its ops and its hash.
 """
 
 from __future__ import annotations

@@ -73,6 +73,36 @@ def test_recurrent_layers_and_logs() -> None:
     )
 
 
+class Tied(nn.Module):
+    """A weight under two names, one of them read twice, and a buffer under two, of two modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer, self.head = nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 9)
+        self.head.weight = self.words.weight
+        self.register_buffer("scale", torch.full((4,), 2.0))
+        self.layer.register_buffer("scale", self.scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.layer(self.words(x)) * self.scale + self.layer.scale
+        guess: Tensor = self.head(found)
+        return guess + self.head(found.sin())
+
+
+def test_tied_weights_and_buffers() -> None:
+    """Gradients of a name that is read twice come first; the module is left as it was."""
+    module = Tied()
+    batch = (torch.arange(6),)
+    captured = check_same_graph(
+        Workload("tied", module, lambda: batch, lambda m, x: m(x).square().mean())
+    )
+    assert module.head.weight is module.words.weight
+    assert module.layer.scale is module.scale
+    assert [op for op in captured.graph.ops if op.name.startswith("tied_")]
+    result = measure(captured, program_order(captured.graph), device="cpu", repeats=1)
+    assert result.gradient_bitwise
+
+
 class Masked(nn.Module):
     """Python that looks at data, to skip a mask of ones, unless a compiler reads it."""
 

@@ -21,7 +21,7 @@ from rematbench.rows.row import Row, costs_of
 HOUSE = Path(__file__).parents[2]
 VERIFIER = ("verify.html", "verify.js")
 FULL = "runs/reference/leaderboard/full-*.csv.gz"
-HUNDRED = "runs/reference/library/rematlib-100*.csv.gz"
+LIBRARY = "runs/reference/library/*.csv.gz"
 FIELD = "field/leaderboard.html"
 """The leaderboard with all tables, curves and filters."""
 _WRITTEN = (".html", ".csv")  # the pictures are in the page
@@ -35,7 +35,7 @@ def _rows(places: str) -> Sequence[Row]:
 def library_files(config: MkDocsConfig) -> Iterator[File]:
     """``library/``: the index, a page for each graph, graphs and plans, and the verifier."""
     library = read_library(HOUSE / "instances")
-    made = pages(library, StrategyRows([*_rows(HUNDRED), *_rows(FULL)])) | {
+    made = pages(library, StrategyRows([*_rows(LIBRARY), *_rows(FULL)])) | {
         name: (library.folder / name).read_text(encoding="utf-8") for name in VERIFIER
     }
     for name, content in made.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import astuple, fields, replace
 from pathlib import Path
 
@@ -18,11 +19,24 @@ from rematbench.instances import pages as written
 from rematbench.instances.drawn_graph import MOST, drawn_graph
 from rematbench.instances.pages import pages
 from rematbench.instances.pictures import budget_curve
-from rematbench.instances.records import Library, LibraryProblem, read_library, unsolved
+from rematbench.instances.records import (
+    Library,
+    LibraryProblem,
+    graph_name,
+    read_library,
+    unsolved,
+)
 from rematbench.instances.strategy_plans import StrategyRows, by_strategy
 from rematbench.instances.table import write_table
+from rematbench.report.collect import collect
 from rematbench.rows.row import Row, make_row
 
+HOUSE = Path(__file__).parents[2]
+QUICKLY = "runs/reference/library/families-1s.csv.gz"
+QUICK = {
+    *("dtr", "coop", "xla_remat", "chain_dp", "ap_greedy", "kusumoto"),
+    *("linearized_greedy", "linearized_sqrt"),
+}
 CHAIN = unit_chain(8)
 CASE = LibraryProblem(
     "unit_chain8@1", "chains/unit_chain8.graph.json.gz", 7, "chains", 17, 17, 3, 3, 10, 0
@@ -93,6 +107,22 @@ def test_the_page_shows_graph_strategies_and_files(library: Library) -> None:
     assert "was given 1 s" in made
     none = pages(library)["unit_chain8.html"]
     assert "No rows of strategies are of this graph" in none
+
+
+def test_every_problem_has_rows_of_quick_strategies() -> None:
+    """None cheaper than the record. Of the leaderboard's networks the leaderboard has rows."""
+    library = read_library(HOUSE / "instances")
+    problems = [each for each in library.instances.values() if each.family != "networks"]
+    names = {(graph_name(each.graph), each.budget_bytes): each.instance for each in problems}
+    asked: dict[str, set[str]] = defaultdict(set)
+    for each in collect([HOUSE / QUICKLY]).rows:
+        problem = names[str(each["model"]), each["budget_bytes"] or 0]
+        asked[problem].add(str(each["strategy"]))
+        if each["status"] == "ok" and each["extra"].get("in_program_order", True):
+            value = library.record(problem).value
+            assert value is not None, problem
+            assert value <= each["cost"], (problem, each["strategy"])
+    assert dict(asked) == dict.fromkeys(names.values(), QUICK)
 
 
 def test_a_page_that_is_too_large_is_refused(

@@ -24,6 +24,8 @@ REPEAT = 0.5
 BACKGROUND = "rematbench solver"
 """The name of a thread that may go on when its planner has ended."""
 ALARMS = (signal.SIGALRM, signal.SIGPROF)
+_WHOLE = ("importlib.", "numba.", "llvmlite.", "namedtuple_")
+"""Modules whose calls are never broken off: what imports, what compiles kernels and runs them."""
 
 
 class OutOfTime(BaseException):
@@ -62,8 +64,10 @@ def stopped_after(limit: float) -> Iterator[None]:
         yield
         return
 
+    block = sys._getframe(2)  # above this function and the context manager that it becomes
+
     def stop(number: int, frame: FrameType | None) -> None:
-        caller = _numba_caller(frame)
+        caller = _caller_of_whole(frame, block)
         if caller is None:
             raise OutOfTime
         if caller.f_trace is None:
@@ -80,14 +84,16 @@ def stopped_after(limit: float) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _numba_caller(frame: FrameType | None) -> FrameType | None:
-    """Who called a kernel, if numba compiles it, or makes the named tuple that it returns.
+def _caller_of_whole(frame: FrameType | None, block: FrameType) -> FrameType | None:
+    """Who in a block called what must not be broken off, if that is under way.
 
-    Its garbage is numba's work, too: LLVM's memory is given back in calls of Python's.
+    An import would leave half of a module, and of those that it imports, which no later import
+    mends. Of numba's work, compiling a kernel and making the named tuple that it returns are
+    meant; garbage is its work, too: LLVM's memory is given back in calls of Python's.
     """
     caller = None
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(("numba.", "llvmlite.", "namedtuple_")):
+    while frame is not None and frame is not block:
+        if str(frame.f_globals.get("__name__")).startswith(_WHOLE):
             caller = frame.f_back
         frame = frame.f_back
     return caller

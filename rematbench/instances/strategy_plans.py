@@ -1,4 +1,4 @@
-"""What strategies' rows have to say of the library's graphs: the library's own, and the leaderboard's.
+"""What strategies' rows say of the library's graphs: the library's own, and the leaderboard's.
 
 The leaderboard captures its 46 networks with costs in seconds; the library has them in whole
 nanoseconds. Graphs are equal where ops, values and checkpoint-all's peak are, and its cost but for

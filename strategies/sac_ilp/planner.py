@@ -39,10 +39,12 @@ class SacIlp:
         check_choice("release", self.release, ("late", "early"))
 
     def warm_up(self) -> None:
-        """Import PyTorch's program."""
+        """Import PyTorch's program, and what that imports when it fits lines to trade-offs."""
         with suppress(NotApplicable):
             require()
-            importlib.import_module("torch.distributed._tools.sac_ilp")
+            for name in ("sac_ilp", "ilp_utils", "sac_estimator"):
+                importlib.import_module(f"torch.distributed._tools.{name}")
+            importlib.import_module("pwlf")
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of its choices, for budgets around the real one, whose simulated peak fits.

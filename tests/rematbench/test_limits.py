@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -260,6 +261,37 @@ def test_a_kernel_that_is_being_compiled_is_compiled_first() -> None:
         call_for_long()
     assert len(total.signatures) == 1
     assert total(np.ones(3)) == 3.0
+    assert sys.gettrace() is None
+
+
+def test_an_import_that_is_under_way_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a module stays in others, and whoever imports it next fails."""
+    monkeypatch.syspath_prepend(tmp_path)
+    busy = "from time import process_time\nwhile process_time() < {}: pass\n"
+    (tmp_path / "imported_inside.py").write_text(busy.format(clock.process_time() + 1) + "END = 1")
+    (tmp_path / "imported_late.py").write_text("from imported_inside import END")
+
+    def import_for_long() -> None:
+        importlib.import_module("imported_late")
+        while True:
+            pass
+
+    with pytest.raises(OutOfTime), stopped_after(0.0):
+        import_for_long()
+    assert sys.modules["imported_late"].END == sys.modules["imported_inside"].END == 1
+    assert sys.gettrace() is None
+
+
+def test_a_block_may_lie_in_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what is under way in the block counts: this one is stopped, and not its importer."""
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = ["from rematbench.base.clock import OutOfTime, stopped_after", "try:"]
+    lines += ["    with stopped_after(0.0):", "        while True:", "            pass"]
+    lines += ["except OutOfTime:", "    stopped = True"]
+    (tmp_path / "plans_itself.py").write_text("\n".join(lines))
+    assert importlib.import_module("plans_itself").stopped
     assert sys.gettrace() is None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +122,16 @@ def test_shares_in_greedy_order() -> None:
     # Both random ops, together.
     assert names(0.6) == ["norm0", "wide0", "act0", "thin0", "sum0"]
     assert names(1.0) == names(0.6)
+
+
+def test_nothing_is_imported_in_the_planners_time() -> None:
+    """In a process of its own: others have imported much of it here."""
+    code = (
+        "import sys; from rematbench.strategies.sac_ilp.planner import SacIlp; SacIlp().warm_up()"
+    )
+    code += "; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"pwlf", "pulp", "scipy.optimize"} <= set(done.stdout.split())
 
 
 def test_costs_of_nothing() -> None:

@@ -149,6 +149,7 @@ def test_pages_fit_both_screens(browser: Browser, site: Path) -> None:
 def test_pages_of_the_library_are_small_and_lead_to_files(browser: Browser, site: Path) -> None:
     for path in (site / "library").glob("*.html"):
         assert path.stat().st_size <= LARGEST, path
+        assert "No rows of strategies are of this graph" not in path.read_text(), path
     browser.resize(WIDE, 900)
     browser.open(site / "library" / page_name(OPEN.graph))
     links = browser.run("[...document.querySelectorAll('a[download]')].map(a => a.pathname)")

@@ -11,9 +11,10 @@ from typing import TypeVar
 from rematbench.base.clock import OutOfTime, cpu_seconds, stopped_after
 from rematbench.base.errors import CaptureError, UnwritableError, is_out_of_memory
 from rematbench.base.origin import accuse, own_place
+from rematbench.engines.warm_up import warm_up
 from rematbench.graphs.files import write_bytes
 from rematbench.graphs.plan import Plan
-from rematbench.graphs.planning import PlannedRun, Problem, Solution, SupportsWarmUp
+from rematbench.graphs.planning import PlannedRun, Problem, Solution
 from rematbench.graphs.simulate import Trace, check_draws, simulate
 from rematbench.graphs.states import planned
 from rematbench.jobs import columns, handed_over
@@ -112,9 +113,8 @@ def _solve(task: Task, folder: Path, say: Say) -> Stage[Solution]:
         OutOfTime: it had handed over nothing.
     """
     settings, kept, stopped = task.settings, HandedOver(folder, task.link), False
-    if isinstance(task.strategy, SupportsWarmUp):
-        say("warm up: kernels compile once")
-        task.strategy.warm_up()
+    say("warm up: kernels compile once")
+    warm_up(task.strategy)
     say("plan")
     limits = (task.budget, settings.time_limit, settings.seed)
     report = lambda words: say(f"plan: {words}")  # noqa: E731

@@ -46,12 +46,10 @@ def compile_ahead(names: Iterable[str], say: Callable[[str], None]) -> None:
 
 def main() -> None:
     """Compile the kernels of the strategy that is named."""
-    from rematbench.graphs.planning import SupportsWarmUp
+    from rematbench.engines.warm_up import warm_up
     from rematbench.strategies.registry import make
 
-    strategy = make(sys.argv[1])
-    if isinstance(strategy, SupportsWarmUp):
-        strategy.warm_up()
+    warm_up(make(sys.argv[1]))
 
 
 if __name__ == "__main__":

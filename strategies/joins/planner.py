@@ -18,6 +18,7 @@ from rematbench.engines.plans.steps import (
     join_steps,
     plan_from_actions,
 )
+from rematbench.graphs.builders.synthetic import join
 from rematbench.strategies.base import Problem, Solution, Traits, cheapest_within
 from rematbench.strategies.joins.dp import (
     Costs,
@@ -150,6 +151,10 @@ class JoinDp:
         if self.slots is not None:
             check_count("slots", self.slots)
 
+    def warm_up(self) -> None:
+        """Compile the programs."""
+        type(self)().plan(Problem(join([1, 1])))
+
     def plan(self, problem: Problem) -> Solution:
         """The schedule of Theorem 3.
 
@@ -188,6 +193,10 @@ class EquivChain:
         check_choice("reading", self.reading, ("join", "chain", "turn"))
         if self.slots is not None:
             check_count("slots", self.slots)
+
+    def warm_up(self) -> None:
+        """Compile the programs."""
+        type(self)().plan(Problem(join([1, 1])))
 
     def plan(self, problem: Problem) -> Solution:
         """REV on the equivalent chain, with a k-th of the slots.

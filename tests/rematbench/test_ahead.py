@@ -10,7 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from rematbench.engines.warm_up import warm_up
 from rematbench.strategies.dtr.planner import Dtr
+from rematbench.strategies.joins.planner import EquivChain, JoinDp
 from rematbench.worker import ahead
 
 
@@ -37,6 +39,46 @@ def test_a_strategy_is_warmed_up_if_it_can_be(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(sys, "argv", ["ahead", name])
         ahead.main()
     assert warmed == [Dtr().heuristic]
+
+
+COMPILED = """
+import gc, sys
+from numba.core.registry import CPUDispatcher
+from rematbench.engines.warm_up import warm_up
+from rematbench.graphs.builders.synthetic import join
+from rematbench.graphs.plan import program_order
+from rematbench.graphs.simulate import simulate
+from rematbench.strategies.base import Problem
+from rematbench.strategies.registry import make
+
+def signatures():
+    found = [each for each in gc.get_objects() if isinstance(each, CPUDispatcher)]
+    ours = [each for each in found if each.py_func.__module__.startswith("rematbench")]
+    return {(each.py_func.__qualname__, *each.signatures) for each in ours}
+
+graph = join([3, 4])
+peak = simulate(graph, program_order(graph)).peak_bytes
+for name in sys.argv[1:]:
+    warm_up(make(name))
+    before = signatures()
+    make(name).plan(Problem(graph, peak - 1))
+    print(name, signatures() - before)
+"""
+"""Which kernels planners have compiled after they were warmed up."""
+
+
+def test_nothing_is_compiled_in_a_planners_time() -> None:
+    """On a new machine, ap_sqrt lost the first second that it was given to a kernel."""
+    pytest.importorskip("numba", reason="kernels are plain Python without it")
+    names = ["ap_sqrt", "join_dp", "equiv_chain"]
+    words = [sys.executable, "-c", COMPILED, *names]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{name} set()" for name in names]
+
+
+def test_warming_up_asks_for_no_option_that_a_small_graph_lacks() -> None:
+    for strategy in (JoinDp(slots=1), EquivChain(slots=1)):
+        warm_up(strategy)
 
 
 def test_an_interrupt_begins_no_further_process(

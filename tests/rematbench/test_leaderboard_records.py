@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pandas as pd
 
 from rematbench.instances.records import read_library
 from rematbench.report.collect import collect
@@ -39,3 +42,17 @@ def test_no_row_of_today_s_leaderboard_is_cheaper_than_a_record() -> None:
             assert best.value <= cost + (row["ops"] or 0), (best.instance, row["strategy"], cost)
             compared.add(best.instance)
     assert len(compared) >= 12
+
+
+def test_no_row_is_a_second_or_a_twentieth_late() -> None:
+    """In processor seconds. Four of REMATLIB-100's with one second are: up to 2.08 s."""
+    places = sorted((HOUSE / "runs/reference").glob("*/*.csv.gz"))
+    boards = [each for each in places if each.name.startswith(("full-", "rematlib-", "families-"))]
+    said = [json.loads(text) for each in boards for text in pd.read_csv(each)["extra"]]
+    assert len(said) > 26_000
+    late = []
+    for extra in said:
+        limit, took = extra["time_limit"], extra.get("plan_cpu_seconds") or 0.0
+        if took > limit + max(1.0, limit / 20):
+            late.append((limit, round(took, 2)))
+    assert sorted(late) == [(1.0, 2.0), (1.0, 2.0), (1.0, 2.01), (1.0, 2.08)]

@@ -16,12 +16,13 @@ from benchmarks.graphs import captured
 from rematbench import costmodel
 from rematbench.base.clock import OutOfTime, stopped_after
 from rematbench.base.errors import Infeasible, NotApplicable
+from rematbench.engines.warm_up import warm_up
 from rematbench.graphs.builders.layered import random_layered
 from rematbench.graphs.builders.synthetic import unit_chain, with_backward
 from rematbench.graphs.ir import Graph, Phase, Value, simple_op
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
-from rematbench.strategies.base import Problem, Solution, Strategy, SupportsWarmUp
+from rematbench.strategies.base import Problem, Solution, Strategy
 from rematbench.strategies.registry import make
 from rematbench.tracing.alternatives import with_alternatives
 from rematbench.tracing.captured import Captured
@@ -100,8 +101,7 @@ def solved(name: str, graph: Graph, share: float, limit: float) -> tuple[Solutio
 def warm(name: str) -> Strategy:
     """A strategy that has imported and compiled what it needs."""
     strategy = make(name)
-    if isinstance(strategy, SupportsWarmUp):
-        strategy.warm_up()
+    warm_up(strategy)
     return strategy
 
 

@@ -34,6 +34,7 @@ from benchmarks.large import (
 )
 from benchmarks.report import row
 from rematbench.base.errors import Infeasible
+from rematbench.engines.warm_up import warm_up
 from rematbench.graphs.files import read_graph, read_plan, write_graph, write_plan
 from rematbench.graphs.ir import Graph
 from rematbench.graphs.plan import program_order
@@ -42,7 +43,7 @@ from rematbench.jobs.job_files import trace_csv
 from rematbench.report.collect import collect
 from rematbench.report.pages.site import write_pages
 from rematbench.rows.row import write_row
-from rematbench.strategies.base import Problem, SupportsWarmUp
+from rematbench.strategies.base import Problem
 from rematbench.strategies.registry import make
 
 SIZES = (500, 1000, 2500, 5000, 10_000)
@@ -82,8 +83,7 @@ REASONS = {
 def planner(name: str, graph: Graph) -> Callable[[], object]:
     """Planning within a share of the peak; a fixed rule has none."""
     strategy = make(name, **OPTIONS.get(name, {}))
-    if isinstance(strategy, SupportsWarmUp):
-        strategy.warm_up()
+    warm_up(strategy)
     budget = int(SHARES.get(name, SHARE) * simulate(graph, program_order(graph)).peak_bytes)
     limit = budget if strategy.traits.budgeted or name not in PRACTICES else None
     return lambda: strategy.plan(Problem(graph, limit, time_limit=SECONDS))

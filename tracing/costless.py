@@ -66,6 +66,22 @@ def is_costless(module: nn.Module) -> bool:
     return any(t.is_meta or isinstance(t, FakeTensor) for t in _tensors(module))
 
 
+def named(module: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    """Parameters and buffers, once for each name: of which module, the name there, the tensor."""
+    return [
+        (part, name, tensor)
+        for part in module.modules()
+        for tensors in (part._parameters, part._buffers)
+        for name, tensor in tensors.items()
+        if tensor is not None
+    ]
+
+
+def in_place_of(tensor: Tensor, data: Tensor) -> Tensor:
+    """Data for a module: a parameter where the tensor that it replaces is one."""
+    return nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
+
+
 def place(module: nn.Module, device: str) -> None:
     """Put a module on a device; its tensors without data become fake ones there."""
     if not is_costless(module):
@@ -81,17 +97,10 @@ def place(module: nn.Module, device: str) -> None:
         with mode:
             return empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
-    for part in module.modules():
-        for tensors in (part._parameters, part._buffers):
-            for name, tensor in list(tensors.items()):
-                if tensor is None:
-                    continue
-                if id(tensor) not in made:  # it may have several names
-                    moved: Any = there(tensor.detach())
-                    if isinstance(tensor, nn.Parameter):
-                        moved = nn.Parameter(moved, tensor.requires_grad)
-                    made[id(tensor)] = tensor, moved
-                setattr(part, name, made[id(tensor)][1])  # recurrent layers listen
+    for part, name, tensor in named(module):
+        if id(tensor) not in made:  # it may have several names
+            made[id(tensor)] = tensor, in_place_of(tensor, there(tensor.detach()))
+        setattr(part, name, made[id(tensor)][1])  # recurrent layers listen
 
 
 def mode_of(module: nn.Module) -> FakeTensorMode:

@@ -22,6 +22,7 @@ from torch._guards import tracing
 
 from rematbench.base.errors import CaptureError
 from rematbench.base.origin import one_line, own, shown
+from rematbench.tracing.costless import in_place_of, named
 from rematbench.tracing.export import export_joint
 
 # How Dynamo tells of an exception that the step raises.
@@ -67,22 +68,18 @@ def joint_by_dynamo(
 def _untied(step: nn.Module) -> Iterator[None]:
     """A tensor for each name of a tied one, of which Dynamo would make a single input."""
     seen: set[int] = set()
-    tied: list[tuple[dict[str, Any], str, Tensor]] = []
-    for module in step.modules():
-        for tensors in (module._parameters, module._buffers):
-            for name, tensor in tensors.items():
-                if id(tensor) in seen and tensor is not None:
-                    tied.append((tensors, name, tensor))
-                seen.add(id(tensor))
+    tied = []
+    for part, name, tensor in named(step):
+        if id(tensor) in seen:
+            tied.append((part, name, tensor))
+        seen.add(id(tensor))
     try:
-        for tensors, name, tensor in tied:
-            copy = tensor.detach()
-            parameter = isinstance(tensor, nn.Parameter)
-            tensors[name] = nn.Parameter(copy, tensor.requires_grad) if parameter else copy
+        for part, name, tensor in tied:
+            setattr(part, name, in_place_of(tensor, tensor.detach()))  # recurrent layers listen
         yield
     finally:
-        for tensors, name, tensor in tied:
-            tensors[name] = tensor
+        for part, name, tensor in tied:
+            setattr(part, name, tensor)
 
 
 def _loggers() -> Iterator[Callable[..., Any]]:

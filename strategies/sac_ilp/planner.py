@@ -42,9 +42,8 @@ class SacIlp:
         """Import PyTorch's program, and what that imports when it fits lines to trade-offs."""
         with suppress(NotApplicable):
             require()
-            for name in ("sac_ilp", "ilp_utils", "sac_estimator"):
-                importlib.import_module(f"torch.distributed._tools.{name}")
-            importlib.import_module("pwlf")
+            for name in ("torch.distributed._tools.sac_ilp", "pwlf"):
+                importlib.import_module(name)
 
     def plan(self, problem: Problem) -> Solution:
         """The cheapest of its choices, for budgets around the real one, whose simulated peak fits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -48,11 +49,13 @@ def test_no_row_is_a_second_or_a_twentieth_late() -> None:
     """In processor seconds. Four of REMATLIB-100's with one second are: up to 2.08 s."""
     places = sorted((HOUSE / "runs/reference").glob("*/*.csv.gz"))
     boards = [each for each in places if each.name.startswith(("full-", "rematlib-", "families-"))]
-    said = [json.loads(text) for each in boards for text in pd.read_csv(each)["extra"]]
-    assert len(said) > 26_000
+    rows = pd.concat(pd.read_csv(each, usecols=["status", "extra"]) for each in boards)
+    assert len(rows) > 26_000
     late = []
-    for extra in said:
-        limit, took = extra["time_limit"], extra.get("plan_cpu_seconds") or 0.0
+    for status, extra in zip(rows["status"], map(json.loads, rows["extra"]), strict=True):
+        # One that was killed has no plan, and no seconds.
+        took = extra.get("plan_cpu_seconds", 0.0 if status == "time_limit" else math.inf)
+        limit = extra["time_limit"]
         if took > limit + max(1.0, limit / 20):
             late.append((limit, round(took, 2)))
     assert sorted(late) == [(1.0, 2.0), (1.0, 2.0), (1.0, 2.01), (1.0, 2.08)]

@@ -103,6 +103,28 @@ def test_tied_weights_and_buffers() -> None:
     assert result.gradient_bitwise
 
 
+class TiedRecurrent(nn.Module):
+    """Layers that keep lists of their own weights, one of which they share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LSTM(4, 4), nn.LSTM(4, 4)
+        self.second.weight_hh_l0 = self.first.weight_hh_l0
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.second(self.first(x)[0])[0]
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_tied_weights_of_recurrent_layers() -> None:
+    module = TiedRecurrent()
+    check_same_graph(
+        Workload("tied", module, lambda: (torch.ones(2, 1, 4),), lambda m, x: m(x).sum())
+    )
+    assert module.second._flat_weights[1] is module.first.weight_hh_l0
+
+
 class Masked(nn.Module):
     """Python that looks at data, to skip a mask of ones, unless a compiler reads it."""
 

@@ -5,10 +5,12 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from rematbench.base.clock import BACKGROUND
+from rematbench.worker import worker
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -20,6 +22,16 @@ def pytest_collection_finish() -> None:
     """From here on garbage is looked for again, but not among what has been imported."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forked_workers() -> Iterator[None]:
+    """Workers of commands that run in this process need not import PyTorch each."""
+    from forked import Subprocess  # which looks at the environment as it is now
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker, "subprocess", Subprocess)
+        yield
 
 
 @pytest.fixture(autouse=True)

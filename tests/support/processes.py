@@ -16,11 +16,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from forked import begin_server
 
 PATIENCE = 240.0
 """Seconds after which processes are ended, and their test fails."""
-IMPORTED = ["torch._inductor.compile_fx", "torch.distributed.fsdp", "torch.distributed.tensor"]
-"""Once, by the process that all of them are forked from."""
 
 
 def side_by_side(function: Callable[..., None], folder: Path, *args: Any, ranks: int = 2) -> None:
@@ -33,7 +32,7 @@ def side_by_side(function: Callable[..., None], folder: Path, *args: Any, ranks:
     Raises:
         TimeoutError: they did not end in time; their stacks are on standard error.
     """
-    mp.set_forkserver_preload(IMPORTED)
+    begin_server()
     group = mp.start_processes(
         _begin,
         (ranks, function, str(folder), args),

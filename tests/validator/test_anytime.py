@@ -29,7 +29,7 @@ def executed(captured: Captured, graph: Graph, share: float) -> tuple[int, valid
 @pytest.mark.parametrize(
     ("name", "options", "share"),
     [
-        ("resnet50", {"batch_size": 32, "resolution": 64}, 0.75),
+        ("resnet32", {"batch_size": 32}, 0.5),
         ("unet", {"batch_size": 4, "resolution": "96x128", "base_channels": 8}, 0.5),
     ],
 )

@@ -1,0 +1,65 @@
+"""Workers that tests fork beside those that a command starts: they say the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forked import Subprocess, is_as_started
+from job_settings import settings_of
+
+from rematbench.rows.row import Row
+from rematbench.worker import worker
+
+TIMES = {"utc", "plan_seconds", "plan_cpu_seconds", "capture_seconds"}
+ANYTIME = "rematbench.strategies.anytime.planner.Anytime"
+
+
+def row(folder: Path) -> Row:
+    """Of a model whose graph depends on the order of a set of words, as its hashes give it."""
+    (folder / "mine.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    sides = {'one': 3, 'two': 4, 'three': 5, 'four': 6}\n"
+        "    first, *rest = [sides[word] for word in set(sides)]\n"
+        "    layers = torch.nn.Sequential()\n"
+        "    for last, side in zip([first, *rest], [*rest, first]):\n"
+        "        layers.append(torch.nn.Linear(last, side))\n"
+        "    return layers, (torch.randn(2, first),), lambda module, x: module(x).sum()\n"
+    )
+    model = {"name": "python", "kind": "python", "target": "mine:make"}
+    mine = worker.Worker()
+    try:
+        return mine.run(settings_of(model, "anytime", ANYTIME), folder, lambda phase: None)
+    finally:
+        mine.stop()
+
+
+def said(found: Row) -> Row:
+    """All of a row but when it was made, and how long that took."""
+    whole = found | found["extra"]
+    return {name: whole[name] for name in whole.keys() - TIMES - {"extra"}}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+def test_a_forked_worker_says_what_a_started_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert worker.subprocess is Subprocess
+    forked = row(tmp_path)
+    monkeypatch.setattr(worker, "subprocess", subprocess)
+    started = row(tmp_path)
+    assert forked["status"] == "ok"
+    assert said(forked) == said(started)
+
+
+def test_what_is_read_at_the_start_is_not_changed_by_forking() -> None:
+    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    assert is_as_started(os.environ | one | {"HOME": "/elsewhere"})
+    assert not is_as_started(os.environ | one | {"OMP_NUM_THREADS": "2"})
+    assert not is_as_started(os.environ | one | {"PYTHONHASHSEED": "1"})
+    assert not is_as_started(os.environ | one | {"LC_ALL": "POSIX"})

@@ -19,8 +19,8 @@ from rematbench.graphs.files import write_json
 from rematbench.rows.provenance import HOUSE, machine, now, versions
 
 RECORDS = Path("runs/benchmarks")
-NOT_CODE = (":!runs", ":!docs")
-"""What may differ from the commit: results, and the pages made from them."""
+NOT_CODE = (":!runs", ":!docs", ":!tests", ":!.ci", ":!*.md")
+"""What may differ from the commit: results, pages and tests."""
 LOAD = round(os.getloadavg()[0], 1)
 """Processes that wanted a core when the benchmark began: 0 on an idle machine."""
 _STARTED = perf_counter()

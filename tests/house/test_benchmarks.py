@@ -42,6 +42,32 @@ def test_a_record_says_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert not figures.same_code("123456789abc-dirty")
 
 
+def test_results_pages_and_tests_may_differ_from_a_record_s_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "HOUSE", tmp_path)
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.check_output(["git", *who, *words], cwd=tmp_path, text=True)
+
+    def write(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    paths = ("runs/a.json", "docs/a.md", "tests/a.py", "README.md", "graphs/a.py")
+    git("init", "-q")
+    for path in paths:
+        write(path, "first")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    first = git("rev-parse", "HEAD").strip()
+    for path in paths:
+        write(path, "second")
+        assert figures.same_code(first) == (path != "graphs/a.py")
+    assert figures.changed_files() == ["graphs/a.py"]
+
+
 def test_what_is_not_a_benchmark() -> None:
     command = [sys.executable, "-m", "benchmarks", "chekmate", "--dirty"]
     done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)

@@ -61,10 +61,23 @@ def test_what_is_said_below_it_is_of_its_rows() -> None:
     assert all(row["bitwise"] for row in ours if "eager" in row["name"])
     of_pairs = [median(row["beside"]) for row in ROWS if row["name"] == "ours, eager"]
     assert f"takes {min(of_pairs):.2f} to {max(of_pairs):.2f} of `aot_eager`'s time" in PAGE
+    beside = [
+        f"{row['value']:.2f}"
+        for row in json.loads((HOUSE / "runs/benchmarks/compile.json").read_text())["figures"]
+        if re.search(r", inductor, .*: time / best ratio's that fits$", row["figure"])
+    ]
+    gpt2, leaner, mobilenet = beside
+    said = " ".join(PAGE.split())
+    assert (
+        f"takes {gpt2} (gpt2 at 0.7), {leaner} (gpt2 at 0.5) and {mobilenet} (MobileNet-V2 at 0.7)"
+        in said
+    )
+    small = [row for name, row in of("mobilenet_v2").items() if name.startswith("inductor, ratio")]
+    without = of("mobilenet_v2")["inductor"]
+    assert all(median(row["wall"]) <= median(without["wall"]) for row in small)
     eager = [row for row in ratios() if row["name"].startswith("aot_eager")]
     wrong = [row["error"] for row in ratios() if row["error"] >= WRONG]
     assert len(wrong) == 11  # "eleven"
-    said = " ".join(PAGE.split())
     runs = (
         f"{len(ratios())} runs there ({len(eager)} of `aot_eager`'s, {len(ratios()) - len(eager)}"
     )

@@ -19,7 +19,7 @@ from benchmarks.monet import CASES, GAP, costed
 from rematbench.base.clock import planning_seconds
 from rematbench.base.errors import RematbenchError
 from rematbench.engines.lp.program import LinearProgram
-from rematbench.engines.lp.solver import Solver
+from rematbench.engines.lp.solver import Solver, SolverRun
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.strategies.checkmate.published.paper_model import PaperModel
@@ -62,15 +62,19 @@ def proofs(network: str, share: float, programs: Iterable[str]) -> Iterator[Figu
         if ended is not None and ended.status in ("infeasible", "failed"):
             raise RematbenchError(f"{title}: {ended.status}")
         yield Figure(f"{title}: rows", solver.rows, None, "")
-        if ended is None or ended.objective is None:
-            yield Figure(f"{title}: solutions in {SECONDS:g} s", 0, None, "")
-        elif ended.status == "optimal":
-            yield Figure(f"{title}: {GAP:.0%} proven", seconds, None, "CPU s")
-        elif not isfinite(ended.bound):  # of the first relaxation, which was not solved by then
-            yield Figure(f"{title}: bounds in {SECONDS:g} s", 0, None, "")
-        else:
-            gap = 100 * (1 - ended.bound / ended.objective)
-            yield Figure(f"{title}: gap after {SECONDS:g} s", gap, None, "%")
+        yield outcome(title, ended, seconds)
+
+
+def outcome(title: str, ended: SolverRun | None, seconds: float) -> Figure:
+    """The seconds of a proof; where there is none, the gap, or what there is none of."""
+    if ended is None or ended.objective is None:
+        return Figure(f"{title}: solutions in {SECONDS:g} s", 0, None, "")
+    if ended.status == "optimal":
+        return Figure(f"{title}: {GAP:.0%} proven", seconds, None, "CPU s")
+    if not isfinite(ended.bound):  # of the first relaxation, which was not solved by then
+        return Figure(f"{title}: bounds in {SECONDS:g} s", 0, None, "")
+    gap = 100 * (1 - ended.bound / ended.objective)
+    return Figure(f"{title}: gap after {SECONDS:g} s", gap, None, "%")
 
 
 def main() -> None:

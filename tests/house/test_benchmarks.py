@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks import __main__ as runner, figures, table, trees
+from benchmarks import __main__ as runner, figures, monet_proofs, table, trees
 from benchmarks.figures import Figure
+from rematbench.engines.lp.solver import SolverRun
 
 HOUSE = Path(__file__).parents[2]
 
@@ -66,6 +70,21 @@ def test_results_pages_and_tests_may_differ_from_a_record_s_commit(
         write(path, "second")
         assert figures.same_code(first) == (path != "graphs/a.py")
     assert figures.changed_files() == ["graphs/a.py"]
+
+
+def test_a_proof_that_did_not_begin_can_be_written_down() -> None:
+    """HiGHS may have a solution before it has solved its first relaxation."""
+    ended = SolverRun("time_limit", np.zeros(1), 4.0, -math.inf, 0, 600.0)
+    found = [
+        monet_proofs.outcome("x", each, 9.0)
+        for each in (ended, replace(ended, bound=3.0), replace(ended, status="optimal"), None)
+    ]
+    assert [(each.name, each.value) for each in found] == [
+        ("x: bounds in 600 s", 0),
+        ("x: gap after 600 s", 25.0),
+        ("x: 2% proven", 9.0),
+        ("x: solutions in 600 s", 0),
+    ]
 
 
 def test_what_is_not_a_benchmark() -> None:

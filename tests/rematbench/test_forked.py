@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from forked import Subprocess, is_as_started
+from forked import FORKS, Forked, Subprocess, is_as_started
 from job_settings import settings_of
 
 from rematbench.rows.row import Row
@@ -18,8 +17,12 @@ TIMES = {"utc", "plan_seconds", "plan_cpu_seconds", "capture_seconds"}
 ANYTIME = "rematbench.strategies.anytime.planner.Anytime"
 
 
-def row(folder: Path) -> Row:
-    """Of a model whose graph depends on the order of a set of words, as its hashes give it."""
+def row(folder: Path, process: type) -> Row:
+    """Of a model whose graph depends on the order of a set of words, as its hashes give it.
+
+    Args:
+        process: what the worker is to run as.
+    """
     (folder / "mine.py").write_text(
         "import torch\n"
         "def make():\n"
@@ -33,7 +36,9 @@ def row(folder: Path) -> Row:
     model = {"name": "python", "kind": "python", "target": "mine:make"}
     mine = worker.Worker()
     try:
-        return mine.run(settings_of(model, "anytime", ANYTIME), folder, lambda phase: None)
+        found = mine.run(settings_of(model, "anytime", ANYTIME), folder, lambda phase: None)
+        assert type(mine._process) is process
+        return found
     finally:
         mine.stop()
 
@@ -44,15 +49,15 @@ def said(found: Row) -> Row:
     return {name: whole[name] for name in whole.keys() - TIMES - {"extra"}}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+@pytest.mark.skipif(not FORKS, reason="workers are forked on Linux without a GPU")
 def test_a_forked_worker_says_what_a_started_one_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert worker.subprocess is Subprocess
-    forked = row(tmp_path)
+    forked = row(tmp_path, Forked)
     monkeypatch.setattr(worker, "subprocess", subprocess)
-    started = row(tmp_path)
+    started = row(tmp_path, subprocess.Popen)
     assert forked["status"] == "ok"
     assert said(forked) == said(started)
 

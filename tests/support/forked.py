@@ -2,7 +2,8 @@
 
 Only what is installed is imported beforehand; of rematbench, and of a test's own modules, a worker
 imports what it needs, as ever. Where an environment says how Python or a library is to start, the
-worker is started by Python itself, as it is for every command that a test runs in its own process.
+worker is started by Python itself, as it is for every command that a test runs in its own process;
+so it is where there is a GPU, which no process may use whose parent has used it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
+import torch
+
 IMPORTED = [
     "numba",
     "torch._inductor.compile_fx",
@@ -24,6 +27,7 @@ IMPORTED = [
     "torch.distributed.tensor",
 ]
 """Once, by the process that all of them are forked from."""
+FORKS = sys.platform == "linux" and not torch.cuda.is_available()
 READ_AT_THE_START = ("PYTHON", "LD_", "LC_", "LANG", "TORCH", "NUMBA", "OMP", "MKL", "CUDA")
 """Beginnings of the names of environment variables that are looked at only once."""
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -114,7 +118,7 @@ class Subprocess:
         arguments: Sequence[str], *, stderr: IO[bytes], env: Mapping[str, str], **more: Any
     ) -> Any:
         """Fork where that comes to the same; start Python where it does not."""
-        if sys.platform == "linux" and is_as_started(env):
+        if FORKS and is_as_started(env):
             assert arguments[:3] == [sys.executable, "-P", "-c"]
             return Forked(arguments[3], stderr, env)
         return subprocess.Popen(arguments, stderr=stderr, env=env, **more)

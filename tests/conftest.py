@@ -27,8 +27,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def forked_workers() -> Iterator[None]:
     """Workers of commands that run in this process need not import PyTorch each."""
-    from forked import Subprocess  # which looks at the environment as it is now
+    from forked import FORKS, Subprocess, begin_server  # and look at the environment as it is now
 
+    if FORKS:
+        begin_server()  # before a benchmark or a library begins one of its own
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(worker, "subprocess", Subprocess)
         yield

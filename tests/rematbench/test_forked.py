@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from forked import FORKS, Forked, Subprocess, is_as_started
+from forked import FORKS, READ_AT_THE_START, STARTED, Forked, Subprocess, is_as_started
 from job_settings import settings_of
 
 from rematbench.rows.row import Row
@@ -15,6 +15,15 @@ from rematbench.worker import worker
 
 TIMES = {"utc", "plan_seconds", "plan_cpu_seconds", "capture_seconds"}
 ANYTIME = "rematbench.strategies.anytime.planner.Anytime"
+
+
+@pytest.fixture(autouse=True)
+def as_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever libraries of earlier tests have set."""
+    for name in [name for name in os.environ if name.startswith(READ_AT_THE_START)]:
+        monkeypatch.delenv(name)
+    for name, value in STARTED.items():
+        monkeypatch.setenv(name, value)
 
 
 def row(folder: Path, process: type) -> Row:

@@ -46,7 +46,7 @@ def begin_server() -> None:
         os.environ.update(before)
 
 
-_STARTED = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_THE_START)}
+STARTED = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_THE_START)}
 
 
 def is_as_started(environment: Mapping[str, str]) -> bool:
@@ -54,7 +54,7 @@ def is_as_started(environment: Mapping[str, str]) -> bool:
     started = {
         name: value for name, value in environment.items() if name.startswith(READ_AT_THE_START)
     }
-    return ENVIRONMENT | started == _STARTED | ENVIRONMENT
+    return ENVIRONMENT | started == STARTED | ENVIRONMENT
 
 
 _BEGIN = """

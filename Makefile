@@ -124,7 +124,7 @@ benchmark-%: $(TOOLS) links
 # With the site's, where mkdocs can be had.
 test: $(TOOLS)
 	-$(MAKE) -s $(DOCS)
-	$(BIN)/python -m pytest -q -n 3
+	$(BIN)/python -m pytest -q -n 4
 
 # Tests of tracing, validator and training on the oldest PyTorch, the pinned one and the newest.
 MATRIX ?= 2.11.0 $(PINNED) 2.15.0

@@ -66,8 +66,8 @@ FAULTS = """(() => {
   }
   for (const each of of("body *")) {
     const {left, right} = each.getBoundingClientRect();
-    const inside = each.closest(`${BOXES}, pre, nav, svg, .md-search, details:not([open])`);
-    if (!inside && right > left && (right > width + 1 || left < -1))
+    const out = right > left && (right > width + 1 || left < -1);
+    if (out && !each.closest(`${BOXES}, pre, nav, svg, .md-search, details:not([open])`))
       faults.push("sticks out: " + each.tagName + " " + words(each));
   }
   for (const picture of of("svg.chart, svg.graph, details[open] svg.plan, p > img"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers import recompute_everything
+from shallow import make_shallow
 
 from rematbench import validator
 from rematbench.graphs.simulate import simulate
@@ -40,10 +41,13 @@ SMALL: dict[str, dict[str, Any]] = {
         **{"hidden": 16, "vocabulary": 50},
     },
 }
+DEEP = {"resnet50": "resnet", "densenet121": "densenet"}
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_bits_of_eager_training(name: str) -> None:
+def test_bits_of_eager_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in DEEP:
+        make_shallow(DEEP[name], monkeypatch)
     captured = capture(make_model(name, batch_size=2, **SMALL[name]))
     plan = recompute_everything(captured.graph)
     assert simulate(captured.graph, plan).recomputations > 0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from shallow import make_shallow
 
 from rematbench.base.errors import ConfigError
 from rematbench.graphs.ir import Phase
 from rematbench.tracing.trace import capture
 from rematbench.zoo import NAMES, make_model
-from rematbench.zoo.vision import import_torchvision
 
 SENTENCES = {"layers": 2, "width": 32, "heads": 2, "sequence_length": 16, "vocabulary": 50}
 WIDE = {"resolution": "32x64"}
@@ -45,20 +45,10 @@ DEEP = {
 }
 
 
-def _make_shallow(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = getattr(import_torchvision().models, family)
-    build = getattr(module, f"_{family}")
-
-    def shallow(first: Any, layers: Any, *rest: Any, **options: Any) -> Any:
-        return build(first, [2] * len(layers), *rest, **options)
-
-    monkeypatch.setattr(module, f"_{family}", shallow)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_gets_a_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name in DEEP:
-        _make_shallow(DEEP[name], monkeypatch)
+        make_shallow(DEEP[name], monkeypatch)
     torch.manual_seed(0)
     workload = make_model(name, batch_size=2, **SMALL.get(name, {"resolution": 32}))
     assert workload.name == name

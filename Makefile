@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 READY := $(VENV)/.ready
 TOOLS := $(VENV)/.tools
 
-.PHONY: bench benchmarks figures leaderboard leaderboard-page test tools matrix check links docs gpu gpu-bundle gpu-offline setup clean
+.PHONY: bench benchmarks figures leaderboard leaderboard-page test kernels tools matrix check links docs gpu gpu-bundle gpu-offline setup clean
 
 setup: $(READY)
 
@@ -121,10 +121,23 @@ benchmark-%: $(TOOLS) links
 	-$(MAKE) -s $(DOCS)
 	$(BIN)/python -m benchmarks --again $*
 
+# Kernels that numba compiles once on a machine, two and a half minutes of a processor: tests that
+# run side by side would compile them each.
+WARM_UP := import sys; from rematbench.engines.warm_up import warm_up; \
+  from rematbench.strategies.registry import make; [warm_up(make(name)) for name in sys.argv[1:]]
+KERNELS := $(VENV)/.kernels-intervals $(VENV)/.kernels-chains
+$(VENV)/.kernels-intervals: NAMES := anytime anytime_joint hybrid sac_ilp
+$(VENV)/.kernels-chains: NAMES := chain_dp equiv_chain join_dp kusumoto checkmate_ilp
+$(KERNELS): $(TOOLS)
+	OMP_NUM_THREADS=1 $(BIN)/python -P -c '$(WARM_UP)' $(NAMES)
+	touch $@
+kernels: $(KERNELS)
+
 # With the site's, where mkdocs can be had.
 test: $(TOOLS)
 	-$(MAKE) -s $(DOCS)
-	$(BIN)/python -m pytest -q -n 4
+	$(MAKE) -s -j2 kernels
+	$(BIN)/python -m pytest -q -n 3
 
 # Tests of tracing, validator and training on the oldest PyTorch, the pinned one and the newest.
 MATRIX ?= 2.11.0 $(PINNED) 2.15.0

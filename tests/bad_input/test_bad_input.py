@@ -7,7 +7,6 @@ process, but for those with ``process: fresh`` (console scripts as they start, o
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import without_progress
 from hydra.core.global_hydra import GlobalHydra
 
 HERE = Path(__file__).parent
@@ -143,7 +143,7 @@ def judge(step: Step, outcome: Outcome, folder: Path) -> None:
         assert said not in words, text
     if step.is_one_line:
         assert step.command is not None
-        err = re.sub(r"(?m)^ *\d+ s  .*\n", "", err)  # progress, on a slow machine
+        err = without_progress(err)
         name = _words(step.command)[0]
         assert err.startswith(f"{name}: "), text
         assert err.count("\n") == 1, text

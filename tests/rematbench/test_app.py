@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import diamond, weights
+from helpers import diamond, weights, without_progress
 from rich.console import Console
 
 from rematbench.cli import terminal
@@ -130,6 +130,7 @@ MISTAKES = [
 def test_mistakes_are_one_line_and_exit_2(call, arguments: list[str], said: str) -> None:
     code, out, err = call(*arguments)
     assert code == 2
+    err = without_progress(err)
     assert err.startswith("rematbench: ")
     assert said in err
     assert err.count("\n") == 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import without_progress
 from job_settings import settings_of
 from rich.console import Console
 
@@ -251,8 +251,7 @@ MISTAKES = [
 def test_mistakes_are_one_line_and_exit_2(call, arguments: list[str], said: str) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    # On a busy machine lines of progress come first, one every ten seconds.
-    (line,) = [each for each in err.splitlines() if not re.match(r" *\d+ s  ", each)]
+    (line,) = without_progress(err).splitlines()
     assert line.startswith("rematbench-max-batch: ")
     assert said in line
     assert not list(Path("runs/jobs").rglob("row.json"))

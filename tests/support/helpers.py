@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from rematbench.graphs.builders.synthetic import with_backward
@@ -44,3 +46,8 @@ def weights(layers: int) -> Graph:
         ops.append(simple_op(f"g{i}", Phase.BACKWARD, [before], [f"g{i}"], 1))
         before = f"g{i}"
     return Graph("weights", tuple(values), tuple(ops), (*(f"w{i}" for i in range(layers)), "g0"))
+
+
+def without_progress(text: str) -> str:
+    """What a command said, less the lines that it says every ten seconds: on a busy machine."""
+    return re.sub(r"(?m)^ *\d+ s  .*\n", "", text)

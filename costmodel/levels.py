@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ class LevelMeter:
             self._profile = profile(use_kineto=True, profile_memory=True)
             self._profile.__enter__()
             profiler._is_profiler_enabled = _OURS
+            atexit.register(self._end)  # PyTorch crashes where Python ends while it runs
         self.mark()
 
     @staticmethod
@@ -78,11 +80,17 @@ class LevelMeter:
         """What was counted up to the last mark; None: another profiler was started."""
         if self._profile is None:
             return Levels(tuple(self._at), tuple(self._until), True)
+        found = self._end()
+        return None if found is None else _levels(found)
+
+    def _end(self) -> profile | None:
+        """The profile, which has ended; None: there is none, or another profiler was started."""
+        atexit.unregister(self._end)
         ours, self._profile = self._profile, None
-        if profiler._is_profiler_enabled != _OURS:
+        if ours is None or profiler._is_profiler_enabled != _OURS:
             return None
         ours.__exit__(None, None, None)
-        return _levels(ours)
+        return ours
 
 
 def _levels(found: profile) -> Levels:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -355,3 +357,23 @@ def test_random_states_are_not_counted_as_outside() -> None:
     outside = planned(net).outside
     assert outside is not None
     assert max(outside.held) < random_state_bytes("cpu")
+
+
+TWO_STEPS = """
+import torch
+from torch import nn
+from rematbench.costmodel.levels import LevelMeter
+net = nn.Sequential(*[each for _ in range(4) for each in (nn.Linear(64, 64), nn.GELU())])
+run = torch.compile(net, backend="rematbench", options=OPTIONS)
+for step in range(2):
+    run(torch.randn(256, 64)).sum().backward()
+print("counts on:", not LevelMeter.can_start("cpu"))
+"""
+
+
+def test_a_program_may_end_in_a_step_that_is_counted(tmp_path: Path) -> None:
+    """PyTorch's profiler, with which it is counted, crashed where Python ended first."""
+    script = tmp_path / "two_steps.py"
+    script.write_text(f"OPTIONS = {options()!r}" + TWO_STEPS)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "counts on: True\n"), ran.stderr

@@ -35,9 +35,13 @@ $(READY): pyproject.toml constraints.txt
 	$(INSTALL) -c $(CONSTRAINTS) -e .
 	touch $@
 
-# What only tests and linters need: pytest, ruff, mypy, the launchers.
+# What only tests and linters need: pytest, ruff, mypy, the launchers. The package itself, installed
+# already, is left alone: its kernels may be compiled (make kernels) while these go in.
+EXTRAS = import sys, tomllib; has = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*(need for name in sys.argv[1:] for need in has["optional-dependencies"][name]), sep="\n")
+INSTALL_EXTRAS = $(BIN)/python -c '$(EXTRAS)' $1 > $@.txt && $(INSTALL) -c $(CONSTRAINTS) -r $@.txt
 $(TOOLS): $(READY)
-	$(INSTALL) -c $(CONSTRAINTS) -e ".[dev,models,moccasin,sac,joblib,ray,slurm]"
+	$(call INSTALL_EXTRAS,dev models moccasin sac joblib ray slurm)
 	touch $@
 
 bench: $(READY)
@@ -126,9 +130,9 @@ benchmark-%: $(TOOLS) links
 WARM_UP := import sys; from rematbench.engines.warm_up import warm_up; \
   from rematbench.strategies.registry import make; [warm_up(make(name)) for name in sys.argv[1:]]
 KERNELS := $(VENV)/.kernels-intervals $(VENV)/.kernels-chains
-$(VENV)/.kernels-intervals: NAMES := anytime anytime_joint hybrid sac_ilp
+$(VENV)/.kernels-intervals: NAMES := anytime anytime_joint hybrid
 $(VENV)/.kernels-chains: NAMES := chain_dp equiv_chain join_dp kusumoto checkmate_ilp
-$(KERNELS): $(TOOLS)
+$(KERNELS): $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -c '$(WARM_UP)' $(NAMES)
 	touch $@
 kernels: $(KERNELS)
@@ -167,7 +171,7 @@ links:
 # The site, in build/site: from docs/, docstrings, the configuration and committed results.
 DOCS := $(VENV)/.docs
 $(DOCS): $(READY)
-	$(INSTALL) -c $(CONSTRAINTS) -e ".[docs]"
+	$(call INSTALL_EXTRAS,docs)
 	touch $@
 
 docs: $(DOCS) links

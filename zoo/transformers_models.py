@@ -63,8 +63,7 @@ def workload(asked: LibraryModel) -> Workload:
     import transformers
 
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    names = [name for name in dir(transformers) if name.endswith("Config")]
-    of = getattr(transformers, asked.one_of("model.config", asked.what, names))
+    of = getattr(transformers, asked.one_of("model.config", asked.what, _configs()))
     task = _task(asked, of)
     own = (*task.options, "experts")
     asked.check_options({*_known(of), *own}, asked.what)
@@ -80,6 +79,14 @@ def workload(asked: LibraryModel) -> Workload:
     for name in {type(part).__module__ for part in module.modules()}:
         _in_order(name)
     return Workload(asked.name, module, make_batch, loss)
+
+
+@cache
+def _configs() -> list[str]:
+    """The library's configurations by name: to list what it has takes it a fifth of a second."""
+    import transformers
+
+    return [name for name in dir(transformers) if name.endswith("Config")]
 
 
 @cache

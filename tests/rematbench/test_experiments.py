@@ -45,7 +45,7 @@ def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
-    """An experiment's jobs; those with a choice that no earlier one made are composed."""
+    """An experiment's jobs; those with a choice that no earlier one made are composed, or the first."""
     given = [f"experiment={name}", *overrides]
     master = compose(config, given, return_hydra_config=True)
     loader = GlobalHydra.instance().config_loader()
@@ -53,12 +53,14 @@ def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
     jobs = sweep_jobs(sweeps, given, loader)
     composer = Composer(loader, master)
     chosen = [{each for each in job if each.partition("=")[0] in GROUPS} for job in jobs]
+    before = len(_composed)
     for least in (2, 1):  # a job with a model and a strategy that are new is one for both
         for job, choices in zip(jobs, chosen, strict=True):
             if len(choices - _composed) >= least:
                 settings_from(*composer(job))
                 _composed.update(choices)
-    settings_from(*composer(jobs[0]))
+    if len(_composed) == before:
+        settings_from(*composer(jobs[0]))
     return jobs
 
 

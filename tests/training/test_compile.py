@@ -55,13 +55,13 @@ def convolutions() -> nn.Module:
     """Batch norm and dropout: what goes wrong where recomputation is careless."""
     blocks = [
         layer
-        for _ in range(4)
+        for _ in range(3)
         for layer in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2))
     ]
     return nn.Sequential(nn.Conv2d(3, 4, 3), *blocks, nn.Flatten(), nn.Linear(4 * 14 * 14, 10))
 
 
-def layers(depth: int = 8) -> nn.Module:
+def layers(depth: int = 5) -> nn.Module:
     parts = [m for _ in range(depth) for m in (nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.1))]
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(768, 10))
 

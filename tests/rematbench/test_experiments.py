@@ -45,7 +45,7 @@ def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
-    """An experiment's jobs; those with a choice that no earlier one made are composed, or the first."""
+    """Its jobs; those with a choice that no earlier one made are composed, or the first."""
     given = [f"experiment={name}", *overrides]
     master = compose(config, given, return_hydra_config=True)
     loader = GlobalHydra.instance().config_loader()

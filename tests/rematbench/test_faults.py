@@ -23,7 +23,7 @@ import pytest
 from rematbench.graphs.files import read_plan
 from rematbench.rows.row import Row, find_rows
 
-KILLS = 20
+KILLS = 12
 LENGTHS = range(3, 15)
 SWEEP = (
     *("-m", "model=unit_chain", f"model.length={','.join(map(str, LENGTHS))}"),

@@ -45,14 +45,18 @@ def hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def jobs_of(name: str, config: str, *overrides: str) -> list[list[str]]:
-    """Its jobs; those with a choice that no earlier one made are composed, or the first."""
+    """Its jobs; those with a choice or keys that no earlier one had are composed, or the first."""
     given = [f"experiment={name}", *overrides]
     master = compose(config, given, return_hydra_config=True)
     loader = GlobalHydra.instance().config_loader()
     sweeps = OmegaConf.to_container(master.hydra.sweeper.sweeps, resolve=True)
     jobs = sweep_jobs(sweeps, given, loader)
     composer = Composer(loader, master)
-    chosen = [{each for each in job if each.partition("=")[0] in GROUPS} for job in jobs]
+    chosen = [
+        {each for each in job if each.partition("=")[0] in GROUPS}
+        | {" ".join(each.partition("=")[0] for each in job)}  # each sweep's keys are tried, too
+        for job in jobs
+    ]
     before = len(_composed)
     for least in (2, 1):  # a job with a model and a strategy that are new is one for both
         for job, choices in zip(jobs, chosen, strict=True):

@@ -16,7 +16,7 @@ PAGE = (HOUSE / "docs/peers.md").read_text()
 ROWS: list[dict[str, Any]] = json.loads((HOUSE / "runs/benchmarks/compile.rows.json").read_text())[
     "rows"
 ]
-WRONG = 0.5
+WRONG = 0.1
 """Errors above it are gradients of another dropout, below it rounding."""
 
 
@@ -72,9 +72,6 @@ def test_what_is_said_below_it_is_of_its_rows() -> None:
         f"takes {gpt2} (gpt2 at 0.7), {leaner} (gpt2 at 0.5) and {mobilenet} (MobileNet-V2 at 0.7)"
         in said
     )
-    small = [row for name, row in of("mobilenet_v2").items() if name.startswith("inductor, ratio")]
-    without = of("mobilenet_v2")["inductor"]
-    assert all(median(row["wall"]) <= median(without["wall"]) for row in small)
     eager = [row for row in ratios() if row["name"].startswith("aot_eager")]
     wrong = [row["error"] for row in ratios() if row["error"] >= WRONG]
     assert len(wrong) == 11  # "eleven"

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rematbench.engines.plans.stages import plan_with_checkpoints
 from rematbench.graphs.builders.synthetic import unit_chain
-from rematbench.graphs.planning import Strategy, SupportsWarmUp
+from rematbench.graphs.planning import Strategy, SupportsWarmUp, SupportsWarmUpInParts
 
 
 def warm_up(strategy: Strategy) -> None:
     """Compile the kernels that planners share, once on a machine, and do what this one asks for."""
-    plan_with_checkpoints(unit_chain(3), [0])
+    shared()
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
+
+
+def shared() -> None:
+    """Compile the kernels that planners share."""
+    plan_with_checkpoints(unit_chain(3), [0])
+
+
+def parts(strategy: Strategy) -> list[Callable[[], None]]:
+    """What a planner asks for beside the shared kernels, as calls that may run side by side."""
+    if isinstance(strategy, SupportsWarmUpInParts):
+        return list(strategy.warm_ups())
+    return [strategy.warm_up] if isinstance(strategy, SupportsWarmUp) else []

@@ -5,7 +5,7 @@ Here, below both planners and executor, so that neither needs to know the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -241,6 +241,13 @@ class SupportsWarmUp(Protocol):
     """A strategy with something to do before planning time counts: compiling, say."""
 
     def warm_up(self) -> None: ...
+
+
+@runtime_checkable
+class SupportsWarmUpInParts(SupportsWarmUp, Protocol):
+    """One whose warming up has parts, which processes of their own can do side by side."""
+
+    def warm_ups(self) -> Sequence[Callable[[], None]]: ...
 
 
 @runtime_checkable

@@ -132,8 +132,8 @@ def _new_work():
 def _stored(stairs, segment, work, used, count):
     """The staircases with one more."""
     memory, time = grown(stairs.memory, used + count), grown(stairs.time, used + count)
-    memory[used : used + count] = work.best_memory[:count]
-    time[used : used + count] = work.best_time[:count]
+    for i in range(count):
+        memory[used + i], time[used + i] = work.best_memory[i], work.best_time[i]
     stairs.start[segment], stairs.stop[segment] = used, used + count
     return Stairs(stairs.start, stairs.stop, memory, time)
 

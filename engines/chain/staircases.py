@@ -15,7 +15,8 @@ def grown(array, need):
     if array.size >= need:
         return array
     larger = np.empty(max(need, 2 * array.size), dtype=array.dtype)
-    larger[: array.size] = array
+    for i in range(array.size):  # numba takes seconds to compile that a slice is assigned to
+        larger[i] = array[i]
     return larger
 
 

@@ -58,9 +58,11 @@ def _weigh_all(state, first, last, amount):
 @kernel
 def watch(state, limit):
     """From now on keep count of what is above a limit; below 0: no longer."""
-    state.counts[LIMIT] = limit
-    state.level[:] = profile(state)
-    state.counts[EXCESS] = np.maximum(state.level - limit, 0).sum()
+    levels, total = profile(state), 0
+    for stage in range(levels.size):
+        state.level[stage] = levels[stage]
+        total += max(0, levels[stage] - limit)
+    state.counts[LIMIT], state.counts[EXCESS] = limit, total
 
 
 @kernel

@@ -48,10 +48,10 @@ HALVINGS = 3
 
 
 def warm_up(starts: tuple[Strategy, ...] = ()) -> None:
-    """Compile the kernels, those of the strategies that a search may begin from included."""
-    for strategy in starts:
-        if isinstance(strategy, SupportsWarmUp):
-            strategy.warm_up()
+    """Compile the kernels, those of the strategies that a search may begin from included.
+
+    These come last: on a new machine other processes are compiling them meanwhile.
+    """
     graph = unit_chain(8)
     search = IntervalSearch(Problem(graph, 4, time_limit=1.0), 4, planning_seconds(), 0.0)
     search.deadline = inf
@@ -64,6 +64,9 @@ def warm_up(starts: tuple[Strategy, ...] = ()) -> None:
     for steps in (search.soft(0.0), search.hard(0.0)):
         for _ in steps:
             pass
+    for strategy in starts:
+        if isinstance(strategy, SupportsWarmUp):
+            strategy.warm_up()
 
 
 class IntervalSearch(Improver):

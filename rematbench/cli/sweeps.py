@@ -6,9 +6,8 @@ Hydra reaches this through ``hydra_plugins/rematbench_sweeper.py``.
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from time import time
@@ -24,12 +23,13 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from rematbench.base.checks import did_you_mean
 from rematbench.base.errors import ConfigError, RematbenchError
 from rematbench.cli import progress, terminal
-from rematbench.cli.hydra_task import JobTask, plain
+from rematbench.cli.composer import Composer
+from rematbench.cli.hydra_task import JobTask
 from rematbench.cli.mistakes import MISTAKES, explain, failed_row, one_line
 from rematbench.jobs.settings import chosen
 from rematbench.rows.row import Row, marked, read_row, write_leaderboard, write_row
@@ -105,6 +105,12 @@ class Sweep:
 
     def _run_into(self, rows: dict[int, Row], folder: Path, jobs: Sequence[Job]) -> None:
         compose = Composer(self.loader, self.config)
+        if _runs_here(self.launcher):
+            basic = cast(BasicLauncher, self.launcher)
+            assert basic.hydra_context is not None
+            basic.hydra_context = replace(
+                basic.hydra_context, config_loader=cast(ConfigLoader, compose)
+            )
         waiting: dict[int, Job] = {}
         ahead = False
         for number, job in enumerate(jobs):
@@ -268,41 +274,6 @@ def _refuse_empty(override: Override, loader: ConfigLoader) -> None:
     hint = did_you_mean(word.removeprefix("glob(").strip("*)"), names)
     there = f"it may be one of: {', '.join(names)}" if names else "give at least one value"
     raise ConfigError(f"{override.input_line}: matches nothing; {hint}{there}")
-
-
-class Composer:
-    """Composes the configurations of jobs, each choice of groups (model, strategy) once.
-
-    Hydra composes from scratch for each job, which takes a tenth of a second.
-    """
-
-    def __init__(self, loader: ConfigLoaderImpl, master: DictConfig) -> None:
-        self._loader = loader
-        self._master = master
-        self._groups = set(master.hydra.runtime.choices)
-        self._parser = OverridesParser.create(config_loader=loader)
-        self._known: dict[tuple[str, ...], tuple[DictConfig, str]] = {}
-
-    def __call__(self, job: Job) -> tuple[dict[str, Any], str]:
-        """The resolved configuration, and the name of the strategy.
-
-        Raises:
-            HydraException: there is no such key or choice.
-            OmegaConfBaseException: an interpolation cannot be resolved, or a value is missing.
-        """
-        parsed = self._parser.parse_overrides(job)
-        values = [o for o in parsed if o.key_or_group not in self._groups and o.package is None]
-        choices = tuple(str(o.input_line) for o in parsed if o not in values)
-        if choices not in self._known:
-            config = self._loader.load_sweep_config(self._master, list(choices))
-            strategy = str(config.hydra.runtime.choices.strategy)
-            with open_dict(config):
-                del config["hydra"]
-            self._known[choices] = (config, strategy)
-        config, strategy = self._known[choices]
-        config = copy.deepcopy(config)
-        ConfigLoaderImpl._apply_overrides_to_config(values, config)
-        return plain(config) | {"experiment": chosen(self._master.hydra.runtime.choices)}, strategy
 
 
 def _as_override(value: Any) -> str:

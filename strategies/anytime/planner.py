@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 from rematbench.base.clock import planning_seconds
@@ -63,9 +65,16 @@ class Anytime:
 
     def warm_up(self) -> None:
         """Compile the kernels, however long that takes."""
+        for part in self.warm_ups():
+            part()
+
+    def warm_ups(self) -> tuple[Callable[[], None], ...]:
+        """The kernels of either search, to be compiled side by side."""
+        return partial(intervals.warm_up, quick_planners()), self._warm_up_stages
+
+    def _warm_up_stages(self) -> None:
         beside = replace(self, threads=2)  # with one, search has a share of the time for itself
         beside._by_stages(Problem(unit_chain(6), None, 3600.0), 4, planning_seconds())
-        intervals.warm_up(quick_planners())
 
     def plan(self, problem: Problem) -> Solution:
         """The plan, and a bound of the space that ``bound_of`` names.

@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from time import sleep
-from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from rematbench.engines.warm_up import warm_up
+from rematbench.strategies.anytime.planner import Anytime
+from rematbench.strategies.chain_dp.planner import ChainDp
 from rematbench.strategies.dtr.planner import Dtr
 from rematbench.strategies.joins.planner import EquivChain, JoinDp
 from rematbench.worker import ahead
 
 
+class Helper:
+    """Stands in for the process that compiles: it has two lines to say."""
+
+    asked: ClassVar[list[list[str]]] = []
+
+    def __init__(self, words: list[str], **_: object) -> None:
+        self.asked.append(words)
+        self.stdout = iter(["1 of 2\n", "2 of 2\n"])
+
+    def __enter__(self) -> Helper:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 def test_each_strategy_once_and_on_a_new_machine_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
+    monkeypatch.setattr(Helper, "asked", [])
     monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path)
-    monkeypatch.setattr(subprocess, "run", lambda words, **_: asked.append(words))
+    monkeypatch.setattr(subprocess, "Popen", Helper)
     said: list[str] = []
     ahead.compile_ahead(["dtr"], said.append)
-    assert not asked  # its job compiles them as well
+    assert not Helper.asked  # its job compiles them as well
     ahead.compile_ahead(["dtr", "chain_dp", "dtr"], said.append)
-    assert sorted(words[-1] for words in asked) == ["chain_dp", "dtr"]
-    assert said[-1] == "compiles kernels, once on this machine: 2 of 2 strategies"
+    assert [words[-2:] for words in Helper.asked] == [["dtr", "chain_dp"]]
+    assert said[-1] == "compiles kernels, once on this machine: 2 of 2 parts"
     ahead.compile_ahead(["dtr", "chain_dp"], said.append)
-    assert len(asked) == 2
+    assert len(Helper.asked) == 1
 
 
-def test_a_strategy_is_warmed_up_if_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    warmed: list[str] = []
-    monkeypatch.setattr(Dtr, "warm_up", lambda self: warmed.append(self.heuristic))
-    for name in ("checkpoint_all", "dtr"):
-        monkeypatch.setattr(sys, "argv", ["ahead", name])
-        ahead.main()
-    assert warmed == [Dtr().heuristic]
+def test_parts_that_fail_keep_no_other_from_being_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def warm_up(self: object) -> None:
+        (tmp_path / type(self).__name__).touch()
+
+    def fail() -> None:
+        raise RuntimeError("no space left")
+
+    monkeypatch.setattr(Dtr, "warm_up", warm_up)
+    monkeypatch.setattr(ChainDp, "warm_up", warm_up)
+    monkeypatch.setattr(Anytime, "warm_ups", lambda self: (fail, lambda: warm_up(self)))
+    names = ["dtr", "no_such_strategy", "checkpoint_all", "chain_dp", "anytime"]
+    monkeypatch.setattr(sys, "argv", ["ahead", *names])
+    ahead.main()
+    assert capfd.readouterr().out.splitlines()[-1] == "4 of 4"
+    assert {path.name for path in tmp_path.iterdir()} == {"Anytime", "ChainDp", "Dtr"}
 
 
 COMPILED = """
@@ -81,22 +109,23 @@ def test_warming_up_asks_for_no_option_that_a_small_graph_lacks() -> None:
         warm_up(strategy)
 
 
-def test_an_interrupt_begins_no_further_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
+def test_an_interrupt_ends_what_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[str]] = []
+    popen, late = subprocess.Popen, tmp_path / "late"
 
-    def run(words: list[str], **_: object) -> None:
-        asked.append(words[-1])
-        sleep(0.05)
+    def slow(words: list[str], **given: Any) -> subprocess.Popen[str]:
+        line = f"(sleep 1; touch {late}) & echo 1 of 2; wait"
+        begun.append(popen(["sh", "-c", line], **given))
+        return begun[0]
 
     def say(words: str) -> None:
-        if words.endswith("1 of 200 strategies"):
+        if words.endswith("1 of 2 parts"):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path)
-    monkeypatch.setattr(ahead, "os", SimpleNamespace(cpu_count=lambda: 1))
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "Popen", slow)
     with pytest.raises(KeyboardInterrupt):
-        ahead.compile_ahead(map(str, range(200)), say)
-    assert len(asked) < 200
+        ahead.compile_ahead(["dtr", "chain_dp"], say)
+    assert begun[0].returncode == -signal.SIGKILL
+    sleep(1.5)
+    assert not late.exists()  # what it had begun is gone, too

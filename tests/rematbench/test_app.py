@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,14 +261,19 @@ def test_unknown_option_of_a_strategy(call) -> None:
 def test_a_sweep_compiles_ahead(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, on a machine where no kernel was compiled, those of all its strategies."""
     asked: list[str] = []
-    run = SimpleNamespace(run=lambda words, **_: asked.append(words[-1]))
-    monkeypatch.setattr(ahead, "subprocess", run)
+
+    @contextlib.contextmanager
+    def popen(words: list[str], **_: object) -> Iterator[SimpleNamespace]:
+        asked.extend(words[-2:])
+        yield SimpleNamespace(stdout=["1 of 1\n"])
+
+    monkeypatch.setattr(ahead, "subprocess", SimpleNamespace(Popen=popen, PIPE=-1, DEVNULL=-3))
     monkeypatch.setattr(ahead, "cache_root", lambda: tmp_path / "kernels")
     (tmp_path / "kernels").mkdir()
     code, out, _ = call("-m", "model=unit_chain", "strategy=checkpoint_all,ap_sqrt", "cache=null")
     assert code == 0
     assert "2 rows" in out
-    assert sorted(asked) == ["ap_sqrt", "checkpoint_all"]
+    assert asked == ["checkpoint_all", "ap_sqrt"]
 
 
 def test_planning_never_imports_torch() -> None:

@@ -16,9 +16,10 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from rematbench.base.errors import ConfigError
+from rematbench.cli.composer import Composer
 from rematbench.cli.plugins import register_plugins
 from rematbench.cli.resolvers import field, register_resolvers
-from rematbench.cli.sweeps import Composer, jobs_of as sweep_jobs
+from rematbench.cli.sweeps import jobs_of as sweep_jobs
 from rematbench.graphs.plan import program_order
 from rematbench.graphs.simulate import simulate
 from rematbench.jobs.settings import settings_from
@@ -114,6 +115,27 @@ def test_table_2_s_long_profile_has_the_paper_s_line_up_at_all_budgets(hydra: No
     }
     assert len(per_network) == 10
     assert {len(names) for names in per_network.values()} == {9}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        ["model=unet", "batch_size=2", "strategy=anytime", "budget=0.5", "hydra.sweep.subdir=7"],
+        ["++model.options.base_channels=8", "model=unet", "~strategy.gap", "strategy=anytime"],
+        ["strategy=dtr", "costmodel=flops", "hydra.job.config.override_dirname.item_sep='; '"],
+        ["hydra/job_logging=disabled", "seed=3", "budget='0.25'"],
+    ],
+)
+def test_a_job_is_composed_as_hydra_composes_it(hydra: None, job: list[str]) -> None:
+    job = ["experiment=quickstart", *job]
+    given = ["experiment=quickstart", "hydra.sweep.dir=elsewhere"]  # of all jobs
+    master = compose("config", given, return_hydra_config=True)
+    loader = GlobalHydra.instance().config_loader()
+    composer = Composer(loader, master)
+    for _ in range(2):  # the second time from what it knows
+        found = composer.load_sweep_config(master, job)
+        assert found == loader.load_sweep_config(master, job)
+        assert found.hydra.sweep.dir == "elsewhere"
 
 
 def test_the_budgets_of_the_quickstart_can_be_met(hydra: None) -> None:

@@ -14,7 +14,7 @@ from rematbench.graphs.plan import Plan, program_order
 from rematbench.graphs.planning import Problem, Solution, Traits
 from rematbench.graphs.simulate import simulate
 from rematbench.training.compiled.options import read_options
-from rematbench.training.compiled.patience import FIRST, GAP, patiently
+from rematbench.training.compiled.patience import FIRST, GAP, SHORT, WIDE, patiently
 
 GRAPH = unit_chain(6)
 ONCE = program_order(GRAPH)
@@ -50,9 +50,24 @@ def test_stops_at_a_small_gap() -> None:
 
 
 def test_stops_when_as_much_time_again_improves_nothing() -> None:
-    strategy = Answers([Solution(ONCE, 0.0)])
+    cost = simulate(GRAPH, ONCE).cost
+    strategy = Answers([Solution(ONCE, cost * (1 - WIDE / 2))])
     assert patiently(strategy, Problem(GRAPH, 10)).plan is ONCE
     assert seconds(strategy) == [FIRST, 2 * FIRST]
+
+
+def test_a_short_attempt_proves_nothing_while_the_gap_is_wide() -> None:
+    """Beside other work one of a second found nothing, the next a plan that is 3 points better."""
+    cost = simulate(GRAPH, ONCE).cost
+    wide = Solution(TWICE, cost * (1 - 2 * WIDE))
+    strategy = Answers([wide, wide, Solution(ONCE, cost)])
+    assert patiently(strategy, Problem(GRAPH, 10)).plan is ONCE
+    assert seconds(strategy) == [FIRST, 2 * FIRST, 4 * FIRST]
+    assert 4 * FIRST >= SHORT
+    for each in (wide, Solution(TWICE, None)):  # without a bound nobody knows the gap
+        strategy = Answers([each])
+        assert patiently(strategy, Problem(GRAPH, 10)).plan is TWICE
+        assert seconds(strategy) == [FIRST, 2 * FIRST, 4 * FIRST]
 
 
 def test_goes_on_while_it_improves_and_keeps_the_best() -> None:

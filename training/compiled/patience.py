@@ -16,13 +16,17 @@ GAP = 5e-3
 """Relative gap to the bound that is good enough to train with."""
 IMPROVED = 1e-3
 """An attempt that improves the cost by less, relatively, is the last."""
+WIDE, SHORT = 0.02, 2.0
+"""Relative gap to the bound from which an attempt of less than ``SHORT`` seconds is never the last:
+on busy cores a second may pass in which the search has hardly run."""
 
 
 def patiently(strategy: Strategy, problem: Problem) -> Solution:
     """A strategy's plan after one attempt, or several, each on the best plan before.
 
-    Attempts end at a gap of :data:`GAP`, where as much time as was spent improved the cost by less
-    than :data:`IMPROVED`, or with ``problem.time_limit``.
+    Attempts end at a gap of :data:`GAP`, where as much time as was spent (:data:`SHORT` at least
+    if the gap is :data:`WIDE`) improved the cost by less than :data:`IMPROVED`, or with
+    ``problem.time_limit``.
 
     Args:
         strategy: any; those that take warm starts gain the most.
@@ -42,7 +46,7 @@ def patiently(strategy: Strategy, problem: Problem) -> Solution:
         else:
             best, cost = _better(problem, best, found, cost)
         left = problem.time_limit - (planning_seconds() - began)
-        if best is not None and (left <= 0 or failed or _is_enough(best, cost, before)):
+        if best is not None and (left <= 0 or failed or _is_enough(best, cost, before, seconds)):
             return best
         if failed and (failed.proven or left <= 0):
             raise failed
@@ -61,7 +65,9 @@ def _better(
     return (best, cost) if best is not None and new >= cost else (found, new)
 
 
-def _is_enough(best: Solution, cost: float, before: float) -> bool:
-    bound = best.bound
-    closed = best.plan is None or (bound is not None and cost - bound <= GAP * cost)
-    return closed or cost > before * (1 - IMPROVED)
+def _is_enough(best: Solution, cost: float, before: float, seconds: float) -> bool:
+    """Are a solution of ``cost``, and ``before`` an attempt of some ``seconds``, the last?"""
+    gap = inf if best.bound is None else cost - best.bound
+    if best.plan is None or gap <= GAP * cost:
+        return True
+    return cost > before * (1 - IMPROVED) and (gap <= WIDE * cost or seconds >= SHORT)

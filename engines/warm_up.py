@@ -8,12 +8,19 @@ from rematbench.engines.plans.stages import plan_with_checkpoints
 from rematbench.graphs.builders.synthetic import unit_chain
 from rematbench.graphs.planning import Strategy, SupportsWarmUp, SupportsWarmUpInParts
 
+_warm: set[str] = set()
+
 
 def warm_up(strategy: Strategy) -> None:
-    """Compile the kernels that planners share, once on a machine, and do what this one asks for."""
+    """Compile the kernels that planners share, once on a machine, and do what this one asks for,
+    once in a process.
+    """
+    if repr(strategy) in _warm:
+        return
     shared()
     if isinstance(strategy, SupportsWarmUp):
         strategy.warm_up()
+    _warm.add(repr(strategy))
 
 
 def shared() -> None:

@@ -14,6 +14,7 @@ FOR_THE_USER = "rematbench.user"
 """The logger whose warnings the commands print, whichever process they arise in."""
 
 
+@cache
 def is_installed_file(path: str) -> bool:
     """Does a file belong to Python, or to an installed distribution?"""
     if {"site-packages", "dist-packages"}.intersection(Path(path).parts):

@@ -14,6 +14,7 @@ import pytest
 from rematbench.engines.warm_up import warm_up
 from rematbench.strategies.anytime.planner import Anytime
 from rematbench.strategies.chain_dp.planner import ChainDp
+from rematbench.strategies.checkpoint_all.planner import CheckpointAll
 from rematbench.strategies.dtr.planner import Dtr
 from rematbench.strategies.joins.planner import EquivChain, JoinDp
 from rematbench.worker import ahead
@@ -67,6 +68,15 @@ def test_parts_that_fail_keep_no_other_from_being_compiled(
     ahead.main()
     assert capfd.readouterr().out.splitlines()[-1] == "4 of 4"
     assert {path.name for path in tmp_path.iterdir()} == {"Anytime", "ChainDp", "Dtr"}
+
+
+def test_a_strategy_is_warmed_up_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed: list[Dtr] = []
+    monkeypatch.setattr(Dtr, "warm_up", lambda self: warmed.append(self))
+    monkeypatch.setattr("rematbench.engines.warm_up._warm", set())
+    for strategy in (Dtr(), CheckpointAll(), Dtr(), Dtr(heuristic="lru"), Dtr()):
+        warm_up(strategy)
+    assert warmed == [Dtr(), Dtr(heuristic="lru")]
 
 
 COMPILED = """

@@ -20,6 +20,7 @@ FIRST = "12162e4"
 """Before retention intervals, equal blocks and captures of published sizes came in."""
 NEEDED = {
     "startup": "4f1d762",
+    "commands": "2815b6c6",
     "kernels": "c7868bd",
     "capture": FIRST,
     "proven": FIRST,

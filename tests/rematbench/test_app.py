@@ -14,6 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import diamond, weights, without_progress
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig
 from rich.console import Console
 
 from rematbench.cli import terminal
@@ -274,6 +276,21 @@ def test_a_sweep_compiles_ahead(call, tmp_path: Path, monkeypatch: pytest.Monkey
     assert code == 0
     assert "2 rows" in out
     assert asked == ["checkpoint_all", "ap_sqrt"]
+
+
+def test_a_sweep_composes_each_choice_of_groups_once(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    load = ConfigLoaderImpl.load_sweep_config
+
+    def counted(self: ConfigLoaderImpl, master: DictConfig, job: list[str]) -> DictConfig:
+        asked.append(job)
+        return load(self, master, job)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
+    code, out, _ = call("-m", "model=unit_chain", "strategy=checkpoint_all,ap_sqrt", "seed=1,2,3")
+    assert code == 0
+    assert "6 rows" in out
+    assert len(asked) == 2
 
 
 def test_planning_never_imports_torch() -> None:
